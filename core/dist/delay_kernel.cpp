@@ -1,9 +1,11 @@
 #include "core/dist/delay_kernel.h"
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
 
+#include <dlfcn.h>
 #include <nvrtc.h>
 
 #include <cuda_runtime_api.h>
@@ -159,6 +161,22 @@ const Kernels& kernels_of_current_device() {
   return devices.emplace(device, std::move(kernels)).first->second;
 }
 
+// NVRTC opens this library by its name, but does not look for it in the folder where it itself is.
+// If it is not there either, NVRTC says what is missing.
+void open_builtins() {
+  [[maybe_unused]] static void* const kLibrary = []() -> void* {
+    Dl_info nvrtc{};
+    int major = 0, minor = 0;
+    if (dladdr(reinterpret_cast<const void*>(&nvrtcCompileProgram), &nvrtc) == 0 ||
+        nvrtcVersion(&major, &minor) != NVRTC_SUCCESS) {
+      return nullptr;
+    }
+    const std::string name =
+        "libnvrtc-builtins.so." + std::to_string(major) + "." + std::to_string(minor);
+    return dlopen((std::filesystem::path(nvrtc.dli_fname).parent_path() / name).c_str(), RTLD_LAZY);
+  }();
+}
+
 // The widest word size, in bytes, that divides the slice size and both addresses.
 int unit_of(const DelayLaunch& launch) {
   const auto bits = reinterpret_cast<uintptr_t>(launch.in) |
@@ -173,6 +191,7 @@ std::string_view delay_source() {
 }
 
 std::vector<char> compile_delay_kernels(int compute_capability) {
+  open_builtins();
   nvrtcProgram program = nullptr;
   check(nvrtcCreateProgram(&program, kSource.data(), "delay.cu", 0, nullptr, nullptr), "NVRTC");
   const std::unique_ptr<nvrtcProgram, void (*)(nvrtcProgram*)> owner(
