@@ -39,8 +39,12 @@ def lay_out(folder, binaries):
     for entry in ROOT.iterdir():
         if entry.name not in HIDDEN:
             (folder / entry.name).symlink_to(entry)
-    (folder / "build" / "release").mkdir(parents=True)
-    (folder / "build" / "release" / "bin").symlink_to(binaries)
+    (folder / "build").mkdir()
+    if (binaries.parent / "build.ninja").exists():  # commands may build more there
+        (folder / "build" / "release").symlink_to(binaries.parent)
+    else:
+        (folder / "build" / "release").mkdir()
+        (folder / "build" / "release" / "bin").symlink_to(binaries)
 
 
 def run(document, binaries, having):
