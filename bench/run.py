@@ -4,7 +4,8 @@
     bench/run.py --bin DIR [--quick] [--only NAME,…] [--check | --record]
 
 Every ratio is what Shardlens takes in parts of what the other side takes in the same run: lower is better. bench/ratios.json has the medians of
-recorded runs of all benchmarks. A ratio is worse if it is more than MARGIN above the worst of them.
+recorded runs of all benchmarks. A ratio is worse if it is more than MARGIN above the worst of them. With --check, a ratio that is worse, or that a
+benchmark did not report although it is recorded, is exit code 1; without, a benchmark that failed or is above a limit of its own is.
 """
 import argparse
 import json
@@ -101,6 +102,11 @@ def compare(found, recorded, busy):
     return worse
 
 
+def absent(found, recorded, chosen):
+    """Recorded ratios of the chosen benchmarks that were not reported."""
+    return [name for name in recorded if name.split("/")[0] in chosen and name not in found]
+
+
 def record(found, recorded):
     for name, (value, *_) in found.items():
         entry = recorded.setdefault(name, {"recorded": []})
@@ -143,9 +149,12 @@ def main():
         print(f"recorded in {RECORDED.relative_to(ROOT)}")
     if failed:
         print(f"above a limit of its own, or failed: {', '.join(failed)}")
-    if options.check:
-        print(f"worse than recorded: {', '.join(worse)}" if worse else "no ratio is worse than recorded")
-    return 1 if failed or (options.check and worse) else 0
+    if not options.check:
+        return 1 if failed else 0
+    print(f"worse than recorded: {', '.join(worse)}" if worse else "no ratio is worse than recorded")
+    if missing := absent(found, recorded, chosen):
+        print(f"not reported, although recorded: {', '.join(missing)}")
+    return 1 if worse or missing else 0
 
 
 if __name__ == "__main__":

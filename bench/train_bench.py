@@ -66,9 +66,11 @@ def run_shardlens(args, model, tokens, batch, seq, recording, strategy="full_sha
 
 def run_reference(args, model, tokens, batch, seq, api):
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        subprocess.run([sys.executable, REFERENCE, "train", "--model", model, "--tokens", tokens, "--out", out.name, "--api", api, "--nproc", "2",
-                        "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq), "--port", str(free_port())],
-                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        done = subprocess.run([sys.executable, REFERENCE, "train", "--model", model, "--tokens", tokens, "--out", out.name, "--api", api, "--nproc", "2",
+                               "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq), "--port", str(free_port())],
+                              check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+        if done.returncode:
+            sys.exit(f"{REFERENCE.name} --api {api} ended with {done.returncode}:\n{done.stderr[-2000:]}")
         return json.load(open(out.name))["step_ms"]
 
 

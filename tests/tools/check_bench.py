@@ -42,6 +42,11 @@ class Judgement(unittest.TestCase):
         self.assertEqual(names, [])
         self.assertIn("new", shown)
 
+    def test_a_recorded_ratio_that_a_chosen_benchmark_did_not_report_is_absent(self):
+        recorded = {"train/a": {}, "train/b": {}, "host/c": {}}
+        self.assertEqual(run.absent({"train/a": [1, 1, 1]}, recorded, ["train"]), ["train/b"])
+        self.assertEqual(run.absent({"train/a": [1, 1, 1]}, recorded, ["host", "train"]), ["train/b", "host/c"])
+
     def test_lines_of_ratios_are_read_and_the_rest_is_shown(self):
         program = "print('a table'); print('ratio a/b 0.5 0.4 0.6'); print('ratio a/c 2'); raise SystemExit(1)"
         with contextlib.redirect_stdout(io.StringIO()) as shown:
