@@ -7,6 +7,7 @@
 #include <malloc.h>
 
 #include <QDir>
+#include <QPixmapCache>
 
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/window_test.h"
@@ -34,6 +35,9 @@ class MonkeyTest : public WindowTest {
     WindowTest::SetUp();
     QApplication::setQuitOnLastWindowClosed(false);
     window_->setUnattended();
+    // Qt 6.4 keeps the names of pixmaps that its cache dropped, one for each size and state of a
+    // control that was ever drawn: hundreds of bytes for each of thousands of random sizes.
+    QPixmapCache::setCacheLimit(0);
     before_ = QDir::currentPath();
     QDir::setCurrent(folder_.path());  // files with relative names are written here
   }
