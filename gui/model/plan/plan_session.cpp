@@ -82,6 +82,7 @@ void PlanSession::stop() {
     ticker_.stop();
   }
   subject_ = {};
+  state_ = base_ = {};
   knobs_.clear();
   versions_.clear();
   undo_.clear();
@@ -147,7 +148,7 @@ void PlanSession::finish(const std::shared_ptr<Observing>& job) {
     }
   }
   if (const auto waiting = std::exchange(to_restore_, std::nullopt)) {
-    restore(waiting->states, waiting->titles, waiting->current);
+    restore(*waiting);
   }
   emit observed();
 }
@@ -179,34 +180,67 @@ void PlanSession::makeKnobs() {
   knobs_ = plan_knobs(tree(), state_.world_size);
 }
 
-void PlanSession::restore(const std::vector<PlanState>& states,
-                          const std::vector<QString>& titles,
-                          size_t current) {
-  if (isObserving()) {
-    to_restore_ = Restored{states, titles, current};
+bool PlanSession::isSimulating() const {
+  return std::ranges::any_of(asked_, &Asked::running);
+}
+
+SavedPlans PlanSession::saved() const {
+  if (to_restore_) {
+    return *to_restore_;
+  }
+  std::vector<Asked> all;
+  for (const PlanVersion& version : versions_) {
+    all.push_back({version.state, version.title, version.order});
+  }
+  const auto add = [&all](const Asked& asked) {
+    if (std::ranges::find(all, asked.state, &Asked::state) == all.end()) {
+      all.push_back(asked);
+    }
+  };
+  std::ranges::for_each(asked_, add);
+  if (isOpen()) {
+    add({state_, title_, state_ == base_ ? 0 : asked_count_ + 1});
+  }
+  std::ranges::stable_sort(all, {}, &Asked::order);
+  SavedPlans out;
+  for (Asked& asked : all) {
+    if (asked.state == state_) {
+      out.current = out.states.size();
+    }
+    out.states.push_back(std::move(asked.state));
+    out.titles.push_back(std::move(asked.title));
+  }
+  return out;
+}
+
+void PlanSession::restore(const SavedPlans& saved) {
+  if (saved.states.empty()) {
     return;
   }
-  if (!isOpen() || states.empty()) {
+  if (!isOpen()) {
+    to_restore_ = saved;
     return;
   }
   restoring_ = true;
   const auto show = [&](size_t i) {
-    PlanState state = states[i];
+    PlanState state = saved.states[i];
     state.plan.source = base_.plan.source;  // plans that differ only in it are the same
-    edit(titles[i], state);
+    edit(saved.titles[i], state);
     simulateNow();
   };
-  for (size_t i = 0; i < states.size(); ++i) {
+  for (size_t i = 0; i < saved.states.size(); ++i) {
     show(i);
   }
-  show(current);
+  show(saved.current);
   restoring_ = false;
 }
 
 void PlanSession::cancel() {
   pause_.stop();
   ++session_;
-  asked_.clear();
+  for (Asked& asked : asked_) {
+    asked.running = false;
+  }
   cancelled_ = true;
   if (observing_ != nullptr) {
     observing_->progress.stop = true;
@@ -223,6 +257,9 @@ void PlanSession::resume() {
   cancelled_ = false;
   if (isOpen()) {
     simulateNow();
+    for (Asked& asked : asked_) {
+      simulate(asked);
+    }
   } else if (run_ != nullptr && !isObserving()) {
     why_.clear();
     observe();
@@ -292,23 +329,32 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
 
 void PlanSession::simulateNow() {
   pause_.stop();
-  if (!isOpen() || current() != nullptr || std::ranges::find(asked_, state_) != asked_.end()) {
-    return;  // already simulated, or in progress
+  if (!isOpen() || current() != nullptr) {
+    return;
   }
-  asked_.push_back(state_);
+  auto asked = std::ranges::find(asked_, state_, &Asked::state);
+  if (asked == asked_.end()) {
+    asked = asked_.insert(asked_.end(), {state_, title_, state_ == base_ ? 0 : ++asked_count_});
+  }
+  simulate(*asked);
+}
+
+void PlanSession::simulate(Asked& asked) {
+  if (asked.running) {
+    return;
+  }
+  asked.running = true;
   cancelled_ = false;
-  const uint64_t session = session_;
   auto result = std::make_shared<PlanVersion>();
-  const auto work = [result, subject = subject_, state = state_, title = title_,
-                     order = state_ == base_ ? 0 : ++asked_count_] {
-    *result = simulated(subject, state, title);
-    result->order = order;
+  const auto work = [result, subject = subject_, asked] {
+    *result = simulated(subject, asked.state, asked.title);
+    result->order = asked.order;
   };
-  background_.run(work, [this, session, result] {
+  background_.run(work, [this, session = session_, result] {
     if (session != session_) {
       return;
     }
-    std::erase(asked_, result->state);
+    std::erase_if(asked_, [&](const Asked& one) { return one.state == result->state; });
     keep(std::move(*result));
     dropOld();
     emit simulatedOne();

@@ -56,6 +56,13 @@ struct PlanVersion {
   [[nodiscard]] Bytes peak() const { return prediction.memory.peak_allocated; }
 };
 
+// What a project keeps of a session.
+struct SavedPlans {
+  std::vector<PlanState> states;  // the first is the session's first one
+  std::vector<QString> titles;    // of the states
+  size_t current = 0;             // into states
+};
+
 // The plan being edited, with undo, and all versions that were simulated. Each version is simulated
 // as a Scenario (sim/scenario/scenario.h).
 //
@@ -116,8 +123,8 @@ class PlanSession : public QObject {
   // The version of the current state, which is whole; nullptr until it is simulated.
   [[nodiscard]] const PlanVersion* current() const;
   // Whether an observation or a simulation is in progress.
-  [[nodiscard]] bool isBusy() const { return isObserving() || !asked_.empty(); }
-  [[nodiscard]] bool isSimulating() const { return !asked_.empty(); }
+  [[nodiscard]] bool isBusy() const { return isObserving() || isSimulating(); }
+  [[nodiscard]] bool isSimulating() const;
   // Measured and simulated step of the run's own plan on its own machine; nullopt if no run was
   // observed.
   [[nodiscard]] std::optional<sim::Baseline> baseline() const;
@@ -125,14 +132,14 @@ class PlanSession : public QObject {
   void choose(size_t knob, size_t choice);
   void edit(const QString& title, const PlanState& next);  // no-op if nothing changes
   [[nodiscard]] std::string planJson() const { return plan::to_json(state_.plan); }
-  // Restores the versions of a project: simulates them one after the other, then shows
-  // states[current], from which editing can continue. While the run is observed, this is postponed.
-  // Without an open session it does nothing.
-  void restore(const std::vector<PlanState>& states,
-               const std::vector<QString>& titles,
-               size_t current);
+  // All versions, and those that are not simulated yet. What restore() postpones belongs to them.
+  [[nodiscard]] SavedPlans saved() const;
+  // Restores the versions of a project: simulates them one after the other, then shows the current
+  // one, from which editing can continue. Without an open session this is postponed until the run
+  // is observed.
+  void restore(const SavedPlans& saved);
   void simulateNow();  // without the pause
-  // Stops observing and simulating; results in progress are discarded. resume() starts again.
+  // Stops observing and simulating; results in progress are discarded. resume() starts both again.
   void cancel();
   void resume();
   [[nodiscard]] bool wasCancelled() const { return cancelled_; }
@@ -156,10 +163,18 @@ class PlanSession : public QObject {
 
  private:
   struct Observing;
+  // A state without a result.
+  struct Asked {
+    PlanState state;
+    QString title;
+    int order = 0;         // PlanVersion::order
+    bool running = false;  // false: its simulation was cancelled
+  };
   void observe();
   void finish(const std::shared_ptr<Observing>& job);
   void begin(PlanSubject subject, const PlanState& state);
   void makeKnobs();
+  void simulate(Asked& asked);
   void keep(PlanVersion version);
   void dropOld();
 
@@ -173,17 +188,12 @@ class PlanSession : public QObject {
   uint64_t session_ = 0;  // results of an earlier session are discarded
   int asked_count_ = 0, used_count_ = 0;
   bool cancelled_ = false;
-  std::vector<PlanState> asked_;  // states whose simulations are in progress
+  std::vector<Asked> asked_;
   PlanState base_;  // the state at the start of the session; its version is the first one
   RunPointer run_;
   std::vector<std::filesystem::path> paths_;
   std::shared_ptr<Observing> observing_;
-  struct Restored {
-    std::vector<PlanState> states;
-    std::vector<QString> titles;
-    size_t current = 0;
-  };
-  std::optional<Restored> to_restore_;  // once the run is observed
+  std::optional<SavedPlans> to_restore_;  // once there is a plan to edit
   bool restoring_ = false;
   Background background_;
 };

@@ -60,13 +60,10 @@ Project ProjectController::contents() const {
   if (parts_.compare.isOpen()) {
     out.compared = absolute_paths(parts_.opened.compared);
   }
-  for (const PlanVersion& version : parts_.session.versions()) {
-    if (version.state == parts_.session.state()) {
-      out.current = out.plans.size();
-    }
-    out.plans.push_back(version.state);
-    out.titles.push_back(version.title);
-  }
+  SavedPlans plans = parts_.session.saved();
+  out.plans = std::move(plans.states);
+  out.titles = std::move(plans.titles);
+  out.current = plans.current;
   out.bookmarks = parts_.timeline().scene().bookmarks;
   out.notes = parts_.panels.get<NotesPanel>().edit().toPlainText();
   return out;
@@ -152,7 +149,7 @@ void ProjectController::restore() {
   if (project) {
     parts_.timeline().scene().bookmarks = project->bookmarks;
     parts_.timeline().viewport()->update();
-    parts_.session.restore(project->plans, project->titles, project->current);
+    parts_.session.restore({project->plans, project->titles, project->current});
     parts_.recent.add({path});
     parts_.pages.setTitle(QFileInfo(path).completeBaseName());
     if (!project->compared.empty()) {

@@ -242,13 +242,56 @@ TEST_F(PlanSessionTest, VersionsAreRestored) {
   own.plan.source = ahead.plan.source = fewer.plan.source = "work.shardlens";
   ahead.plan.forward_prefetch = 2;
   fewer.world_size = 4;
-  session_.restore({own, ahead, fewer}, {"own", "ahead", "fewer"}, 1);
+  session_.restore({{own, ahead, fewer}, {"own", "ahead", "fewer"}, 1});
   ASSERT_TRUE(wait_for([&] { return !session_.isSimulating(); }));
   ASSERT_EQ(session_.versions().size(), 3);  // one was requested twice but simulated once
   EXPECT_EQ(session_.versions()[1].title, "ahead");
   EXPECT_EQ(session_.versions()[2].state.world_size, 4);
   EXPECT_EQ(session_.state().plan.forward_prefetch, 2);
   EXPECT_EQ(session_.current(), &session_.versions()[1]);
+}
+
+// A project that is saved while its plans wait for the run, or for a simulation, loses none of
+// them.
+TEST_F(PlanSessionTest, PlansWithoutAResultAreSaved) {
+  start(sample(), sample_run());
+  const PlanState own = session_.state();
+  PlanState ahead = own, fewer = own;
+  ahead.plan.forward_prefetch = 2;
+  fewer.world_size = 4;
+  session_.start(sample(), {sample_run()});
+  session_.restore({{own, ahead, fewer}, {"own", "ahead", "fewer"}, 1});
+  const auto expect_all = [&] {
+    const SavedPlans saved = session_.saved();
+    ASSERT_EQ(saved.states.size(), 3);
+    EXPECT_EQ(saved.states[1].plan.forward_prefetch, 2);
+    EXPECT_EQ(saved.states[2].world_size, 4);
+    EXPECT_EQ(saved.titles[2], "fewer");
+    EXPECT_EQ(saved.current, 1);
+  };
+  ASSERT_TRUE(session_.isObserving());
+  expect_all();
+  session_.cancel();
+  expect_all();
+  session_.resume();
+  ASSERT_TRUE(wait_for([&] { return !session_.isObserving(); }));
+  expect_all();
+  session_.cancel();
+  EXPECT_FALSE(session_.isBusy());
+  expect_all();
+  session_.resume();
+  ASSERT_TRUE(wait_for([&] { return !session_.isBusy(); }));
+  EXPECT_EQ(session_.versions().size(), 3);
+  expect_all();
+  // An edit whose simulation has not begun, or was stopped.
+  PlanState next = session_.state();
+  next.plan.forward_prefetch = 3;
+  session_.edit("further", next);
+  EXPECT_EQ(session_.saved().current, 3);
+  session_.simulateNow();
+  session_.cancel();
+  EXPECT_EQ(session_.saved().current, 3);
+  EXPECT_EQ(session_.saved().titles[3], "further");
 }
 
 TEST_F(PlanSessionTest, ACancelledSimulationIsNotHeard) {
