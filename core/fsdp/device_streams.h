@@ -56,6 +56,8 @@ class DeviceStreams {
               schedule::Stream first,
               schedule::Stream last,
               std::optional<uint64_t> used = std::nullopt);
+  // Releases what the waits so far, or queries, show that the device has finished with.
+  void let_go();
   // Waits for all streams and releases all kept memory.
   void drain();
   [[nodiscard]] size_t held() const { return held_.size(); }
@@ -78,7 +80,6 @@ class DeviceStreams {
   void record(Recorded& recorded, schedule::Stream stream);
   void wait(const Recorded& recorded, schedule::Stream stream);
   void wait_on_host(const c10::Event& event) const;
-  void let_go();
 
   c10::Device device_;
   std::chrono::milliseconds timeout_;

@@ -172,6 +172,12 @@ void Executor::allocate(const Action& action, Unit& unit) {
   }
 }
 
+void Executor::free_finished() {
+  if (device_) {
+    device_->let_go();
+  }
+}
+
 void Executor::retire(const Action& action, const Unit& unit, std::shared_ptr<void> memory) {
   if (device_) {
     device_->retire(std::move(memory), unit.allocated_on[static_cast<size_t>(action.buffer.kind)],

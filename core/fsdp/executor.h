@@ -66,6 +66,8 @@ class Executor {
   // the device has finished, which frees what it still uses; an optimizer on the host waits for
   // nearly all of it anyway.
   void finish_copies(bool all);
+  // ShardedModel::free_finished().
+  void free_finished();
   // By slot: whether the parameter has a gradient that is not reduced yet. forget_unreduced()
   // replaces such gradients by zeros.
   [[nodiscard]] std::vector<bool> unreduced(UnitId unit) const;

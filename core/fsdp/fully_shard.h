@@ -144,6 +144,9 @@ class ShardedModel {
   virtual void divide_gradients_by(int64_t ranks) = 0;
   // Records an action of a replicated part, numbered with all others. Returns its number.
   virtual uint32_t record_action(const schedule::Action& action) = 0;
+  // Frees the memory that was kept for work on a device which has ended by now. Useful after the
+  // host has waited for the device; otherwise the next forward does it.
+  virtual void free_finished() = 0;
   // Bytes of the unsharded parameters that are allocated now; 0 between steps with full_shard.
   [[nodiscard]] virtual int64_t unsharded_bytes() const = 0;
 

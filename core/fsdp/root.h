@@ -83,6 +83,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   uint32_t record_action(const schedule::Action& action) override {
     return executor_->record(action);
   }
+  void free_finished() override { executor_->free_finished(); }
   [[nodiscard]] int64_t unsharded_bytes() const override;
   [[nodiscard]] const std::vector<std::shared_ptr<FsdpState>>& states() const { return states_; }
 

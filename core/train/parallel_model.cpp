@@ -246,6 +246,11 @@ class ParallelModel final : public fsdp::ShardedModel {
 
   uint32_t record_action(const schedule::Action& action) override { return log_->action(action); }
 
+  void free_finished() override {
+    if (sharded_ != nullptr) {
+      sharded_->free_finished();
+    }
+  }
   [[nodiscard]] int64_t unsharded_bytes() const override {
     return sharded_ == nullptr ? 0 : sharded_->unsharded_bytes();
   }

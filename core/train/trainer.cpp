@@ -132,8 +132,7 @@ class Loop {
     if (allocator_ != nullptr) {
       allocator_->resetPeakStats(context_.device.index());
     }
-    losses_ =
-        at::zeros({shape_.ranks + kNews}, at::TensorOptions(at::kDouble).device(context_.device));
+    losses_.reset();
     const int64_t first = (step - first_step_) * options_.step.accumulate;
     const int64_t count = std::min(options_.step.accumulate, microbatches_ - first);
     int64_t batches = 0;  // of all ranks
@@ -146,15 +145,15 @@ class Loop {
       forward_backward(index, divisor, index + 1 == first + count);
     }
     share_loss();
-    at::Tensor norm, scaling;
+    at::Tensor numbers;
     {
       const RangeScope range(context_.recorder, Range::kClip);
       if (scaler_) {
         scaler_->unscale(context_.sharded->flat_shards());
-        scaling = scaler_->state();  // update() changes it
       }
-      norm = context_.sharded->issue_clip_grad_norm(
+      const at::Tensor norm = context_.sharded->issue_clip_grad_norm(
           options_.step.clip.value_or(std::numeric_limits<double>::infinity()), options_.norm_type);
+      numbers = collect(norm);
     }
     {
       const RangeScope range(context_.recorder, Range::kOptimizer);
@@ -167,11 +166,12 @@ class Loop {
       context_.sharded->optimizer_done();
       context_.sharded->zero_grad();
     }
-    StepReport report = read(step, norm, scaling);
+    StepReport report = read(step, numbers);
     const std::chrono::duration<double> elapsed = Clock::now() - begin;
     report.step_ms = elapsed.count() * 1e3;
     report.tokens_per_s =
         static_cast<double>(batches * shape_.batch * shape_.seq) / elapsed.count();
+    context_.sharded->free_finished();
     report.unsharded_bytes = context_.sharded->unsharded_bytes();
     if (allocator_ != nullptr) {
       const auto stats = allocator_->getDeviceStats(context_.device.index());
@@ -207,8 +207,8 @@ class Loop {
       if (divisor != 1) {
         loss = loss.div(divisor);
       }
-      // This rank's slot; on a device, without waiting for the loss.
-      losses_.narrow(0, shape_.rank, 1).add_(loss.detach());
+      // On a device, without waiting for the loss.
+      slot(shape_.rank).add_(loss.detach());
     }
     {
       const RangeScope range(context_.recorder, Range::kBackward);
@@ -244,6 +244,16 @@ class Loop {
   // not finite. The slots after them count ranks: those that were asked to stop, so that all ranks
   // end after the same step, although a signal reaches them in different steps; and those that have
   // written their part of an asynchronous checkpoint, or failed to.
+  at::Tensor& losses() {
+    if (!losses_.defined()) {
+      losses_ =
+          at::zeros({shape_.ranks + kNews}, at::TensorOptions(at::kDouble).device(context_.device));
+    }
+    return losses_;
+  }
+
+  at::Tensor slot(int64_t index) { return losses().narrow(0, index, 1); }
+
   void share_loss() {
     RunCheckpoints::Progress saved;
     if (context_.checkpoints != nullptr) {
@@ -253,27 +263,32 @@ class Loop {
     const double news[kNews] = {stop ? 1.0 : 0.0, saved.written, saved.failed};
     for (int64_t i = 0; i < kNews; ++i) {
       if (news[i] > 0) {
-        losses_.narrow(0, shape_.ranks + i, 1).fill_(news[i]);
+        slot(shape_.ranks + i).fill_(news[i]);
       }
     }
     if (!context_.world->emulated() && shape_.ranks > 1) {
       shared_ =
-          context_.world->world().all_reduce(losses_, dist::ReduceOp::kSum, {kNoUnit, "loss", 0});
+          context_.world->world().all_reduce(losses(), dist::ReduceOp::kSum, {kNoUnit, "loss", 0});
     }
   }
 
-  // What the step computed besides the parameters, in one copy to the host: the only time in a step
-  // at which the host waits for the device.
-  StepReport read(int64_t step, const at::Tensor& norm, const at::Tensor& scaling) {
+  // fp64: what the step computed besides the parameters. The scaling before it is updated.
+  at::Tensor collect(const at::Tensor& norm) {
     if (shared_ != nullptr) {
       context_.world->world().wait(shared_);
       shared_.reset();
     }
-    std::vector<at::Tensor> values{losses_, norm.to(at::kDouble).reshape({1})};
+    std::vector<at::Tensor> values{losses(), norm.to(at::kDouble).reshape({1})};
     if (scaler_) {
-      values.push_back(scaling.to(at::kDouble));
+      values.push_back(scaler_->state().to(at::kDouble));
     }
-    at::Tensor on_host = at::cat(values);
+    return at::cat(values);
+  }
+
+  // Reads them in one copy to the host: the only time in a step at which the host waits for the
+  // device.
+  StepReport read(int64_t step, const at::Tensor& numbers_of_step) {
+    at::Tensor on_host = numbers_of_step;
     if (!context_.device.is_cpu()) {
       const auto pinned = at::TensorOptions(at::kDouble).pinned_memory(true);
       on_host = at::empty(on_host.sizes(), pinned).copy_(on_host, /*non_blocking=*/true);

@@ -115,6 +115,16 @@ TEST_F(DeviceStreamsTest, MemoryThatTheDeviceIsThroughWithGoesToo) {
   EXPECT_TRUE(memory.expired());
 }
 
+// After the host has waited for the device, between two steps.
+TEST_F(DeviceStreamsTest, MemoryThatTheDeviceIsThroughWithGoesWhenAsked) {
+  const auto memory = retired(Stream::kAllGather, Stream::kCompute);
+  streams().let_go();
+  EXPECT_FALSE(memory.expired());
+  fake.finished = true;
+  streams().let_go();
+  EXPECT_TRUE(memory.expired());
+}
+
 TEST_F(DeviceStreamsTest, TheHostWaitsNoLongerThanItsTimeout) {
   streams().record(0, Stream::kAllGather);
   try {
