@@ -13,7 +13,8 @@
 
 namespace shardlens::record {
 
-// Buffers of one size that CUPTI fills and a reader thread empties. CUPTI may hand over a buffer
+// Buffers of one size that CUPTI fills and a reader thread empties. A buffer that is lent is zero,
+// so that CUPTI does not have to clear it in the thread that launches. CUPTI may hand over a buffer
 // late, even after the reader has closed, and an error in it may hand over one twice; so each
 // buffer's state is known, and one that was not lent is not taken.
 //
@@ -33,10 +34,9 @@ class ActivityBuffers {
   void grow(size_t count) {
     const std::lock_guard lock(mutex_);
     while (states_.size() < count) {
-      // Aligned as CUPTI requires, and written once, so that CUPTI's callback does not wait for
-      // page faults.
+      // Aligned as CUPTI requires. Clearing it also avoids page faults in CUPTI's callback.
       Owned buffer(static_cast<uint8_t*>(std::aligned_alloc(kAlignment, bytes_)), std::free);
-      std::memset(buffer.get(), 0, bytes_);
+      clear(buffer.get());
       free_.push_back(buffer.get());
       states_.emplace(buffer.get(), State::kFree);
       owned_.push_back(std::move(buffer));
@@ -57,6 +57,7 @@ class ActivityBuffers {
     return buffer;
   }
   void give_back(uint8_t* buffer) {
+    clear(buffer);
     const std::lock_guard lock(mutex_);
     release(buffer);
   }
@@ -67,6 +68,7 @@ class ActivityBuffers {
     if (found == states_.end() || found->second != State::kLent || buffer.size > bytes_) {
       ++unexpected_;
     } else if (closed_) {
+      clear(buffer.data);
       release(buffer.data);
     } else {
       found->second = State::kFilled;
@@ -113,6 +115,7 @@ class ActivityBuffers {
   enum class State : uint8_t { kFree, kLent, kFilled };
   using Owned = std::unique_ptr<uint8_t, void (*)(void*)>;
 
+  void clear(uint8_t* buffer) const { std::memset(buffer, 0, bytes_); }
   // The caller holds mutex_.
   void release(uint8_t* buffer) {
     states_[buffer] = State::kFree;

@@ -521,7 +521,9 @@ void ActivityParser::close(const OpenRange& range) {
 
 // Keys as in Kineto; sizes in bytes.
 void ActivityParser::device(const CUpti_ActivityDevice5& d) {
-  devices_[d.id] = occupancy_limits(d);
+  if (!devices_.try_emplace(d.id, occupancy_limits(d)).second) {
+    return;
+  }
   const nlohmann::json json{
       {"id", d.id},
       {"name", d.name == nullptr ? "" : d.name},

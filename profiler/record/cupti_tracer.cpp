@@ -15,6 +15,7 @@
 #include "profiler/record/activity_buffers.h"
 #include "profiler/record/activity_parser.h"
 #include "profiler/record/clock.h"
+#include "profiler/record/cuda_devices.h"
 #include "profiler/record/device_tracer.h"
 #include "profiler/record/quiet_thread.h"
 
@@ -137,7 +138,15 @@ class CuptiTracer final : public DeviceTracer {
       throw RuntimeFault(
           fmt::format("no device records: CUPTI did not accept the buffers ({})", name_of(r)));
     }
+    uint8_t zeroed = 1;
+    size_t size = sizeof(zeroed);
+    complain(
+        ::cuptiActivitySetAttribute(CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER, &size, &zeroed),
+        "cleared buffers");
     complain(::cuptiSetThreadIdType(CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM), "thread ids");
+    for_each_cuda_device([this](const CUpti_ActivityDevice5& device) {
+      parser_.take(reinterpret_cast<const CUpti_Activity&>(device));
+    });
     parser_.keep_only_windows();  // a late buffer may have records of an earlier tracer
     buffers().grow(options_.buffers);
     buffers().open();

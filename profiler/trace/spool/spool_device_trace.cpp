@@ -248,9 +248,15 @@ class DeviceRecords {
     finish(event, copy.correlation);
   }
 
+  // CUPTI also has such a record for a query that finds the work finished. Queries are not
+  // recorded as calls, so that these records have no call.
   void add_sync(const SpoolSync& sync) {
     SyncArgs args;
     args.kind = static_cast<SyncKind>(sync.kind);
+    const bool by_host = args.kind == SyncKind::kEvent || args.kind == SyncKind::kStream;
+    if (by_host && !launches_.contains(sync.correlation)) {
+      return;
+    }
     const auto context = contexts_.find(sync.context);
     args.device = context == contexts_.end() ? -1 : context->second;
     args.stream = sync.stream == kNoStream ? -1 : static_cast<int32_t>(sync.stream);

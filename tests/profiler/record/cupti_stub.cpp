@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace shardlens::record {
@@ -49,7 +50,7 @@ void CuptiStub::reset() {
   flush_in_reverse = hold = false;
   subscriber.clear();
   on_flush = nullptr;
-  flushes = forced = 0;
+  flushes = forced = dirty = 0;
 }
 
 size_t CuptiStub::fill(Buffer records, bool running) {
@@ -63,6 +64,8 @@ size_t CuptiStub::fill(Buffer records, bool running) {
   request(&batch.buffer, &batch.capacity, &max_records);
   batch.running = running;
   if (batch.buffer != nullptr) {
+    const std::span<const uint8_t> bytes(batch.buffer, batch.capacity);
+    dirty += std::ranges::all_of(bytes, [](uint8_t byte) { return byte == 0; }) ? 0 : 1;
     batch.valid = std::min(records.size(), batch.capacity);
     std::memcpy(batch.buffer, records.data(), batch.valid);
   } else {
@@ -217,6 +220,14 @@ CUptiResult cuptiActivityEnableRuntimeApi(CUpti_CallbackId /*id*/, uint8_t /*on*
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnableDriverApi(CUpti_CallbackId /*id*/, uint8_t /*on*/) {
+  return CUPTI_SUCCESS;
+}
+CUptiResult cuptiActivitySetAttribute(CUpti_ActivityAttribute attribute,
+                                      size_t* size,
+                                      void* value) {
+  if (attribute == CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER && *size == sizeof(uint8_t)) {
+    CuptiStub::get().zeroed = *static_cast<const uint8_t*>(value) != 0;
+  }
   return CUPTI_SUCCESS;
 }
 CUptiResult cuptiActivityEnableAllSyncRecords(uint8_t /*on*/) {

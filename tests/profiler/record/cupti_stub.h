@@ -51,6 +51,9 @@ class CuptiStub {
   // What the tracer did.
   [[nodiscard]] bool enabled(CUpti_ActivityKind kind);
   int64_t flushes = 0, forced = 0;
+  // Buffers that the tracer says are zero, and how many of those that it gave were not.
+  bool zeroed = false;
+  int64_t dirty = 0;
 
   // CUPTI's functions.
   CUptiResult subscribe(CUpti_SubscriberParams* params);

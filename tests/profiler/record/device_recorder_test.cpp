@@ -169,6 +169,8 @@ TEST(CuptiTest, NamesTheToolThatIsInTheWay) {
               testing::AllOf(testing::HasSubstr("'CUPTI for Nsight Systems' records this process"),
                              testing::Not(testing::HasSubstr("driver"))));
   EXPECT_THAT(subscribe_failure(39, "", ""), testing::HasSubstr("another tool records"));
+  EXPECT_THAT(subscribe_failure(39, "", "<not provided>"),
+              testing::HasSubstr("another tool records"));
   EXPECT_THAT(subscribe_failure(999, "CUPTI_ERROR_UNKNOWN", ""),
               testing::HasSubstr("CUPTI_ERROR_UNKNOWN, error 999); is an NVIDIA driver loaded"));
 }

@@ -150,6 +150,18 @@ class DeviceSpool {
     });
   }
   void wait(uint32_t correlation, uint32_t stream, uint64_t event_sync, Nanoseconds start) {
+    sync(correlation, stream, event_sync, start,
+         event_sync == 0 ? trace::SyncKind::kContext : trace::SyncKind::kStreamWaitEvent);
+  }
+  // cudaEventQuery of an event that is complete; the call itself is not recorded.
+  void query(uint32_t correlation, uint64_t event_sync, Nanoseconds start) {
+    sync(correlation, trace::kNoStream, event_sync, start, trace::SyncKind::kEvent);
+  }
+  void sync(uint32_t correlation,
+            uint32_t stream,
+            uint64_t event_sync,
+            Nanoseconds start,
+            trace::SyncKind kind) {
     add(trace::SpoolType::kSync, [&](auto& r) {
       r.sync = {.event_sync = event_sync,
                 .start = start * unit_,
@@ -158,8 +170,7 @@ class DeviceSpool {
                 .context = 1,
                 .event = 3,
                 .stream = stream,
-                .kind = static_cast<uint8_t>(event_sync == 0 ? trace::SyncKind::kContext
-                                                             : trace::SyncKind::kStreamWaitEvent),
+                .kind = static_cast<uint8_t>(kind),
                 .reserved = {}};
     });
   }
@@ -213,6 +224,7 @@ inline void fill_by_hand(DeviceSpool& s) {
   s.copy("Memcpy DtoH (Device -> Pinned)", 14, 7, 100, 3600, 3650);
   s.call("cudaDeviceSynchronize", 15, 2300, 3700);
   s.wait(15, trace::kNoStream, 0, 2301);
+  s.query(16, 77, 3702);
 }
 
 }  // namespace shardlens::record

@@ -196,6 +196,7 @@ TEST(DeviceSpoolTest, AGatherIsNeededWhenTheDeviceCouldGoOn) {
   EXPECT_EQ(timeline.collectives[0].needed_at, 1300);
 }
 
+// A query is not a wait, although CUPTI has a record of the same kind for both.
 TEST(DeviceSpoolTest, AStreamThatWaitsSaysForWhichRecord) {
   const Trace trace = by_hand();
   const auto syncs = of_category(trace, Category::kCudaSync);
