@@ -68,7 +68,10 @@ DirectoryLock write_inputs(const RunOptions& options,
   const std::string config = plan::read_text_file(run.config.source);
   DirectoryLock lock = prepare_capture_directory(options.out);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
-  const plan::Workload workload = plan::step_workload(run.config, run.plan, options.step);
+  plan::StepSettings step = options.step;
+  step.program =
+      options.device == Device::kCuda ? plan::Program::kEngineOnGpu : plan::Program::kEngineOnCpu;
+  const plan::Workload workload = plan::step_workload(run.config, run.plan, step);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
   write_file_atomically(options.out / "run.json", run_json(options, worker));
   // A copy, so that the order check has the model even when the capture is moved.

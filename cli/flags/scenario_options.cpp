@@ -92,7 +92,7 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   if (const sim::Stack* stack = stack_of(run, options, &config)) {
     spec = sim::under_stack(spec, stack->name);
   }
-  if (program_of(options, config) != plan::Program::kEngine) {
+  if (!plan::is_engine(program_of(options, config))) {
     spec = sim::run_by_pytorch(std::move(spec));
   }
   spec.fabric.transport = transport_of(options, spec);

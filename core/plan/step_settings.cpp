@@ -1,5 +1,6 @@
 #include "core/plan/step_settings.h"
 
+#include <array>
 #include <string>
 
 #include <fmt/format.h>
@@ -15,6 +16,17 @@ std::string_view name_of(Optimizer optimizer) {
 
 std::string_view name_of(OptimizerImpl impl) {
   return impl == OptimizerImpl::kFused ? "fused" : "foreach";
+}
+
+std::string_view name_of(Program program) {
+  constexpr std::array<std::string_view, 5> kNames{"engine", "engine_on_cpu", "engine_on_gpu",
+                                                   "transformers", "torchtitan"};
+  return kNames[static_cast<size_t>(program)];
+}
+
+bool is_engine(Program program) {
+  return program == Program::kEngine || program == Program::kEngineOnCpu ||
+         program == Program::kEngineOnGpu;
 }
 
 void require_valid(const StepSettings& settings, std::string_view source) {

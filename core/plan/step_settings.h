@@ -15,9 +15,13 @@ enum class OptimizerImpl : uint8_t { kFused, kForeach };
 [[nodiscard]] std::string_view name_of(OptimizerImpl impl);  // "fused", "foreach"
 
 // Who runs the model. Products are the same. kEngine fuses what is between them (norms, rotary
-// embeddings, gates); kTransformers and kTorchtitan run the operators of that PyTorch code.
-// kTorchtitan's norms are fused, and it has some families only.
-enum class Program : uint8_t { kEngine, kTransformers, kTorchtitan };
+// embeddings, gates). Of the engine itself this is true for fp32 on a CPU only: kEngineOnCpu fuses
+// where the parameters are fp32, kEngineOnGpu nowhere. kTransformers and kTorchtitan run the
+// operators of that PyTorch code. kTorchtitan's norms are fused, and it has some families only.
+enum class Program : uint8_t { kEngine, kEngineOnCpu, kEngineOnGpu, kTransformers, kTorchtitan };
+// "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan"
+[[nodiscard]] std::string_view name_of(Program program);
+[[nodiscard]] bool is_engine(Program program);
 
 // The settings of one optimizer step of a rank, other than the model and its plan. Shared by
 // planning, training, calibration, simulation, search and the app.

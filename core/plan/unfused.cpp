@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <iterator>
 
 namespace shardlens::plan {
 namespace {
@@ -220,6 +221,12 @@ constexpr Piece kLossBackward[] = {
     {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
 };
 
+// aten::cross_entropy_loss runs the two operators of the loss within itself.
+constexpr Piece kCrossEntropyForward[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::cross_entropy_loss", .read_f32 = 1, .written_f32 = 1, .read_row = 2},
+};
+
 // Of the scores between the two products of attention: softmax in fp32.
 constexpr std::array kSoftmaxForward = std::to_array<Piece>({
     {.name = "aten::add", .read = 1, .written = 1},  // the mask
@@ -297,11 +304,14 @@ constexpr Unfused kOffsetNorm{kOffsetNormForward, kOffsetNormBackward, 0, 2, 1};
 constexpr Unfused kWideNorm{kWideNormForward, kWideNormBackward, 0, 2, 1};
 constexpr Unfused kClampedGate{kClampedGateForward, kClampedGateBackward, 6};
 constexpr Unfused kRotary{kRotaryForward, kRotaryBackward};
+constexpr Unfused kRotaryOfEngine{kRotaryForward,
+                                  std::span(kRotaryBackward).first(std::size(kRotaryBackward) - 1)};
 constexpr Unfused kComplexRotary{kComplexRotaryForward, kComplexRotaryBackward};
 constexpr Unfused kComplexRotaryF32{kComplexProduct, kComplexProduct};
 constexpr Unfused kGate{kGateForward, kGateBackward, 3};
 constexpr Unfused kGelu{kGeluForward, kGeluBackward, 4};
 constexpr Unfused kLoss{kLossForward, kLossBackward, 0, 1, 2};
+constexpr Unfused kCrossEntropy{kCrossEntropyForward, kLossBackward, 0, 1, 2};
 
 }  // namespace
 
@@ -320,6 +330,9 @@ const Unfused& unfused_clamped_gate() {
 const Unfused& unfused_rotary() {
   return kRotary;
 }
+const Unfused& unfused_rotary_of_engine() {
+  return kRotaryOfEngine;
+}
 const Unfused& unfused_complex_rotary(DType dtype) {
   return dtype == DType::kF32 ? kComplexRotaryF32 : kComplexRotary;
 }
@@ -331,6 +344,9 @@ const Unfused& unfused_gelu() {
 }
 const Unfused& unfused_loss() {
   return kLoss;
+}
+const Unfused& unfused_cross_entropy() {
+  return kCrossEntropy;
 }
 const Unfused& unfused_cap() {
   return kCap;

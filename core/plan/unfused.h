@@ -40,11 +40,14 @@ unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights
 [[nodiscard]] const Unfused& unfused_wide_rms_norm();  // GptOssRMSNorm: weights multiply in fp32
 [[nodiscard]] const Unfused& unfused_clamped_gate();   // GptOssExperts
 [[nodiscard]] const Unfused& unfused_rotary();  // of queries or of keys: apply_rotary_pos_emb
+// The engine's: its queries and keys are not transposed, so that their gradients are not copied.
+[[nodiscard]] const Unfused& unfused_rotary_of_engine();
 // torchtitan's, of fp32 pairs as complex numbers: models/llama3/model/model.py, version 0.2.2.
 [[nodiscard]] const Unfused& unfused_complex_rotary(DType dtype);
 [[nodiscard]] const Unfused& unfused_silu_multiply();  // down_proj(act_fn(gate) * up): two kernels
 [[nodiscard]] const Unfused& unfused_gelu();           // NewGELUActivation (gelu_new)
 [[nodiscard]] const Unfused& unfused_loss();           // ForCausalLMLoss: logits in fp32
+[[nodiscard]] const Unfused& unfused_cross_entropy();  // the same of the engine (token_loss)
 
 [[nodiscard]] const Unfused& unfused_cap();  // of the logits (final_logit_softcapping)
 // Between the two products of attention that transformers runs without a kernel for both.

@@ -77,6 +77,7 @@ struct WorkloadItem {  // a hook or an operator, in the order of a step
 // reverse order of their forwards).
 struct Workload {
   int64_t batch = 0, seq = 0;
+  Program program = Program::kEngine;
   std::vector<Operator> operators;
   std::vector<HookEvent> hooks;
   std::vector<WorkloadItem> order;
@@ -84,7 +85,7 @@ struct Workload {
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 
-// The operators that the models of core/models run in a training step (of one microbatch, with the
+// The operators that settings.program runs in a training step (of one microbatch, with the
 // optimizer in fp32 at the end) and the hooks of `plan` between them.
 //
 // Forward     modules in the order in which forward calls them; a unit's kPreForward before its

@@ -78,6 +78,12 @@ void WorkloadBuilder::leave() {
   }
 }
 
+bool WorkloadBuilder::fuses() const {
+  const UnitId unit = open_.empty() ? 0 : current_unit();
+  return program_ == Program::kEngine ||
+         (program_ == Program::kEngineOnCpu && plan_.param_dtype(unit) == DType::kF32);
+}
+
 Operator WorkloadBuilder::make(OperatorKind kind, std::string_view name) const {
   Operator op;
   op.kind = kind;
@@ -236,7 +242,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   const int64_t rows = rows_ * shape.per_token;
   const auto [chosen, of_each] = route(rows, shape.experts, expert_skew_);
   Operator op =
-      make(OperatorKind::kGemm, is_fused() ? "shardlens::grouped_mm" : "aten::_grouped_mm");
+      make(OperatorKind::kGemm, is_engine() ? "shardlens::grouped_mm" : "aten::_grouped_mm");
   const Bytes element = size_of(op.dtype);
   const Bytes weights = chosen * shape.in * shape.out * element;
   const Bytes inputs = rows * shape.in * element, outputs = rows * shape.out * element;
@@ -275,7 +281,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   if (!shape.bias) {
     return;
   }
-  if (!is_fused()) {  // the bias of each row's expert
+  if (!is_engine()) {  // the bias of each row's expert
     Operator index = make(OperatorKind::kElementwise, "aten::index");
     index.read = index.written = outputs;
     forward(index, outputs, {});
@@ -313,7 +319,7 @@ void WorkloadBuilder::embedding(int64_t features) {
   grad.flops = rows_ * features;
   grad.read = op.read;
   grad.written = values;
-  if (const Parameter* table = is_fused() ? nullptr : tied_table()) {
+  if (const Parameter* table = is_engine() ? nullptr : tied_table()) {
     grad.m = table->shape.front();
     grad.n = table->shape.back();
   }
@@ -326,7 +332,7 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   Operator op = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm" : name);
   const bool trains =
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
-  if (program_ == Program::kTransformers && shape.statistics == 1) {
+  if (shape.statistics == 1 && !titan && !fuses()) {
     unfused(shape.offset ? unfused_offset_rms_norm()
             : shape.wide ? unfused_wide_rms_norm()
                          : unfused_rms_norm(),
@@ -378,7 +384,7 @@ void WorkloadBuilder::add(int64_t features) {
 
 // Saves its input for backward, except ReLU, which saves its result.
 void WorkloadBuilder::activation(std::string_view name, int64_t features) {
-  if (!is_fused() && name == "gelu_new") {
+  if (!is_engine() && name == "gelu_new") {
     unfused(unfused_gelu(), OperatorKind::kElementwise, features);
     return;
   }
@@ -399,7 +405,7 @@ void WorkloadBuilder::activation(std::string_view name, int64_t features) {
 }
 
 void WorkloadBuilder::silu_multiply(int64_t features) {
-  if (!is_fused()) {
+  if (!fuses()) {
     unfused(unfused_silu_multiply(), OperatorKind::kElementwise, features);
     return;
   }
@@ -414,10 +420,12 @@ void WorkloadBuilder::silu_multiply(int64_t features) {
 }
 
 void WorkloadBuilder::rotary(int64_t features, bool complex) {
-  if (!is_fused()) {
+  if (!fuses()) {
     const DType dtype = plan_.param_dtype(current_unit());
-    unfused(complex ? unfused_complex_rotary(dtype) : unfused_rotary(), OperatorKind::kElementwise,
-            features);
+    unfused(complex       ? unfused_complex_rotary(dtype)
+            : is_engine() ? unfused_rotary_of_engine()
+                          : unfused_rotary(),
+            OperatorKind::kElementwise, features);
     return;
   }
   elementwise("shardlens::rotary", "shardlens::rotary_backward",
@@ -436,9 +444,10 @@ void WorkloadBuilder::record(Operator op, std::vector<Operator> backward) {
 }
 
 void WorkloadBuilder::loss(int64_t vocabulary) {
-  if (!is_fused()) {
+  if (!fuses()) {
     const size_t before = out_.operators.size();
-    unfused(unfused_loss(), OperatorKind::kLoss, vocabulary);
+    unfused(is_engine() ? unfused_cross_entropy() : unfused_loss(), OperatorKind::kLoss,
+            vocabulary);
     for (size_t i = before; i < out_.operators.size(); ++i) {
       out_.operators[i].phase = Phase::kLoss;
     }

@@ -33,10 +33,13 @@ class WorkloadBuilder {
   void set_rows(int64_t rows) { rows_ = rows; }
   // Who runs the model, and how its experts are chosen.
   void set_settings(const StepSettings& settings) {
-    program_ = settings.program;
+    program_ = out_.program = settings.program;
     expert_skew_ = settings.expert_skew;
   }
-  [[nodiscard]] bool is_fused() const { return program_ == Program::kEngine; }
+  [[nodiscard]] bool is_engine() const { return plan::is_engine(program_); }
+  // Whether norms, rotary embeddings, gates and the loss of the current module are single
+  // operators.
+  [[nodiscard]] bool fuses() const;
   [[nodiscard]] Program program() const { return program_; }
   [[nodiscard]] int64_t batch() const { return out_.batch; }
   // y[rows, out] = x[rows, in] · W (+ bias). `keeps_input`: false if an earlier operator already

@@ -37,17 +37,17 @@ void WorkloadBuilder::capped_scratch(const Attention& shape,
 
 void WorkloadBuilder::attention(const Attention& given) {
   unkept_input_ = false;
-  if (!is_fused() && given.eager != Scores::kFused) {
+  if (!is_engine() && given.eager != Scores::kFused) {
     eager_attention(given);
     return;
   }
   Attention shape = given;
-  const bool masked = !is_fused() && shape.window > 0 && shape.window < out_.seq;
+  const bool masked = !is_engine() && shape.window > 0 && shape.window < out_.seq;
   if (masked) {
     masked_attention(shape);
   }
   // The engine computes capped scores whole, without the kernel that skips later tokens.
-  const bool capped = is_fused() && shape.eager == Scores::kCapped;
+  const bool capped = is_engine() && shape.eager == Scores::kCapped;
   if (capped) {
     shape.causal = false;
     shape.window = 0;
@@ -74,7 +74,7 @@ void WorkloadBuilder::attention(const Attention& given) {
   op.read = queries + keys_and_values + (masked ? rows_ * out_.seq * element : 0);
   op.written = outputs + log_sum;
   op.saved = op.read + op.written;  // includes the output, so the output projection saves no input
-  if (!is_fused()) {
+  if (!is_engine()) {
     op.saved += rows_ * shape.heads * shape.beside_values * element;
   }
   Operator grad = op;

@@ -16,14 +16,25 @@ using nlohmann::ordered_json;
 const Names kPhases{"forward", "loss", "backward", "optimizer", "recompute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 const Names kGrads{"none", "some", "all"};
-const Names kKeys{"version",   "batch", "seq",   "units",
-                  "operators", "hooks", "order", "optimizer_in_backward"};
+const Names kKeys{"version", "batch", "seq",
+                  "program", "units", "operators",
+                  "hooks",   "order", "optimizer_in_backward"};
+constexpr Program kPrograms[] = {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
+                                 Program::kTransformers, Program::kTorchtitan};
 const Names kOperatorKeys{
     "kind",    "phase",  "unit",  "name",        "module",       "batch",         "m",
     "n",       "k",      "dtype", "flops",       "read_bytes",   "written_bytes", "saved_bytes",
     "forward", "causal", "takes", "frees_bytes", "scratch_bytes"};
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
+
+Program read_program(const JsonNode& node) {
+  Names names;
+  for (const Program program : kPrograms) {
+    names.emplace_back(name_of(program));
+  }
+  return kPrograms[node.one_of(names)];
+}
 
 // Omits keys with default values: most operators are not GEMMs, and most hooks have only defaults.
 ordered_json operator_json(const Operator& op) {
@@ -184,11 +195,16 @@ std::string to_json(const Workload& workload, const ResolvedPlan& plan) {
         fmt::format("{}{}", item.kind == WorkloadItem::Kind::kHook ? 'h' : 'o', item.index));
   }
   return fmt::format(
-      "{{\n  \"version\": 1,\n  \"batch\": {},\n  \"seq\": {},\n  \"units\": {},\n  \"operators\": "
+      "{{\n  \"version\": 1,\n  \"batch\": {},\n  \"seq\": {},\n{}  \"units\": {},\n  "
+      "\"operators\": "
       "{},\n  \"hooks\": {},\n"
       "  \"order\": {}{}\n}}\n",
-      workload.batch, workload.seq, units.dump(), list(workload.operators, operator_json),
-      list(workload.hooks, hook_json), order.dump(),
+      workload.batch, workload.seq,
+      workload.program == Program::kEngine
+          ? ""
+          : fmt::format("  \"program\": \"{}\",\n", name_of(workload.program)),
+      units.dump(), list(workload.operators, operator_json), list(workload.hooks, hook_json),
+      order.dump(),
       workload.in_backward.empty()
           ? ""
           : ",\n  \"optimizer_in_backward\": " + list(workload.in_backward, operator_json));
@@ -206,6 +222,9 @@ Workload parse_workload(std::string_view json, const std::string& source) {
   Workload out;
   out.batch = root.require("batch").integer(0, kMost);
   out.seq = root.require("seq").integer(0, kMost);
+  if (const auto program = root.find("program")) {
+    out.program = read_program(*program);
+  }
   const auto units =
       static_cast<int64_t>(root.require("units").items("a list of unit FQNs").size());
   for (const JsonNode& node : root.require("operators").items("a list of operators")) {

@@ -119,6 +119,7 @@ plan::StepSettings read_settings(const nlohmann::json& options, const plan::Work
   plan::StepSettings out;
   out.batch = workload.batch;
   out.seq = workload.seq;
+  out.program = workload.program;
   out.accumulate = options.value("accumulate", out.accumulate);
   out.sync_every_microbatch = !options.value("no_sync", false);
   if (options.value("optimizer", "adamw") == plan::name_of(plan::Optimizer::kSgd)) {

@@ -76,7 +76,7 @@ MemoryOptions memory_options(const Target& target,
                              const plan::StepSettings& settings,
                              const PredictOptions& options) {
   MemoryOptions memory;
-  memory.keeps_last_gradient = settings.program != plan::Program::kEngine;
+  memory.keeps_last_gradient = !plan::is_engine(settings.program);
   memory.delays_reuse = options.simulation.host == HostMode::kAhead;
   memory.capacity = target.memory > 0
                         ? std::max<Bytes>(0, target.memory - target.outside_memory.total())

@@ -41,7 +41,7 @@ class DecoderForward {
       build_.leave();
     }
     build_.linear("lm_head", {.in = config_.embedding_size, .out = config_.vocab_size});
-    if (config_.logit_cap > 0 && !build_.is_fused()) {
+    if (config_.logit_cap > 0 && !build_.is_engine()) {
       build_.unfused(unfused_cap(), OperatorKind::kElementwise, config_.vocab_size);
     } else if (config_.logit_cap > 0) {
       const int64_t logits = config_.vocab_size;
@@ -189,9 +189,9 @@ class DecoderForward {
                       .one_product = one_product,
                       .beside_values = config_.latent.plain_dim});
     // The result of queries that were put together has the heads outside of the rows.
-    const bool eager = !build_.is_fused() && family_.eager != Scores::kFused;
+    const bool eager = !build_.is_engine() && family_.eager != Scores::kFused;
     const bool moved =
-        !build_.is_fused() && family_.rotary && config_.latent.key_value_rank == 0 && one_product;
+        !build_.is_engine() && family_.rotary && config_.latent.key_value_rank == 0 && one_product;
     if (moved) {
       const int64_t features = config_.heads * value_dim;
       build_.elementwise("aten::clone", "", {.read = features, .written = features});
@@ -262,7 +262,7 @@ class DecoderForward {
                           .backward_written = all,
                           .backward_flops = all});
     }
-    if (!build_.is_fused() && family_.rotary) {
+    if (!build_.is_engine() && family_.rotary) {
       rotated_parts(q, kv);
       return;
     }
@@ -356,7 +356,7 @@ class DecoderForward {
     if (fused) {
       build_.linear(path(name, family_.mlp, Part::kGateUp),
                     {.in = hidden, .out = 2 * inner, .bias = bias});
-      if (!build_.is_fused()) {
+      if (!build_.is_engine()) {
         build_.elementwise("aten::split", "aten::cat",
                            {.backward_read = 2 * inner, .backward_written = 2 * inner});
       }
@@ -437,7 +437,7 @@ class DecoderForward {
                              .bias = family_.expert_bias});
     };
     build_.enter(name);
-    if (build_.is_fused()) {
+    if (build_.is_engine()) {
       build_.elementwise("shardlens::gather_rows", "shardlens::gather_rows_backward",
                          {.read = copies,
                           .written = copies,
@@ -458,7 +458,7 @@ class DecoderForward {
       build_.unfused({forward, backward}, OperatorKind::kElementwise, copies);
     }
     grouped("gate_up_proj", hidden, 2 * experts.intermediate_size);
-    if (family_.expert_bias && !build_.is_fused()) {
+    if (family_.expert_bias && !build_.is_engine()) {
       build_.unfused(unfused_clamped_gate(), OperatorKind::kElementwise, inner);
     } else if (family_.expert_bias) {
       build_.elementwise("shardlens::clamped_glu", "shardlens::clamped_glu_backward",
@@ -470,14 +470,14 @@ class DecoderForward {
                           .backward_written = 2 * inner,
                           .backward_flops = 18 * inner});
     } else {
-      if (!build_.is_fused()) {
+      if (!build_.is_engine()) {
         build_.elementwise("aten::split", "aten::cat",
                            {.backward_read = 2 * inner, .backward_written = 2 * inner});
       }
       gate(name + ".act_fn", inner);
     }
     grouped("down_proj", experts.intermediate_size, hidden);
-    if (!build_.is_fused()) {
+    if (!build_.is_engine()) {
       weighted_sum(copies, 1 / static_cast<double>(experts.per_token));
       build_.leave();
       return;

@@ -1,6 +1,7 @@
 #include "core/plan/unfused.h"
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,58 @@ TEST(UnfusedTest, ProductsAreThoseOfTheEngine) {
   const Workload engine = llama(Program::kEngine), transformers = llama(Program::kTransformers);
   EXPECT_EQ(products(transformers), products(engine));
   EXPECT_GT(transformers.operators.size(), engine.operators.size());
+}
+
+// In bf16, and on a GPU, the engine runs the operators of transformers between the products, except
+// that nothing is transposed (no aten::clone) and the loss is one operator; in fp32 on a CPU it
+// fuses them.
+TEST(UnfusedTest, TheEngineFusesFp32OnACpuOnly) {
+  const auto names = [](const Workload& workload) {
+    std::multiset<std::string> out;
+    for (const Operator& op : workload.operators) {
+      out.insert(op.name);
+    }
+    return out;
+  };
+  const auto of = [&](Program program, const std::string& dtype) {
+    const ModelConfig config =
+        load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
+    const ResolvedPlan plan = resolve(
+        parse_plan(R"({"version": 1, "mixed_precision": {"param_dtype": ")" + dtype + R"("}})",
+                   "plan.json"),
+        module_tree(config), 2);
+    return names(step_workload(config, plan, {.batch = 2, .seq = 8, .program = program}));
+  };
+  EXPECT_EQ(of(Program::kEngineOnCpu, "fp32"), of(Program::kEngine, "fp32"));
+  EXPECT_EQ(of(Program::kEngineOnCpu, "bf16"), of(Program::kEngineOnGpu, "bf16"));
+  const auto gpu = of(Program::kEngineOnGpu, "bf16");
+  EXPECT_EQ(gpu.count("shardlens::rms_norm") + gpu.count("shardlens::rotary") +
+                gpu.count("shardlens::silu_multiply"),
+            0U);
+  EXPECT_EQ(gpu.count("aten::cross_entropy_loss"), 1U);
+  auto transformers = of(Program::kTransformers, "bf16");
+  for (const char* name : {"aten::rsqrt", "aten::silu", "aten::silu_backward", "aten::neg",
+                           "aten::cat", "aten::pow", "aten::slice_backward"}) {
+    EXPECT_EQ(gpu.count(name), transformers.count(name)) << name;
+    EXPECT_GT(gpu.count(name), 0U) << name;
+  }
+  EXPECT_GT(of(Program::kEngineOnGpu, "fp32").count("aten::rsqrt"), 0U);
+}
+
+// What was captured is known again when the file is read.
+TEST(UnfusedTest, TheProgramIsInTheFile) {
+  const ModelConfig config =
+      load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
+  const ResolvedPlan plan =
+      resolve(parse_plan(R"({"version": 1})", "plan.json"), module_tree(config), 2);
+  for (const Program program : {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
+                                Program::kTransformers, Program::kTorchtitan}) {
+    const Workload workload =
+        step_workload(config, plan, {.batch = 2, .seq = 8, .program = program});
+    const Workload read = parse_workload(to_json(workload, plan), "workload.json");
+    EXPECT_EQ(read.program, program);
+    EXPECT_EQ(read, workload);
+  }
 }
 
 // The loss has its own phase and keeps the fp32 result of log-softmax.
