@@ -313,8 +313,9 @@ std::string order_words(const Analysis& analysis, Style style) {
                     "hooks ran in another order than planned (model code, "
                     "autograd, frozen views), or the engine did not follow "
                     "the plan",
-                    "no plan with the trace, or no actions in it (of PyTorch's "
-                    "programs shardlens.record records those of FSDP2)") +
+                    "no plan with the trace, no actions in it (of PyTorch's programs "
+                    "shardlens.record records those of FSDP2), or no collectives, as over one "
+                    "rank") +
         check_words(rank.order.issued_vs_started, "issued", "started",
                     "a collective was queued or delayed on its communicator",
                     "no actions or no collectives in the trace");

@@ -68,7 +68,9 @@ std::filesystem::path record(const std::filesystem::path& directory, double& ela
   check(cudaStreamSynchronize(stream));
   recorder.step_begin(0);
   tracer->enable(true);
+  tracer->begin_window();
   elapsed_ms = run_kernels(stream);
+  tracer->end_window();
   recorder.step_end();
   static_cast<void>(tracer->finish(/*wait=*/true));
   return record::finish_trace(recorder);

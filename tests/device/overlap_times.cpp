@@ -11,9 +11,11 @@
 //
 //   overlap_times cpu|cuda      prints one line of JSON; exit 0: passed, 1: failed, 77: no GPU
 //
-// On a CPU layers sleep and the host is the compute stream; on a GPU they multiply matrices and the
-// host runs ahead. Each figure is the least of several measurements: the question is what the
-// schedule allows, not how busy the machine is.
+// On a CPU layers sleep and the host is the compute stream; on a GPU the host runs ahead, and a
+// layer is a kernel that lasts as long, like a collective's. (Matrix products would not do: a
+// collective occupies 16 multiprocessors, and with 116 instead of 132 of them a product of 2048²
+// took twice as long on an H200.) Each figure is the least of several measurements: the question is
+// what the schedule allows, not how busy the machine is.
 
 #include <algorithm>
 #include <chrono>
@@ -29,7 +31,6 @@
 #include <nlohmann/json.hpp>
 
 #include <ATen/DeviceAccelerator.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/container/sequential.h>
@@ -49,6 +50,23 @@ using Clock = std::chrono::steady_clock;
 constexpr int kLayers = 3, kRounds = 7;
 constexpr double kForwardMs = 25, kDelayMs = 10, kLongDelayMs = 40;
 
+struct FixedTimer : CollectiveTimer {
+  explicit FixedTimer(double each_ms) : ms(each_ms) {}
+  [[nodiscard]] Nanoseconds duration(CollectiveKind, int, Bytes) const override {
+    return std::llround(ms * 1e6);
+  }
+  double ms;
+};
+
+std::unique_ptr<dist::World> emulated_world(c10::Device device, double each_ms) {
+  dist::WorldOptions options;
+  options.backend = dist::BackendKind::kEmulated;
+  options.world_size = 2;
+  options.timer = std::make_shared<FixedTimer>(each_ms);
+  options.device = device;
+  return dist::World::join(options);
+}
+
 // Compute of a known length on the current stream, in units of a layer's forward.
 class Work {
  public:
@@ -61,16 +79,17 @@ class Work {
     if (device.is_cpu()) {
       return;
     }
-    matrix_ = at::ones({2048, 2048}, at::TensorOptions(at::kFloat).device(device)) / 2048;
-    run_products(50);  // raises the GPU's clocks
-    const double each = timed([this] { run_products(100); }) / 100;
-    products_ = std::max(1, static_cast<int>(std::lround(kForwardMs / each)));
+    world_ = emulated_world(device, kForwardMs);
+    value_ = at::ones({4}, at::TensorOptions(at::kFloat).device(device));
   }
-  void run(int units) const {
+  void run(int units) {
     if (device_.is_cpu()) {
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(units * kForwardMs));
-    } else {
-      run_products(units * products_);
+      return;
+    }
+    for (int i = 0; i < units; ++i) {
+      static_cast<void>(
+          world_->world().all_reduce(value_, dist::ReduceOp::kSum, {kNoUnit, "compute", 0}));
     }
   }
   // Milliseconds until the device has finished `work`.
@@ -83,12 +102,6 @@ class Work {
   }
 
  private:
-  void run_products(int count) const {
-    at::Tensor product = matrix_;
-    for (int i = 0; i < count; ++i) {
-      product = at::mm(product, matrix_);
-    }
-  }
   void synchronize() const {
     if (!device_.is_cpu()) {
       at::accelerator::synchronizeDevice(device_.index());
@@ -96,8 +109,8 @@ class Work {
   }
 
   c10::Device device_{c10::kCPU};
-  at::Tensor matrix_;
-  int products_ = 0;
+  std::unique_ptr<dist::World> world_;  // on a GPU: its collectives are the compute
+  at::Tensor value_;
 };
 
 struct Slow : torch::autograd::Function<Slow> {
@@ -128,14 +141,6 @@ struct NetImpl : torch::nn::Module {
 };
 SHARDLENS_MODULE(Net);
 
-struct FixedTimer : CollectiveTimer {
-  explicit FixedTimer(double each_ms) : ms(each_ms) {}
-  [[nodiscard]] Nanoseconds duration(CollectiveKind, int, Bytes) const override {
-    return std::llround(ms * 1e6);
-  }
-  double ms;
-};
-
 struct Times {
   double forward_ms = 1e9, backward_ms = 1e9;
 };
@@ -147,12 +152,7 @@ class Trained {
       : input_(at::ones({2, 4}, at::TensorOptions(at::kFloat).device(device))) {
     net_->to(device);
     if (delay_ms >= 0) {
-      dist::WorldOptions options;
-      options.backend = dist::BackendKind::kEmulated;
-      options.world_size = 2;
-      options.timer = std::make_shared<FixedTimer>(delay_ms);
-      options.device = device;
-      world_ = dist::World::join(options);
+      world_ = emulated_world(device, delay_ms);
       const std::string plan = fmt::format(
           R"({{"version": 1, "units": [{{"modules": "layers.*"}}, {{"modules": ""}}]{}}})",
           plan_keys);

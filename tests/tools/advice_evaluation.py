@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """How often `shardlens advise` is right, in the emulated world.
 
-    advice_evaluation.py changes --bin build/release/bin --out changes.jsonl [--seeds 0:24]
+    advice_evaluation.py changes --bin build/release/bin --out changes.jsonl [--seeds 0:24] [--device cuda] [--rounds 4]
     advice_evaluation.py waste --bin build/release/bin --out waste.jsonl [--seeds 0:50]
     advice_evaluation.py summary changes.jsonl|waste.jsonl
 
 `changes` draws a model of 4 to 12 blocks, delays of collectives from small to dominant, and a plan that is not the best one; captures it, asks for
-advice, and captures the plan and at most eight of the predicted changes of one thing, alternately, four times. `waste` plants one thing that costs
+advice, and captures the plan and at most eight of the predicted changes of one thing, alternately, in `--rounds` rounds. `waste` plants one thing that costs
 time, of those in PLANTED, with delays that matter, and compares the advice with it; if the advice does not name it, the plan without it is measured,
 because what is planted may cost nothing: recomputing, where backward waits for communication anyway. Each seed adds a line to the file, and seeds that it has are
 skipped, so a run can be continued. `summary` prints the table. Nothing else should run on the machine.
+With `--device cuda` the models are so large that the GPU limits a step, not the host.
 
 A change is measured as the mean over rounds of its median step minus that of the unchanged plan, which is captured two or three times in a round; its
 standard error is that of this mean. The noise is the deviation of all medians of the unchanged plan, in parts of a step. "Beyond noise" is more
@@ -26,7 +27,7 @@ import subprocess
 import tempfile
 
 TOKENS = pathlib.Path(__file__).resolve().parent.parent / "data" / "tokens.u16.bin"
-WARMUP, STEPS, ROUNDS, MOST_CHANGES = 2, 8, 4, 8
+WARMUP, STEPS, MOST_CHANGES = 2, 8, 8
 # What `waste` plants: a name, the plan's keys, the run's flags, and words of the change that undoes it.
 PLANTED = (
     ("no backward prefetch", {"backward_prefetch": "none"}, {}, ("before compute in backward",)),
@@ -41,7 +42,7 @@ PLANTED = (
 class World:
     """One model with its captures in a temporary folder."""
 
-    def __init__(self, binaries, seed, least_us):
+    def __init__(self, binaries, seed, least_us, device, rounds):
         self.shardlens = str(binaries / "shardlens")
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="advice-"))
         draw = random.Random(seed)
@@ -51,9 +52,15 @@ class World:
         self.hardware = f"ab:{int(math.exp(draw.uniform(math.log(least_us), math.log(12000))))}:{draw.choice((2, 8, 'inf'))}"
         self.flags = {"batch": draw.choice((2, 4)), "accumulate": 1, "seq": draw.choice((64, 128))}
         self.draw = draw
+        self.rounds = rounds
+        middle, heads, vocabulary = hidden * 8 // 3, 4, 512
+        if device == "cuda":
+            hidden, middle, heads, vocabulary = 2048, 5632, 16, 8000
+            self.hardware = f"ab:{int(math.exp(draw.uniform(math.log(least_us), math.log(4000))))}:inf"
+            self.flags = {"batch": draw.choice((4, 8)), "accumulate": 1, "seq": 1024, "precision": "bf16", "device": "cuda"}
         (self.folder / "config.json").write_text(json.dumps(
-            {"model_type": "llama", "hidden_size": hidden, "intermediate_size": hidden * 8 // 3, "num_hidden_layers": self.blocks,
-             "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 512, "max_position_embeddings": 256}))
+            {"model_type": "llama", "hidden_size": hidden, "intermediate_size": middle, "num_hidden_layers": self.blocks,
+             "num_attention_heads": heads, "num_key_value_heads": heads, "vocab_size": vocabulary, "max_position_embeddings": 1024}))
 
     def ask(self, *arguments):
         done = subprocess.run([self.shardlens, *map(str, arguments)], capture_output=True, text=True, timeout=900, check=False)
@@ -86,7 +93,7 @@ class World:
         middle = (len(changes) + 1) // 2
         order = [None, *range(middle), None, *([*range(middle, len(changes)), None] if len(changes) > 1 else [])]
         own, differences = [], [[] for _ in changes]
-        for _ in range(ROUNDS):
+        for _ in range(self.rounds):
             steps = [(i, self.capture("side", plan, run) if i is None else self.capture("side", changes[i]["plan"], changes[i]["run"])) for i in order]
             unchanged = [step for i, step in steps if i is None]
             own += unchanged
@@ -213,6 +220,8 @@ def main():
         each.add_argument("--bin", type=pathlib.Path, required=True)
         each.add_argument("--out", type=pathlib.Path, required=True)
         each.add_argument("--seeds", default=seeds)
+        each.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+        each.add_argument("--rounds", type=int, choices=range(2, 100), metavar="N", default=4)
     commands.add_parser("summary").add_argument("file", type=pathlib.Path)
     options = parser.parse_args()
     if options.command == "summary":
@@ -224,7 +233,7 @@ def main():
     for seed in range(first, last):
         if seed in known:
             continue
-        world = World(options.bin.resolve(), seed, 300 if options.command == "changes" else 3000)
+        world = World(options.bin.resolve(), seed, 300 if options.command == "changes" else 3000, options.device, options.rounds)
         try:
             row = run_changes(world) if options.command == "changes" else run_waste(world, seed)
         finally:

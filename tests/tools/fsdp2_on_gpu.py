@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """PyTorch FSDP2 on one GPU, to compare with `shardlens capture --device cuda`: same model, tokens, precision and optimizer.
 
-    fsdp2_on_gpu.py --model DIR --tokens FILE [--steps N] [--batch B] [--seq T] [--world-size W]
+    fsdp2_on_gpu.py --model DIR --tokens FILE [--steps N] [--batch B] [--seq T] [--world-size W] [--trace FILE] [--record DIR]
 
-W = 1: FSDP2 over one rank. W > 1: rank 0 of W on a fake group, whose collectives do nothing. Needs only torch: the Llama is implemented here, with
-the arithmetic of transformers. Prints {"step_ms": […], "loss": […]} as its last line.
+--trace: as many steps again are recorded by PyTorch's profiler, which writes FILE. --record: the steps are recorded by shardlens.record. W = 1: FSDP2 over one rank. W > 1: rank 0 of W on a fake group, whose collectives do nothing. Needs only torch: the Llama is implemented here, with
+the arithmetic of transformers. Prints {"step_ms": […], "loss": […]} as its last line; "recorded_ms" are the steps with the profiler.
 """
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -111,6 +112,11 @@ def start(world_size):
         dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=world_size)
 
 
+def record(directory, model, optimizer):
+    import shardlens
+    return shardlens.record(directory, model=model, optimizer=optimizer)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=pathlib.Path, required=True)
@@ -119,6 +125,8 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--seq", type=int, default=2048)
     parser.add_argument("--world-size", type=int, default=1)
+    parser.add_argument("--trace", type=pathlib.Path)
+    parser.add_argument("--record", type=pathlib.Path)
     a = parser.parse_args()
     torch.cuda.set_device(0)
     start(a.world_size)
@@ -132,7 +140,8 @@ def main():
     fully_shard(model, mesh=mesh, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
     source, step_ms, losses = batches(a.tokens, a.seq, a.batch, a.world_size), [], []
-    for _ in range(a.steps):
+
+    def step():
         begin = time.perf_counter()
         tokens = next(source).cuda()
         logits = model(tokens[:, :-1].contiguous())
@@ -143,8 +152,22 @@ def main():
         optimizer.zero_grad()
         losses.append(loss.item())
         float(norm.full_tensor() if hasattr(norm, "full_tensor") else norm)
-        step_ms.append(1e3 * (time.perf_counter() - begin))
-    print(json.dumps({"step_ms": step_ms, "loss": losses}))
+        return 1e3 * (time.perf_counter() - begin)
+
+    with contextlib.nullcontext() if a.record is None else record(a.record, model, optimizer) as recorder:
+        for _ in range(a.steps):
+            step_ms.append(step())
+            if recorder is not None:
+                recorder.step(losses[-1])
+    result = {"step_ms": step_ms, "loss": losses}
+    if a.trace:
+        with torch.profiler.profile(experimental_config=torch._C._profiler._ExperimentalConfig(enable_cuda_sync_events=True)) as profiler:
+            result["recorded_ms"] = []
+            for _ in range(a.steps):
+                result["recorded_ms"].append(step())
+                profiler.step()
+        profiler.export_chrome_trace(str(a.trace))
+    print(json.dumps(result))
     dist.destroy_process_group()
 
 
