@@ -37,7 +37,8 @@ def step_events(steps, kernel):
     for i in range(steps):
         at = 100 * i
         events += [event("user_annotation", f"ProfilerStep#{i}", at, 100), event("cuda_runtime", "cudaLaunchKernel", at + 10, correlation=i),
-                   event("kernel", kernel, at + 20, 30, correlation=i), event("gpu_user_annotation", f"ProfilerStep#{i}", at + 20, 60)]
+                   event("kernel", kernel, at + 20, 30, correlation=i, **{"est. achieved occupancy %": 50}),
+                   event("gpu_user_annotation", f"ProfilerStep#{i}", at + 20, 60)]
     return events
 
 
