@@ -103,7 +103,8 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
     unattended = unattended || argument.starts_with("--export-png") || argument == "--selftest" ||
-                 argument == "--figures" || argument == "--help" || argument == "-h";
+                 argument == "--figures" || argument == "--help" || argument == "-h" ||
+                 argument == "--version" || argument == "-v";
   }
   if (headless && !unattended) {
     std::fprintf(
@@ -127,6 +128,10 @@ int main(int argc, char** argv) {
     const gui::ProgramOptions options = gui::parse_options(parser, QApplication::arguments());
     if (parser.isSet(QStringLiteral("help"))) {
       std::printf("%s", qPrintable(parser.helpText()));
+      return 0;
+    }
+    if (parser.isSet(QStringLiteral("version"))) {
+      std::printf("shardlens-gui %s\n", SHARDLENS_VERSION);
       return 0;
     }
     // Unattended runs do not change the user's settings.

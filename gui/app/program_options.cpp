@@ -78,6 +78,7 @@ void add_options(QCommandLineParser& parser) {
   option("selftest", "check the window with the run (or the sample run) and exit");
   option("config-dir", "directory of the settings file", "DIR");
   parser.addHelpOption();
+  parser.addVersionOption();
 }
 
 // The options that are texts or switches, as they are.

@@ -65,6 +65,17 @@ TEST_F(ProgramTest, SelftestPasses) {
   EXPECT_TRUE(ended.out.contains("all checks passed")) << ended.out.toStdString();
 }
 
+// Neither needs a display.
+TEST_F(ProgramTest, PrintsItsHelpAndTheVersionOfThePrograms) {
+  const Ended help = run({"--help"}, {});
+  EXPECT_EQ(help.code, 0) << help.error.toStdString();
+  EXPECT_TRUE(help.out.contains("--export-png")) << help.out.toStdString();
+  const Ended version = run({"--version"}, {});
+  EXPECT_EQ(version.code, 0) << version.error.toStdString();
+  const QString number = run({"--version"}, {}, "/shardlens").out.split(' ').value(1).trimmed();
+  EXPECT_EQ(version.out.toStdString(), "shardlens-gui " + number.toStdString() + "\n");
+}
+
 TEST_F(ProgramTest, WrongInputIsAMessageAndTheRightCode) {
   const QString png = folder_.path() + "/out.png";
   const struct {
