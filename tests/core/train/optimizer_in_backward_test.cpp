@@ -1,6 +1,5 @@
 // Units whose optimizer runs in backward: the numbers are those of the ordinary optimizer, to the
 // bit on the CPU, and gradients do not stay.
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>
@@ -10,7 +9,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/zeros.h>
@@ -25,6 +23,7 @@
 #include "tests/core/train/train_context.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"
+#include "tests/support/temporary_directory.h"
 
 namespace shardlens::train {
 namespace {
@@ -53,16 +52,20 @@ struct InBackwardOutcome {
   std::vector<at::Tensor> shards;
 };
 
-std::filesystem::path written_tokens() {
-  const auto path = std::filesystem::temp_directory_path() /
-                    ("optimizer_in_backward_" + std::to_string(::getpid()) + ".tokens");
-  {
-    std::ofstream out(path, std::ios::binary);
-    for (int i = 0; i < 2000; ++i) {
-      out.put(static_cast<char>(i * i % 61));
+// The ranks of a test are threads, which share it.
+const TokenFile& written_tokens() {
+  static const std::unique_ptr<TokenFile> tokens = [] {
+    const test::TemporaryDirectory folder;
+    const auto path = folder.path() / "tokens";
+    {
+      std::ofstream out(path, std::ios::binary);
+      for (int i = 0; i < 2000; ++i) {
+        out.put(static_cast<char>(i * i % 61));
+      }
     }
-  }
-  return path;
+    return std::make_unique<TokenFile>(path);
+  }();
+  return *tokens;
 }
 
 TrainOptions in_backward_options(const InBackwardCase& c) {
@@ -94,9 +97,7 @@ InBackwardOutcome run(const InBackwardCase& c,
   sharding.check_ledger = true;
   const auto sharded =
       apply_plan(model, plan::resolve(plan, plan::module_tree(config), world.size()), sharding);
-  static const std::filesystem::path path = written_tokens();
-  const TokenFile tokens(path);
-  TrainContext context = context_of(*model, *sharded, world, tokens);
+  TrainContext context = context_of(*model, *sharded, world, written_tokens());
   context.device = device;
   InBackwardOutcome outcome;
   train(context, options, [&](const StepReport& report) { outcome.reports.push_back(report); });
