@@ -17,6 +17,7 @@
 #include "core/base/hook.h"
 #include "core/base/recorder.h"
 #include "core/schedule/action.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/model/event_args.h"
 #include "profiler/trace/model/owner.h"
 
@@ -71,18 +72,30 @@ class TextAssembler {
   std::map<uint32_t, std::string> texts_;
 };
 
+bool possible(Nanoseconds time) {
+  return time >= -kLatestTime && time <= kLatestTime;
+}
+
+bool possible(Nanoseconds start, Nanoseconds end) {
+  return possible(start) && possible(end) && end >= start;
+}
+
+bool ends_after(Nanoseconds start, Nanoseconds end) {
+  return start > 0 && possible(start, end);
+}
+
 bool valid_unit(uint32_t unit) {
   return unit == kNoUnit || unit < kMaxUnits;
 }
 
 bool valid_hook(const SpoolHook& h) {
-  return h.hook < kHookCount && h.grads < kGradsCount && valid_unit(h.unit);
+  return h.hook < kHookCount && h.grads < kGradsCount && valid_unit(h.unit) && possible(h.time);
 }
 
 bool valid_action(const SpoolAction& a) {
   return a.op < schedule::kOpCount && a.stream < schedule::kStreamCount && a.axis < kAxisCount &&
          a.cause < schedule::kCauseCount && a.buffer_kind < schedule::kBufferKindCount &&
-         valid_unit(a.unit) && valid_unit(a.buffer_unit);
+         valid_unit(a.unit) && valid_unit(a.buffer_unit) && possible(a.time);
 }
 
 bool valid_operator(const SpoolRecord& record) {
@@ -94,11 +107,7 @@ bool valid_operator(const SpoolRecord& record) {
   for (size_t i = 0; i < record.a; ++i) {
     dims += op.ranks[i];
   }
-  return dims <= SpoolOperator::kMaxDims && op.end >= op.start;
-}
-
-bool ends_after(Nanoseconds start, Nanoseconds end) {
-  return start > 0 && end >= start;
+  return dims <= SpoolOperator::kMaxDims && possible(op.start, op.end);
 }
 
 bool valid_device_record(const SpoolRecord& record) {
@@ -114,18 +123,18 @@ bool valid_device_record(const SpoolRecord& record) {
       return ends_after(record.copy.start, record.copy.end) && record.copy.bytes >= 0 &&
              record.copy.is_memset <= 1;
     case SpoolType::kGraphNode:
-      return record.node.start > 0;
+      return record.node.start > 0 && possible(record.node.start);
     case SpoolType::kApiCall:
       return ends_after(record.api.start, record.api.end) && record.api.is_driver <= 1;
     case SpoolType::kSync:
       return ends_after(record.sync.start, record.sync.end) &&
              record.sync.kind <= static_cast<uint8_t>(SyncKind::kContext);
     case SpoolType::kEventRecord:
-      return record.event.time >= 0;
+      return record.event.time >= 0 && possible(record.event.time);
     case SpoolType::kOverhead:
       return ends_after(record.overhead.start, record.overhead.end);
     case SpoolType::kMemory:
-      return record.memory.time > 0;
+      return record.memory.time > 0 && possible(record.memory.time);
     case SpoolType::kAnnotation:
       return ends_after(record.annotation.start, record.annotation.end);
     default:
@@ -138,21 +147,22 @@ bool valid(const SpoolRecord& record) {
     case SpoolType::kText:
     case SpoolType::kUnit:
     case SpoolType::kMetadata:
-    case SpoolType::kStepBegin:
-    case SpoolType::kStepEnd:
     case SpoolType::kEnd:
       return true;
+    case SpoolType::kStepBegin:
+    case SpoolType::kStepEnd:
+      return possible(record.step.time);
     case SpoolType::kHook:
       return valid_hook(record.hook);
     case SpoolType::kAction:
       return valid_action(record.action);
     case SpoolType::kRange:
-      return record.range.range < kRangeCount && record.range.end >= record.range.start &&
+      return record.range.range < kRangeCount && possible(record.range.start, record.range.end) &&
              valid_unit(record.range.unit);
     case SpoolType::kCollective:
       return record.a < kCollectiveCount && record.b < kDTypeCount &&
-             record.collective.end >= record.collective.start &&
-             record.collective.start >= record.collective.issued &&
+             possible(record.collective.start, record.collective.end) &&
+             possible(record.collective.issued, record.collective.start) &&
              valid_unit(record.collective.unit);
     case SpoolType::kOperator:
       return valid_operator(record);
@@ -185,7 +195,7 @@ SpoolHeader parse_header(std::string_view bytes, const std::string& source) {
             header.version, header.record_bytes, kSpoolVersion, kSpoolRecordBytes));
   }
   if (header.check != spool_check(header) || header.world_size < 1 || header.rank < 0 ||
-      header.rank >= header.world_size) {
+      header.rank >= header.world_size || header.created < 0 || !possible(header.created)) {
     throw InputError(source, "the spool's header is damaged");
   }
   return header;

@@ -178,9 +178,9 @@ struct Spool {
 };
 
 // Reads a spool. The file of a killed process is not an error: an incomplete tail and damaged
-// records are counted and left out. Every record returned has enumerators in range, end >= start,
-// and texts and units that exist. Errors: InputError if the file cannot be opened, is not a spool,
-// or has another version.
+// records are counted and left out. Every record returned has enumerators in range, times within
+// kLatestTime, end >= start, and texts and units that exist. Errors: InputError if the file cannot
+// be opened, is not a spool, or has another version.
 [[nodiscard]] Spool read_spool(const std::filesystem::path& path);
 [[nodiscard]] Spool parse_spool(std::string_view bytes, const std::string& source);
 

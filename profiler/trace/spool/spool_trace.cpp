@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/recorder.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/spool/spool_device_trace.h"
 
 namespace shardlens::trace {
@@ -60,6 +61,7 @@ class Converter {
                fmt::format("the spool ends in an incomplete record of {} bytes, left out",
                            spool_.truncated));
     }
+    leave_out_too_long();
     trace_.metadata.notes = trace_.diagnostics;
     std::stable_sort(trace_.events.begin(), trace_.events.end(),
                      [](const Event& a, const Event& b) {
@@ -84,6 +86,17 @@ class Converter {
     const uint32_t main = thread_track(static_cast<uint32_t>(spool_.header.process));
     trace_.tracks[main].name = trace_.strings.intern("main");
     trace_.tracks[main].sort_index = 0;
+  }
+
+  // Durations may add up to kLatestTime. Every single one fits, since times are within it.
+  void leave_out_too_long() {
+    Nanoseconds sum = 0;
+    const size_t gone = erase_if(trace_.events, [&sum](const Event& event) {
+      const bool fits = event.duration <= kLatestTime - sum;
+      sum += fits ? event.duration : 0;
+      return !fits;
+    });
+    count(static_cast<int64_t>(gone), "events with impossible durations, left out");
   }
 
   // The metadata is written by Shardlens, but a fault may have cut the file: what cannot be read is

@@ -1,5 +1,6 @@
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <random>
 #include <sstream>
 #include <string>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
@@ -129,6 +131,39 @@ TEST(SpoolDamageTest, LeavesOutWhatCannotBeTrue) {
       }
     }
   }
+}
+
+// Every eight bytes of every record take the largest and smallest values, and those next to the
+// limit: what is kept has times whose differences and sums fit in 64 bits.
+TEST(SpoolDamageTest, LeavesOutTimesThatCannotBe) {
+  const std::string bytes = recorded_bytes(1);
+  constexpr auto kMost = std::numeric_limits<int64_t>::max();
+  constexpr size_t kWord = sizeof(int64_t);
+  size_t kept_limit = 0;
+  for (size_t at = trace::kSpoolRecordBytes; at < bytes.size(); at += trace::kSpoolRecordBytes) {
+    for (size_t word = 1; word < trace::kSpoolRecordBytes / kWord; ++word) {
+      for (const int64_t value :
+           {kMost, -kMost - 1, trace::kLatestTime + 1, -trace::kLatestTime - 1, trace::kLatestTime,
+            -trace::kLatestTime}) {
+        std::string made = bytes;
+        trace::SpoolRecord record;
+        std::memcpy(made.data() + at + word * kWord, &value, kWord);
+        std::memcpy(&record, made.data() + at, sizeof record);
+        record.check = spool_check(record);
+        std::memcpy(made.data() + at, &record, sizeof record);
+        const trace::Trace trace = spool_to_trace(parse_spool(made, "made up"));
+        Nanoseconds sum = 0;
+        for (const trace::Event& event : trace.events) {
+          ASSERT_GE(event.start, -trace::kLatestTime);
+          ASSERT_LE(event.start, trace::kLatestTime - event.duration);
+          ASSERT_LE(event.duration, trace::kLatestTime - sum);
+          sum += event.duration;
+          kept_limit += event.start == -trace::kLatestTime || event.end() == trace::kLatestTime;
+        }
+      }
+    }
+  }
+  EXPECT_GT(kept_limit, 0U);
 }
 
 // A spool full of device records with random fields: each is left out or becomes events.
