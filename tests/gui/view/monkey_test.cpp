@@ -27,6 +27,7 @@ int setting(const char* name, int otherwise) {
 
 // Actions after which the run is opened again and the heap in use is printed.
 constexpr int kBetweenHeaps = 1000;
+constexpr QSize kSize(1280, 800);
 
 class MonkeyTest : public WindowTest {
  protected:
@@ -70,10 +71,14 @@ class MonkeyTest : public WindowTest {
           << monkey.log().join("\n  ").toStdString();
     }
   }
-  // With the run just opened, plans that were made before are gone: what is in use then is not what
-  // the user keeps.
+  // With the run just opened, plans that were made before are gone, and the window has the size and
+  // the panels of the first time: what is in use then is not what the user keeps or sees.
   void printHeap() {
+    window_->resize(kSize);
+    window_->actions().trigger(QStringLiteral("view.reset"));
     ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
+    QApplication::processEvents();
+    QApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
     std::printf("heap in use %zu\n", ::mallinfo2().uordblks + ::mallinfo2().hblkhd);
     std::fflush(stdout);
   }

@@ -30,6 +30,8 @@ class WindowTest : public QtTest<QApplication> {
     window_->resize(1280, 800);
     window_->show();
     ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
+    // A window manager gives it the focus some time later; keys before that are lost.
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
   }
   void open(const std::string& path) {
     bool settled = false;
