@@ -26,6 +26,7 @@
 #include <QTemporaryDir>
 
 #include "core/base/error.h"
+#include "core/base/heap.h"
 #include "core/plan/module_tree.h"
 #include "gui/model/base/qt_messages.h"
 #include "gui/model/base/wait.h"
@@ -394,6 +395,7 @@ void tell(QtMsgType /*type*/, const QMessageLogContext& /*context*/, const QStri
 }  // namespace
 
 int main(int argc, char** argv) {
+  shardlens::give_back_freed_memory();  // as the program does
   const std::string mode = argc > 1 ? argv[1] : "";
   const bool one = mode == "--start" || mode == "--open";
   if ((one && argc != 3) || (mode == "--views" && argc < 3) ||

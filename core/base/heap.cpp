@@ -19,4 +19,11 @@ void keep_freed_memory() {
 #endif
 }
 
+void give_back_freed_memory() {
+#ifdef __GLIBC__
+  constexpr int kMapped = 256 << 10;  // setting it keeps glibc from raising it
+  (void)::mallopt(M_MMAP_THRESHOLD, kMapped);
+#endif
+}
+
 }  // namespace shardlens

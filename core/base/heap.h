@@ -8,4 +8,9 @@ namespace shardlens {
 // systems without glibc.
 void keep_freed_memory();
 
+// Lets every large block that is freed go back to the system at once: for programs that stay open
+// for long. Otherwise glibc puts larger and larger blocks between small ones, where their memory
+// stays with the process. Call it at the start of the program. No effect on systems without glibc.
+void give_back_freed_memory();
+
 }  // namespace shardlens

@@ -9,6 +9,7 @@
 #include <QTimer>
 
 #include "core/base/error.h"
+#include "core/base/heap.h"
 #include "gui/app/program_options.h"
 #include "gui/app/startup.h"
 #include "gui/model/base/qt_messages.h"
@@ -95,6 +96,7 @@ int show(const ProgramOptions& options, QSettings& settings) {
 
 int main(int argc, char** argv) {
   using namespace shardlens;
+  give_back_freed_memory();
   // Without a display Qt would end the process, so print what to do instead.
   const bool headless = qEnvironmentVariableIsEmpty("DISPLAY") &&
                         qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY") &&

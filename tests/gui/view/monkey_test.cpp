@@ -7,8 +7,10 @@
 #include <malloc.h>
 
 #include <QDir>
+#include <QLineEdit>
 #include <QPixmapCache>
 
+#include "core/base/heap.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/window_test.h"
 #include "tests/support/generated_run.h"
@@ -32,6 +34,7 @@ constexpr QSize kSize(1280, 800);
 class MonkeyTest : public WindowTest {
  protected:
   void SetUp() override {
+    give_back_freed_memory();  // as the program does
     QCoreApplication::setAttribute(Qt::AA_DontUseNativeDialogs);
     WindowTest::SetUp();
     QApplication::setQuitOnLastWindowClosed(false);
@@ -71,9 +74,13 @@ class MonkeyTest : public WindowTest {
           << monkey.log().join("\n  ").toStdString();
     }
   }
-  // With the run just opened, plans that were made before are gone, and the window has the size and
-  // the panels of the first time: what is in use then is not what the user keeps or sees.
+  // With the run just opened, plans that were made before are gone, the window has the size and the
+  // panels of the first time, and fields have no text to undo: what is in use then is not what the
+  // user keeps or sees.
   void printHeap() {
+    for (QLineEdit* field : window_->findChildren<QLineEdit*>()) {
+      field->setText(field->text());  // forgets what was typed
+    }
     window_->resize(kSize);
     window_->actions().trigger(QStringLiteral("view.reset"));
     ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
