@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "profiler/trace/json/decimal.h"
+#include "profiler/trace/model/latest_time.h"
 
 namespace shardlens::trace {
 namespace {

@@ -10,6 +10,7 @@
 #include "profiler/trace/json/token_window.h"
 #include "profiler/trace/kineto/event_builder.h"
 #include "profiler/trace/kineto/top_level.h"
+#include "profiler/trace/model/latest_time.h"
 
 namespace shardlens::trace {
 namespace {

@@ -25,10 +25,6 @@ class EventSink {
   virtual void event(const Trace& trace, const Event& event, std::string_view args) = 0;
 };
 
-// Times of events are at most this (the year 2043) and at least minus this, and the durations of a
-// file add up to no more. So differences of times, and sums of durations, fit in 64 bits.
-inline constexpr Nanoseconds kLatestTime = Nanoseconds{1} << 61;
-
 struct ReadOptions {       // how a trace file is read
   bool keep_args = false;  // keep each event's args as written (they take most of the memory)
   EventSink* sink = nullptr;

@@ -17,8 +17,8 @@
 #include "core/base/hook.h"
 #include "core/base/recorder.h"
 #include "core/schedule/action.h"
-#include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/model/event_args.h"
+#include "profiler/trace/model/latest_time.h"
 #include "profiler/trace/model/owner.h"
 
 namespace shardlens::trace {

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/recorder.h"
-#include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/model/latest_time.h"
 #include "profiler/trace/spool/spool_device_trace.h"
 
 namespace shardlens::trace {

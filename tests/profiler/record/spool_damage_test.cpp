@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "profiler/trace/model/latest_time.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
 #include "tests/profiler/record/recorded_run.h"
