@@ -7,18 +7,21 @@
 """
 import argparse
 import fcntl
+import gzip
+import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORPORA = ROOT / "tests/data/fuzz"
 TOTALS = CORPORA / "totals.json"
+KEPT = CORPORA / "kept.tar.gz"  # inputs of earlier runs, in a folder for each target
 LONGEST = 4096
 # What each target reads, for the table.
 READS = {"reader": "traces: JSON, gzip, zstd", "model": "`config.json`, `model.json`", "plan": "plan files", "workload": "`workload.json`",
@@ -71,7 +74,7 @@ def fuzz(options, target):
     """Returns whether there was no finding."""
     work = options.work / target
     corpus = work / "corpus"
-    corpus.mkdir(parents=True, exist_ok=True)
+    unpack(target, corpus)
     (CORPORA / target).mkdir(parents=True, exist_ok=True)
     dictionary(target, work / "words.dict")
     limits = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={options.seconds}"]
@@ -100,16 +103,47 @@ def fuzz(options, target):
     return process.returncode == 0
 
 
+def kept():
+    """Bytes of the kept inputs by name, such as spool/0a1b2c3d4e5f."""
+    if not KEPT.exists():
+        return {}
+    with tarfile.open(KEPT) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive if member.isfile()}
+
+
+def unpack(target, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in kept().items():
+        if name.startswith(target + "/"):
+            (folder / Path(name).name).write_bytes(data)
+
+
+def pack(inputs):
+    """The same inputs make the same bytes."""
+    temporary = KEPT.with_suffix(".tmp")
+    with open(temporary, "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed, \
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, data in sorted(inputs.items()):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    temporary.rename(KEPT)
+
+
 def keep(options, target):
-    kept = CORPORA / target
-    with tempfile.TemporaryDirectory() as smallest:
-        subprocess.run([*command(options, target), "-merge=1", f"-max_len={LONGEST}", smallest, kept, options.work / target / "corpus"], check=True,
-                       stderr=subprocess.DEVNULL)
-        seeds = {file.read_bytes() for file in kept.iterdir()}
-        for file in Path(smallest).iterdir():
-            if file.read_bytes() not in seeds:
-                shutil.copy(file, kept / file.name[:12])
-    print(f"{target:20} {len(list(kept.iterdir()))} inputs")
+    """Replaces the kept inputs of a target with the smallest ones that reach every edge which these and its corpus reach."""
+    with tempfile.TemporaryDirectory(prefix="shardlens-fuzz-") as temporary:
+        before, smallest, corpus = Path(temporary) / "before", Path(temporary) / "smallest", options.work / target / "corpus"
+        unpack(target, before)
+        smallest.mkdir()
+        corpus.mkdir(parents=True, exist_ok=True)
+        subprocess.run([*command(options, target), "-merge=1", "-use_counters=0", f"-max_len={LONGEST}", smallest, CORPORA / target, before, corpus], check=True,
+                       stderr=subprocess.DEVNULL, env={**os.environ, "TMPDIR": temporary})
+        seeds = {file.read_bytes() for file in (CORPORA / target).iterdir()}
+        found = {f"{target}/{file.name[:12]}": file.read_bytes() for file in smallest.iterdir()}
+    found = {name: data for name, data in found.items() if data not in seeds}
+    pack({name: data for name, data in kept().items() if not name.startswith(target + "/")} | found)
+    print(f"{target:20} {len(found)} inputs", flush=True)
 
 
 def table():
