@@ -78,7 +78,7 @@ def run(command):
 
 
 def measure(chosen, known):
-    """(ratios of these benchmarks, names of those that are above a limit of their own or failed)."""
+    """(ratios of these benchmarks, those of their programs that are above a limit of their own or failed)."""
     found, failed = {}, []
     for index, name in enumerate(chosen):
         title, commands = known[name]
@@ -86,8 +86,7 @@ def measure(chosen, known):
         for command in commands:
             ratios, succeeded = run(command)
             found |= ratios
-            if not succeeded and name not in failed:
-                failed.append(name)
+            failed += [] if succeeded else [f"{name} ({pathlib.Path(command[0]).name})"]
     return found, failed
 
 
@@ -155,7 +154,8 @@ def main():
     if options.record:
         record(found, recorded)
         print(f"recorded in {RECORDED.relative_to(ROOT)}")
-    if options.check and (suspects := [name for name in chosen if name in failed or any(ratio.split("/")[0] == name for ratio in worse)]):
+    names = {ratio.split("/")[0] for ratio in worse} | {program.split()[0] for program in failed}
+    if options.check and (suspects := [name for name in chosen if name in names]):
         print(f"\nOnce more, because another program may have disturbed it: {', '.join(suspects)}")
         again, failed_again = measure(suspects, known)
         worse_again = compare(again, recorded, used_by_others() > BUSY) if again else []

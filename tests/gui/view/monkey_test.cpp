@@ -29,7 +29,6 @@ int setting(const char* name, int otherwise) {
 
 // Actions after which the run is opened again and the heap in use is printed.
 constexpr int kBetweenHeaps = 1000;
-constexpr QSize kSize(1280, 800);
 
 class MonkeyTest : public WindowTest {
  protected:

@@ -13,9 +13,10 @@
 
 namespace shardlens::gui {
 
-// A test with the main window, shown at 1280x800, with its settings in a temporary folder.
+// A test with the main window, shown at kSize, with its settings in a temporary folder.
 class WindowTest : public QtTest<QApplication> {
  protected:
+  static constexpr QSize kSize{1280, 800};
   void SetUp() override {
     QtTest::SetUp();
     settings_ = std::make_unique<QSettings>(folder_.path() + "/settings.ini", QSettings::IniFormat);
@@ -27,7 +28,7 @@ class WindowTest : public QtTest<QApplication> {
   }
   void make() {
     window_ = std::make_unique<MainWindow>(*settings_);
-    window_->resize(1280, 800);
+    window_->resize(kSize);
     window_->show();
     ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get()));
     // A window manager gives it the focus some time later; keys before that are lost.
