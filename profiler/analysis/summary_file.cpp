@@ -171,10 +171,11 @@ std::string to_summary_bytes(RankSummary summary) {
   return trace::gzip(bytes);
 }
 
-RankSummary read_summary(const fs::path& path) {
-  const ordered_json json = parse(read_bytes(path), path.string());
+RankSummary parse_summary(const std::string& bytes, const std::string& where) {
+  require_version(bytes, where);
+  const ordered_json json = parse(bytes, where);
   SummaryLimits limits;
-  limits.where = path.string();
+  limits.where = where;
   const auto base = json.find("base_ns"), body = json.find("summary");
   if (base == json.end() || !base->is_number_integer() || body == json.end()) {
     limits.fail("the summary is damaged: 'base_ns' or 'summary' is missing");
@@ -190,6 +191,10 @@ RankSummary read_summary(const fs::path& path) {
   out.analysis.rank = out.collectives.rank = out.rank.value_or(0);
   out.analysis.blocks = block_figures(out.analysis.units);
   return out;
+}
+
+RankSummary read_summary(const fs::path& path) {
+  return parse_summary(read_bytes(path), path.string());
 }
 
 std::vector<fs::path> summary_paths(const fs::path& path) {

@@ -22,8 +22,13 @@ inline constexpr std::string_view kSummaryEnding = ".summary.msgpack.gz";
 // Errors  InputError for what cannot be read back: times or sizes beyond those of any run.
 [[nodiscard]] std::string to_summary_bytes(RankSummary summary);
 
-// Errors  InputError for a file that is no summary, has another version, is cut off or damaged, or
-//         contains values that no summary has.
+// `bytes`: MessagePack, inflated. `where`: the file's name, for messages.
+//
+// Errors  InputError for bytes that are no summary, have another version, are cut off or damaged,
+//         or contain values that no summary has.
+[[nodiscard]] RankSummary parse_summary(const std::string& bytes, const std::string& where);
+
+// Errors  those of parse_summary(), and InputError for a file that cannot be read or inflated.
 [[nodiscard]] RankSummary read_summary(const std::filesystem::path& path);
 
 // The summaries of a directory, sorted by name, or `path` itself if it is a file.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <fstream>
 #include <map>
 #include <set>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "core/plan/resolve.h"
 #include "profiler/trace/actions_file.h"
 #include "profiler/trace/bytes/parallel.h"
+#include "profiler/trace/metrics_file.h"
 #include "profiler/trace/program_files.h"
 #include "profiler/trace/rank_numbers.h"
 #include "profiler/trace/spool/spool_format.h"
@@ -83,29 +83,6 @@ uint64_t size_of(const fs::path& path) {
   return error ? 0 : size;
 }
 
-std::optional<double> number(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number() ? std::optional(found->get<double>())
-                                                   : std::nullopt;
-}
-
-std::vector<StepMetrics> read_metrics(const fs::path& path, std::vector<Diagnostic>& diagnostics) {
-  std::vector<StepMetrics> metrics;
-  std::ifstream in(path);
-  std::string line;
-  while (std::getline(in, line)) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
-      add_diagnostic(diagnostics, Severity::kWarning,
-                     path.string() + ": lines that are not metrics of a step");
-      continue;
-    }
-    metrics.push_back({json["step"].get<int64_t>(), number(json, "loss"), number(json, "grad_norm"),
-                       number(json, "step_ms"), number(json, "tokens_per_s")});
-  }
-  return metrics;
-}
-
 // config.json next to the traces, else the model that run.json names.
 fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
   if (fs::exists(directory / "config.json")) {
@@ -126,7 +103,9 @@ plan::StepSettings read_settings(const nlohmann::json& options, const plan::Work
     out.optimizer = plan::Optimizer::kSgd;
     out.momentum = options.value("momentum", out.momentum);
   }
-  out.clip = number(options, "clip");
+  if (const auto clip = options.find("clip"); clip != options.end() && clip->is_number()) {
+    out.clip = clip->get<double>();
+  }
   return out;
 }
 

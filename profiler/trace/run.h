@@ -12,15 +12,10 @@
 #include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 #include "profiler/trace/kineto/kineto_reader.h"
+#include "profiler/trace/metrics_file.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::trace {
-
-// One line of metrics.jsonl.
-struct StepMetrics {
-  int64_t step = 0;
-  std::optional<double> loss, grad_norm, step_ms, tokens_per_s;
-};
 
 // The inputs of the plan, as far as the capture directory contains them.
 struct PlannedInputs {

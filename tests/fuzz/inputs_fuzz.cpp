@@ -23,7 +23,7 @@
 #include "profiler/analysis/summary_file.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/trace/actions_file.h"
-#include "profiler/trace/bytes/compression.h"
+#include "profiler/trace/metrics_file.h"
 #include "profiler/trace/run.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
@@ -134,8 +134,7 @@ void spool(std::string_view input) {
 }
 
 void summary(std::string_view input) {
-  const auto name = "rank0" + std::string(analysis::kSummaryEnding);
-  (void)analysis::read_summary(file_with(trace::gzip(input), name));
+  (void)analysis::parse_summary(std::string(input), "f.summary");
 }
 
 // An odd first byte: a header, whose length and 64 bytes of data are added; otherwise a whole file.
@@ -199,13 +198,9 @@ void capture(std::string_view input) {
   (void)trace::Run::open(path.parent_path());
 }
 
-// metrics.jsonl of a capture directory.
 void metrics(std::string_view input) {
-  static const auto path = file_with(
-      R"({"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 2}]})",
-      "metrics/rank0.json");
-  file_with(input, "metrics/metrics.jsonl");
-  (void)trace::Run::open(path.parent_path());
+  std::vector<trace::Diagnostic> diagnostics;
+  (void)trace::read_metrics(file_with(input, "metrics.jsonl"), diagnostics);
 }
 
 const std::vector<std::pair<std::string_view, void (*)(std::string_view)>> kTargets{

@@ -166,6 +166,7 @@ TEST_F(SummaryTest, WhatIsNoSummaryIsRefused) {
   EXPECT_THAT(message_of([&] { (void)read_summary(write("empty", "")); }),
               HasSubstr("the file is empty"));
   EXPECT_THAT(message_of([&] { (void)read_summary(folder_.path() / "none"); }), HasSubstr("none"));
+  EXPECT_THAT(message_of([] { (void)parse_summary("\x81\xa4text", "f"); }), HasSubstr(no_summary));
   EXPECT_THAT(message_of([&] { (void)summary_paths(kTestData / "pytorch_traces"); }),
               HasSubstr("contains no summary"));
   const fs::path newer = changed([](ordered_json& json) { json["shardlens_summary"] = 2; });
