@@ -15,6 +15,11 @@
 #include "tests/gui/view/window_test.h"
 #include "tests/support/generated_run.h"
 
+#ifdef __SANITIZE_ADDRESS__
+// GCC has no header for it.
+extern "C" size_t __sanitizer_get_current_allocated_bytes();  // NOLINT: AddressSanitizer's name
+#endif
+
 namespace shardlens::gui {
 namespace {
 
@@ -29,6 +34,16 @@ int setting(const char* name, int otherwise) {
 
 // Actions after which the run is opened again and the heap in use is printed.
 constexpr int kBetweenHeaps = 1000;
+
+// Bytes, without what was freed.
+size_t heap_in_use() {
+#ifdef __SANITIZE_ADDRESS__
+  return __sanitizer_get_current_allocated_bytes();
+#else
+  const struct mallinfo2 heap = ::mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+#endif
+}
 
 class MonkeyTest : public WindowTest {
  protected:
@@ -85,7 +100,7 @@ class MonkeyTest : public WindowTest {
     ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
     QApplication::processEvents();
     QApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
-    std::printf("heap in use %zu\n", ::mallinfo2().uordblks + ::mallinfo2().hblkhd);
+    std::printf("heap in use %zu\n", heap_in_use());
     std::fflush(stdout);
   }
   void openModel(const std::string& config) {
