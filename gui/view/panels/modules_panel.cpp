@@ -134,7 +134,9 @@ void ModulesPanel::planChanged() {
 
 // Names take the width that the figures leave, if that is enough for most of their text. Otherwise
 // the last figures are scrolled to, and names are only narrowed (within limits) so that the exposed
-// time and the plan's text are visible without scrolling.
+// time and the plan's text are visible without scrolling. Which of the two does not depend on the
+// vertical scroll bar: otherwise it could make the horizontal one necessary, which hides a row and
+// so makes the vertical one necessary, and Qt would show and hide them without end.
 void ModulesPanel::widthChanged() {
   const int width = view_->viewport()->width();
   int others = 0;
@@ -143,8 +145,9 @@ void ModulesPanel::widthChanged() {
   }
   const int first = view_->columnWidth(UnitTree::kExposed) + view_->columnWidth(UnitTree::kUnits);
   const int wanted = std::min(kFittedName, view()->sizeHintForColumn(UnitTree::kName));
+  const int most = view_->maximumViewportSize().width();
   view_->setColumnWidth(UnitTree::kName,
-                        width - others >= std::max(kNarrowestName, wanted)
+                        most - others >= std::max(kNarrowestName, wanted)
                             ? width - others
                             : std::clamp(width - first, kNarrowestName, kWidestName));
 }

@@ -156,6 +156,70 @@ TEST_F(AppearanceTest, ColumnsFitAlsoWithAnEditedPlan) {
   }
 }
 
+// Stops a view whose scroll bars are shown and hidden without end.
+class EndlessLayout : public QObject {
+ public:
+  explicit EndlessLayout(QAbstractItemView& view) : QObject(&view), view_(view) {
+    view.viewport()->installEventFilter(this);
+  }
+  // Returns whether the view comes to rest.
+  bool rests() {
+    resizes_ = 0;
+    for (int before = -1; before != resizes_ && resizes_ <= kMost;) {
+      before = resizes_;
+      QApplication::processEvents();
+    }
+    return resizes_ <= kMost;
+  }
+
+ protected:
+  bool eventFilter(QObject* watched, QEvent* event) override {
+    if (event->type() == QEvent::Resize && ++resizes_ > kMost) {
+      view_.setVerticalScrollBarPolicy(Qt::ScrollBarAlwaysOn);
+    }
+    return QObject::eventFilter(watched, event);
+  }
+
+ private:
+  static constexpr int kMost = 50;
+  QAbstractItemView& view_;
+  int resizes_ = 0;
+};
+
+// Where one scroll bar makes the other necessary: the rows just fit without a horizontal one, at
+// any width, when only the one or only the other was shown before.
+TEST_F(AppearanceTest, ScrollBarsComeToRest) {
+  constexpr int kNarrowest = 200, kWidest = 1000, kTallest = 1000;
+  constexpr int kStep = 12;  // less than the extent of a scroll bar
+  open(sample_run());
+  for (const Panels::Docked& docked : window_->panels().all()) {
+    if (docked.panel->view() == nullptr) {
+      continue;
+    }
+    QAbstractItemView& view = shown(docked.row->id);
+    EndlessLayout endless(view);
+    bool rests = true;
+    const auto resize = [&](int width, int height) {
+      docked.dock->resize(width, height);
+      rests = endless.rests();
+    };
+    docked.dock->setFloating(true);
+    const int lowest = docked.dock->minimumSizeHint().height();
+    int fits = lowest;
+    for (resize(kWidest, fits); view.verticalScrollBar()->maximum() > 0 && fits < kTallest;) {
+      resize(kWidest, fits += kStep);
+    }
+    for (int width = kNarrowest; width <= kWidest && rests; width += kStep) {
+      for (const QSize before : {QSize(kWidest, lowest), QSize(kNarrowest, kTallest)}) {
+        resize(before.width(), before.height());
+        resize(width, fits);
+        EXPECT_TRUE(rests) << docked.row->id << " of " << width << " x " << fits;
+      }
+    }
+    docked.dock->setFloating(false);
+  }
+}
+
 TEST_F(AppearanceTest, TheInspectorsTextHasContrast) {
   open(sample_run());
   for (const bool dark : {false, true}) {
