@@ -32,6 +32,7 @@
 namespace shardlens::gui {
 namespace {
 
+constexpr int kMostResizes = 100'000;  // of widgets, in one action
 constexpr int kWatchMilliseconds = 40;
 constexpr int kPatience = 5;  // ticks before a nested event loop is answered
 constexpr qsizetype kLogged = 30;
@@ -71,6 +72,16 @@ Monkey::Monkey(MainWindow& window, uint32_t seed) : window_(window), random_(see
   watch_.setInterval(kWatchMilliseconds);
   connect(&watch_, &QTimer::timeout, this, &Monkey::answer);
   watch_.start();
+  QCoreApplication::instance()->installEventFilter(this);
+}
+
+// Scroll bars that make one another necessary are shown and hidden without end, and no event is
+// processed after that.
+bool Monkey::eventFilter(QObject* watched, QEvent* event) {
+  if (event->type() == QEvent::Resize && ++resizes_ > kMostResizes) {
+    qFatal("widgets are resized without end, after:\n  %s", qPrintable(log_.join("\n  ")));
+  }
+  return QObject::eventFilter(watched, event);
 }
 
 int Monkey::below(int count) {
@@ -321,7 +332,7 @@ void Monkey::closeAway() {
 
 void Monkey::act() {
   acting_ = true;
-  waited_ = 0;
+  waited_ = resizes_ = 0;
   const int what = below(100);
   what < 36   ? click()
   : what < 50 ? drag()

@@ -26,6 +26,9 @@ class Monkey : public QObject {
   // The invariants that the window violates now; empty: none.
   [[nodiscard]] QStringList broken();
 
+ protected:
+  bool eventFilter(QObject* watched, QEvent* event) override;  // of the application
+
  private:
   int below(int count);  // 0 … count − 1
   bool chance(double probability);
@@ -53,7 +56,8 @@ class Monkey : public QObject {
   QStringList log_;
   QTimer watch_;
   bool acting_ = false;
-  int waited_ = 0;  // ticks of the watch in this action
+  int waited_ = 0;   // ticks of the watch in this action
+  int resizes_ = 0;  // of widgets in this action
 };
 
 }  // namespace shardlens::gui
