@@ -1,6 +1,5 @@
 #include <QHeaderView>
 #include <QLabel>
-#include <QLineEdit>
 #include <QLocale>
 #include <QTableView>
 
@@ -9,6 +8,7 @@
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/search_box.h"
 
 namespace shardlens::gui {
 namespace {
@@ -21,9 +21,6 @@ constexpr int kCategoryWidth = 120, kTrackWidth = 130;
 class EventsPanel final : public Panel {
  public:
   explicit EventsPanel(const PanelContext& context) : Panel(context) {
-    search_->setPlaceholderText(tr("Name contains … (Ctrl+F)"));
-    search_->setAccessibleName(tr("Find events by name"));
-    search_->setClearButtonEnabled(true);
     connect(search_, &QLineEdit::textChanged, this, &Panel::updateRequested);
     setView(*view_);
     onChosen([this](const QModelIndex& index) { selection().selectItem(table_.itemAt(index)); });
@@ -80,7 +77,7 @@ class EventsPanel final : public Panel {
   }
   EventTable table_;
   QTableView* view_ = make_table(table_, tr("Events"));
-  QLineEdit* search_ = new QLineEdit;
+  SearchBox* search_ = new SearchBox(tr("Name contains … (Ctrl+F)"), tr("Find events by name"));
   QLabel* note_ = make_note();
 };
 

@@ -6,7 +6,6 @@
 #include <QApplication>
 #include <QKeyEvent>
 #include <QKeySequence>
-#include <QLineEdit>
 #include <QListWidget>
 #include <QPainter>
 #include <QStyledItemDelegate>
@@ -14,6 +13,7 @@
 #include <QVBoxLayout>
 
 #include "gui/model/base/action_registry.h"
+#include "gui/view/widgets/search_box.h"
 
 namespace shardlens::gui {
 namespace {
@@ -59,14 +59,11 @@ QString sheet_of(const ActionRegistry& actions, const QString& menu) {
 CommandPalette::CommandPalette(const QString& prompt, Search search, QWidget* parent)
     : QDialog(parent),
       search_(std::move(search)),
-      edit_(new QLineEdit(this)),
+      edit_(new SearchBox(prompt, prompt, this)),
       list_(new QListWidget(this)) {
   setWindowTitle(prompt);
   setMinimumSize(560, 380);
   auto* column = new QVBoxLayout(this);
-  edit_->setPlaceholderText(prompt);
-  edit_->setAccessibleName(prompt);
-  edit_->setClearButtonEnabled(true);
   list_->setAccessibleName(tr("Found"));
   list_->setFocusPolicy(Qt::NoFocus);
   list_->setItemDelegate(new HintDelegate(this));

@@ -36,10 +36,8 @@ void filter_table(QTableView& table, const QString& text) {
 
 }  // namespace
 
-RowFilter::RowFilter(QAbstractItemView& view, const QString& what) : view_(view) {
-  setPlaceholderText(tr("Filter %1").arg(what));
-  setAccessibleName(tr("Filter %1").arg(what));
-  setClearButtonEnabled(true);
+RowFilter::RowFilter(QAbstractItemView& view, const QString& what)
+    : SearchBox(tr("Filter %1").arg(what), tr("Filter %1").arg(what)), view_(view) {
   const auto again = [this] {
     if (filtered_) {
       apply();

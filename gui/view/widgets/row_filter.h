@@ -1,14 +1,15 @@
 #pragma once
 
 #include <QAbstractItemView>
-#include <QLineEdit>
+
+#include "gui/view/widgets/search_box.h"
 
 namespace shardlens::gui {
 
 // A box above a table or tree that hides the rows whose first column does not contain its text. A
 // row of a tree stays if one below it or above it contains the text. Whatever the view shows later
 // is filtered too.
-class RowFilter : public QLineEdit {
+class RowFilter : public SearchBox {
   Q_OBJECT
  public:
   // `view`: a QTableView or QTreeView with a model; it must outlive the box. `what`: "units".

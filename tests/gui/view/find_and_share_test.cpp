@@ -1,3 +1,4 @@
+#include <QClipboard>
 #include <QFile>
 #include <QPlainTextEdit>
 #include <QTableView>
@@ -56,6 +57,23 @@ TEST_F(FindAndShareTest, FiltersLeaveTheRowsThatContainTheText) {
   }
   EXPECT_GT(left, 0);
   EXPECT_LT(left, all);
+}
+
+// Qt remembers each character that was pasted, to undo it.
+TEST_F(FindAndShareTest, ATablePastedIntoABoxIsCut) {
+  open(sample_run());
+  QList<QLineEdit*> boxes{window_->panels().find("events").panel->search()};
+  for (RowFilter* filter : window_->findChildren<RowFilter*>()) {
+    boxes.append(filter);
+  }
+  ASSERT_GT(boxes.size(), 1);
+  QGuiApplication::clipboard()->setText(QString(30'000, u'x'));
+  for (QLineEdit* box : boxes) {
+    box->paste();
+    EXPECT_FALSE(box->text().isEmpty());
+    EXPECT_LT(box->text().size(), 5000) << box->accessibleName().toStdString();
+    box->clear();
+  }
 }
 
 TEST_F(FindAndShareTest, FoundEventsAreWalked) {
