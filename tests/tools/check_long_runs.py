@@ -13,7 +13,8 @@ they become resident when they are first used, and the kernel takes them back wh
 line for each step, the files of a spool never had more than 2 MiB, and the traces end with the window that was requested last.
 
 The app is the program of CTest that uses the window at random: it has a capture open, and memory may grow by 3 % and 4 MiB, because what is open
-differs. Every 1000 actions it opens the capture again and prints how much of its heap is in use; the row "in use of it" has these figures.
+differs. Every 1000 actions it opens the capture again and prints how much of its heap is in use, without the pictures of windows; the row "in use of
+it" has these figures.
 AddressSanitizer keeps freed blocks for a while, and the stack of every allocation for ever. The script limits the former to 32 MiB and the latter to one
 frame: through libraries without frame pointers each stack is another one, and they took 5 MiB a minute. Exit 1 if an expectation fails.
 """
@@ -171,6 +172,9 @@ def main():
     parser.add_argument("--write", type=pathlib.Path, help="the document whose table is replaced")
     parser.add_argument("--table", help='the table\'s name; by default "long runs" or "the app"')
     options = parser.parse_args()
+    for program in [options.app] if options.app else [options.bin / "shardlens", options.bin / "shardlens-worker"]:
+        if not os.access(program, os.X_OK) or program.is_dir():
+            parser.error(f"{program} is not a program: build it first")
     rows, problems = app(options) if options.app else capture(options)
     for problem in problems:
         print(f"FAILED  {problem}")
