@@ -3,8 +3,9 @@
 
     run.py BUILD [--torch DIR]      BUILD is configured and built; --torch: also the engine's part, with this LibTorch
 
-Checked: find_package with components and versions, that nothing of the source or build folder is in what is installed, that all headers compile,
-that the programs print what `shardlens` prints, and that a host that adds the sources as a subdirectory keeps its own flags.
+Checked: find_package with components and versions, that scripts/setup builds all that is installed, that nothing of the source or build folder is in
+it, that all headers compile, that the programs print what `shardlens` prints, and that a host that adds the sources as a subdirectory keeps its own
+flags.
 """
 import argparse
 import json
@@ -50,6 +51,19 @@ def check_installed(prefix, build):
                     fail(f"{file} names {folder}")
             if file.suffix == ".h" and ('#include "core/' in text or '#include "profiler/' in text or '#include "sim/' in text):
                 fail(f"{file} includes a header by its path in the sources")
+
+
+def check_setup(build):
+    """The targets of scripts/setup bring all that the install rules take from the build."""
+    setup = (ROOT / "scripts" / "setup").read_text(encoding="utf-8")
+    made = dict(re.findall(r"^(.+): (.+)$", call("ninja", "-C", build, "-t", "targets", "all"), re.M))
+    asked = {name for names in re.findall(r"targets\+?=\(([^)]*)\)", setup) for name in names.split()} | {"shardlens-worker"}
+    commands = call("ninja", "-C", build, "-t", "commands", *sorted(asked & made.keys()))
+    rules = "".join(file.read_text(encoding="utf-8") for file in build.rglob("cmake_install.cmake"))
+    installed = {str(pathlib.Path(file).relative_to(build)) for file in re.findall(rf'"({re.escape(str(build))}/[^"$]+)"', rules)}
+    packaged = "packaged/shardlens"  # of scripts/wheel
+    if missing := sorted(file for file in installed & made.keys() if file not in commands and file != packaged):
+        fail(f"scripts/setup does not build {', '.join(missing)}, which cmake --install needs")
 
 
 def check_refusals(prefix, work, with_engine):
@@ -111,6 +125,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         prefix, built = work / "prefix", work / "built"
+        check_setup(build)
         call("cmake", "--install", build, "--prefix", prefix, "--component", "dev")
         check_installed(prefix, build)
         include = prefix / "include"
