@@ -38,8 +38,8 @@ std::filesystem::path find_app() {
   }
   throw RuntimeFault(fmt::format(
       "{} does not exist, and {} is not on PATH. The app needs Qt 6 (Debian: qt6-base-dev "
-      "qt6-svg-dev); scripts/setup --gui builds it from the sources. Or use 'shardlens report', "
-      "which writes a page for a browser",
+      "qt6-svg-dev); scripts/setup --gui builds it from the sources, and the Debian package "
+      "shardlens-gui has it. Or use 'shardlens report', which writes a page for a browser",
       (program_folder() / kName).string(), kName));
 }
 

@@ -4,25 +4,24 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/json_fault.h"
+#include "core/plan/json_reader.h"
 
 namespace shardlens::cli {
 
-using nlohmann::json;
-
 namespace {
 
-sim::Outcome outcome_of(const json& line) {
+sim::Outcome outcome_of(const plan::JsonNode& line) {
+  const auto amount = [&](std::string_view key) { return line.require(key).integer(); };
   sim::Outcome out;
-  out.figures.compute = line.at("compute_ns");
-  out.figures.exposed_comm = line.at("exposed_comm_ns");
-  out.figures.exposed_copy = line.at("exposed_copy_ns");
-  out.figures.idle = line.at("idle_ns");
-  out.figures.comm = line.at("comm_ns");
-  out.figures.overlap = line.at("overlap_ns");
-  out.peak_reserved = line.at("peak_reserved_bytes");
-  out.peak_allocated = line.at("peak_allocated_bytes");
-  out.fits = line.at("fits");
+  out.figures.compute = amount("compute_ns");
+  out.figures.exposed_comm = amount("exposed_comm_ns");
+  out.figures.exposed_copy = amount("exposed_copy_ns");
+  out.figures.idle = amount("idle_ns");
+  out.figures.comm = amount("comm_ns");
+  out.figures.overlap = amount("overlap_ns");
+  out.peak_reserved = amount("peak_reserved_bytes");
+  out.peak_allocated = amount("peak_allocated_bytes");
+  out.fits = line.require("fits").boolean();
   return out;
 }
 
@@ -30,7 +29,7 @@ sim::Outcome outcome_of(const json& line) {
 
 SearchState::SearchState(const std::filesystem::path& path, const std::string& identity)
     : path_(path) {
-  const std::string first = json{{"search", json::parse(identity)}}.dump();
+  const std::string first = nlohmann::json{{"search", nlohmann::json::parse(identity)}}.dump();
   std::ifstream in(path);
   std::string line;
   bool whole = true;  // the last line is complete
@@ -42,16 +41,19 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
     }
     for (size_t number = 2; std::getline(in, line); ++number) {
       whole = !in.eof();
-      const json each = json::parse(line, nullptr, /*allow_exceptions=*/false);
+      const nlohmann::json each = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (!whole || each.is_discarded()) {
         continue;  // a search was stopped while it wrote the line; the next one went on below it
       }
       try {
-        const auto plan = each.at("plan").get<std::string>();
-        known_[plan] = outcome_of(each);
-      } catch (const json::exception& error) {
-        throw InputError(path.string(), fmt::format("line {} is no result of a search: {}", number,
-                                                    plan::fault_of(error)));
+        const std::string source;  // the line's number is in the message
+        const plan::JsonNode result(each, source);
+        result.expect_object("an object");
+        const std::string name = result.require("plan").string();
+        known_[name] = outcome_of(result);
+      } catch (const InputError& error) {
+        throw InputError(path.string(),
+                         fmt::format("line {} is no result of a search: {}", number, error.what()));
       }
     }
   }
@@ -70,16 +72,16 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
 }
 
 void SearchState::add(const std::string& name, const sim::Outcome& outcome) {
-  out_ << json{{"plan", name},
-               {"compute_ns", outcome.figures.compute},
-               {"exposed_comm_ns", outcome.figures.exposed_comm},
-               {"exposed_copy_ns", outcome.figures.exposed_copy},
-               {"idle_ns", outcome.figures.idle},
-               {"comm_ns", outcome.figures.comm},
-               {"overlap_ns", outcome.figures.overlap},
-               {"peak_reserved_bytes", outcome.peak_reserved},
-               {"peak_allocated_bytes", outcome.peak_allocated},
-               {"fits", outcome.fits}}
+  out_ << nlohmann::json{{"plan", name},
+                         {"compute_ns", outcome.figures.compute},
+                         {"exposed_comm_ns", outcome.figures.exposed_comm},
+                         {"exposed_copy_ns", outcome.figures.exposed_copy},
+                         {"idle_ns", outcome.figures.idle},
+                         {"comm_ns", outcome.figures.comm},
+                         {"overlap_ns", outcome.figures.overlap},
+                         {"peak_reserved_bytes", outcome.peak_reserved},
+                         {"peak_allocated_bytes", outcome.peak_allocated},
+                         {"fits", outcome.fits}}
               .dump()
        << '\n';
   out_.flush();

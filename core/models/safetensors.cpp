@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -249,6 +250,17 @@ void convert(const std::byte* data, std::span<float> out, Convert&& to_float) {
   }
 }
 
+// Without exceptions: a name that is too long, for example, does not exist.
+bool path_exists(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool path_is_directory(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_directory(path, ignored);
+}
+
 }  // namespace
 
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
@@ -273,23 +285,23 @@ void Checkpoint::add_file(const fs::path& path) {
 Checkpoint Checkpoint::open(const fs::path& path) {
   Checkpoint checkpoint;
   checkpoint.source_ = path;
-  if (!fs::is_directory(path)) {
+  if (!path_is_directory(path)) {
     checkpoint.add_file(path);
     return checkpoint;
   }
-  if (fs::exists(path / kSingle)) {
+  if (path_exists(path / kSingle)) {
     checkpoint.add_file(path / kSingle);
     return checkpoint;
   }
   const fs::path index = path / kIndex;
-  if (!fs::exists(index)) {
+  if (!path_exists(index)) {
     throw InputError(path.string(), fmt::format("contains neither {} nor {}", kSingle, kIndex));
   }
   const auto weight_map = parse_index(index);
   std::vector<std::string> shards;
   for (const auto& [name, shard] : weight_map) {
     if (std::find(shards.begin(), shards.end(), shard) == shards.end()) {
-      if (!fs::exists(path / shard)) {
+      if (!path_exists(path / shard)) {
         throw InputError(index.string() + "#/weight_map/" + name,
                          fmt::format("shard '{}' is missing from {}", shard, path.string()));
       }
@@ -361,8 +373,8 @@ void Checkpoint::read(const TensorEntry& entry, int64_t first, std::span<float> 
 }
 
 bool has_checkpoint(const fs::path& path) {
-  return fs::is_directory(path) ? fs::exists(path / kSingle) || fs::exists(path / kIndex)
-                                : path.extension() == ".safetensors";
+  return path_is_directory(path) ? path_exists(path / kSingle) || path_exists(path / kIndex)
+                                 : path.extension() == ".safetensors";
 }
 
 std::optional<std::string> metadata_value(const fs::path& file, std::string_view key) {

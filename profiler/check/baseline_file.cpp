@@ -1,6 +1,8 @@
 #include "profiler/check/baseline_file.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <fstream>
 #include <system_error>
 
@@ -8,31 +10,25 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/json_fault.h"
 #include "core/plan/json_reader.h"
 #include "profiler/analysis/recover/recorded_program.h"
+#include "profiler/trace/model/latest_time.h"
 
 namespace shardlens::check {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
+using plan::JsonNode;
 
 constexpr int kVersion = 1;
+constexpr int64_t kMostOf = INT32_MAX;  // steps, ranks and sessions
 constexpr std::string_view kMark = "{\"shardlens_baseline\"";
 
 Json parts_json(const std::vector<Part>& parts) {
   Json out = Json::array();
   for (const Part& part : parts) {
     out.push_back({part.unit, part.part, part.ns});
-  }
-  return out;
-}
-
-std::vector<Part> parts_of(const Json& json) {
-  std::vector<Part> out;
-  for (const Json& part : json) {
-    out.push_back({part.at(0), part.at(1), part.at(2)});
   }
   return out;
 }
@@ -49,21 +45,6 @@ Json structure_json(const StepStructure& step) {
     order.push_back({item.what, item.unit, item.backward, item.hook_unit, item.by});
   }
   return {{"streams", streams}, {"order", order}, {"unsharded_peak_bytes", step.unsharded_peak}};
-}
-
-StepStructure structure_from(const Json& json) {
-  StepStructure step;
-  for (const Json& stream : json.at("streams")) {
-    auto& items = step.streams.emplace_back();
-    for (const Json& item : stream) {
-      items.push_back({item.at(0), item.at(1), item.at(2)});
-    }
-  }
-  for (const Json& item : json.at("order")) {
-    step.order.push_back({item.at(0), item.at(1), item.at(2), item.at(3), item.at(4)});
-  }
-  step.unsharded_peak = json.at("unsharded_peak_bytes");
-  return step;
 }
 
 Json run_json(const RunSummary& run) {
@@ -106,47 +87,139 @@ Json run_json(const RunSummary& run) {
           {"notes", run.notes}};
 }
 
-RunSummary run_from(const Json& json, const std::string& source) {
-  RunSummary run;
-  run.source = json.at("source");
-  run.session = json.value("session", int64_t{1});  // earlier versions saved one session
-  const Json& fingerprint = json.at("fingerprint");
-  run.fingerprint.machine = fingerprint.at("machine").get<std::map<std::string, std::string>>();
-  run.fingerprint.versions = fingerprint.at("versions").get<std::map<std::string, std::string>>();
-  run.fingerprint.plan = fingerprint.at("plan");
-  run.ranks = json.at("ranks").get<std::vector<int64_t>>();
-  run.steps = json.at("steps");
-  run.warmup = json.at("warmup");
-  run.used = json.at("used");
-  run.exact = json.at("exact");
-  for (const auto& [name, value] : json.at("metrics_ns").items()) {
+// Elements of a list that has so many of them.
+std::vector<JsonNode> elements(const JsonNode& node, size_t count) {
+  std::vector<JsonNode> out = node.items(fmt::format("a list of {} elements", count));
+  if (out.size() != count) {
+    node.fail(fmt::format("expected {} elements, found {}", count, out.size()));
+  }
+  return out;
+}
+
+// Times in nanoseconds, and sizes in bytes: so small that sums of them fit.
+double quantity(const JsonNode& node) {
+  const double value = node.number();
+  if (std::abs(value) > static_cast<double>(trace::kLatestTime)) {
+    node.fail(
+        fmt::format("expected a number up to {}, found {}", trace::kLatestTime, node.shown()));
+  }
+  return value;
+}
+
+int64_t count_of(const JsonNode& node) {
+  return node.integer(0, kMostOf);
+}
+
+Bytes bytes_of(const JsonNode& node) {
+  return node.integer(kVaries, trace::kLatestTime);
+}
+
+std::vector<std::string> strings_of(const JsonNode& node) {
+  std::vector<std::string> out;
+  for (const JsonNode& each : node.items("a list of strings")) {
+    out.push_back(each.string());
+  }
+  return out;
+}
+
+std::map<std::string, std::string> texts_of(const JsonNode& node) {
+  node.expect_object("an object of strings");
+  std::map<std::string, std::string> out;
+  for (const std::string& key : node.keys()) {
+    out.emplace(key, node.require(key).string());
+  }
+  return out;
+}
+
+std::vector<Part> parts_of(const JsonNode& node) {
+  std::vector<Part> out;
+  for (const JsonNode& each : node.items("a list of parts")) {
+    const std::vector<JsonNode> part = elements(each, 3);
+    out.push_back({part[0].string(), part[1].string(), quantity(part[2])});
+  }
+  return out;
+}
+
+StepStructure structure_from(const JsonNode& node) {
+  StepStructure step;
+  for (const JsonNode& stream : node.require("streams").items("a list of streams")) {
+    auto& items = step.streams.emplace_back();
+    for (const JsonNode& each : stream.items("a list of collectives")) {
+      const std::vector<JsonNode> item = elements(each, 3);
+      items.push_back({item[0].string(), item[1].string(), bytes_of(item[2])});
+    }
+  }
+  for (const JsonNode& each : node.require("order").items("a list of operations")) {
+    const std::vector<JsonNode> item = elements(each, 5);
+    step.order.push_back({item[0].string(), item[1].string(), item[2].boolean(), item[3].string(),
+                          item[4].string()});
+  }
+  step.unsharded_peak = bytes_of(node.require("unsharded_peak_bytes"));
+  return step;
+}
+
+RankStructure rank_from(const JsonNode& node) {
+  RankStructure rank;
+  rank.rank = count_of(node.require("rank"));
+  for (const JsonNode& variant : node.require("variants").items("a list of variants")) {
+    rank.variants.push_back({structure_from(variant), count_of(variant.require("steps"))});
+  }
+  if (const auto varying = node.find("varying_bytes")) {  // files of earlier versions have none
+    for (const JsonNode& each : varying->items("a list of sizes that vary")) {
+      const std::vector<JsonNode> key = elements(each, 3);
+      auto& steps = rank.varying[{key[0].string(), key[1].string()}];
+      for (const JsonNode& bytes : key[2].items("a list of bytes")) {
+        steps.push_back(quantity(bytes));
+      }
+    }
+  }
+  return rank;
+}
+
+MetricValues metrics_of(const JsonNode& node, const std::string& run) {
+  node.expect_object("an object of metrics");
+  MetricValues out;
+  for (const std::string& name : node.keys()) {
     if (const auto metric = parse_metric(name)) {
-      run.metrics[*metric] = value.get<double>();
+      out[*metric] = quantity(node.require(name));
     }
   }
   for (const Metric metric : {Metric::kStepTime, Metric::kExposedComm}) {  // every run has them
-    if (!run.metrics[metric]) {
-      throw InputError(source, fmt::format("the run {} has no '{}' in 'metrics_ns', so nothing "
-                                           "can be compared with it; save the baseline again",
-                                           run.source, name_of(metric)));
+    if (!out[metric]) {
+      node.fail(fmt::format(
+          "the run {} has no '{}', so nothing can be compared with it; save the baseline again",
+          run, name_of(metric)));
     }
   }
-  run.step_parts = parts_of(json.at("step_parts_ns"));
-  run.exposed_parts = parts_of(json.at("exposed_parts_ns"));
-  for (const Json& rank : json.at("structure")) {
-    RankStructure& structure = run.structure.emplace_back();
-    structure.rank = rank.at("rank");
-    for (const Json& variant : rank.at("variants")) {
-      structure.variants.push_back({structure_from(variant), variant.at("steps")});
-    }
-    // Files of earlier versions have none.
-    for (const Json& key : rank.value("varying_bytes", Json::array())) {
-      structure.varying[{key.at(0), key.at(1)}] = key.at(2).get<std::vector<double>>();
-    }
+  return out;
+}
+
+RunSummary run_from(const JsonNode& node) {
+  node.expect_object("a run");
+  RunSummary run;
+  run.source = node.require("source").string();
+  const auto session = node.find("session");  // earlier versions saved one session
+  run.session = session ? count_of(*session) : 1;
+  const JsonNode fingerprint = node.require("fingerprint");
+  run.fingerprint.machine = texts_of(fingerprint.require("machine"));
+  run.fingerprint.versions = texts_of(fingerprint.require("versions"));
+  run.fingerprint.plan = fingerprint.require("plan").string();
+  for (const JsonNode& rank : node.require("ranks").items("a list of ranks")) {
+    run.ranks.push_back(count_of(rank));
   }
-  run.late_reductions = json.at("late_reductions").get<std::vector<std::string>>();
-  run.doubts = json.at("doubts").get<std::vector<std::string>>();
-  run.notes = json.at("notes").get<std::vector<std::string>>();
+  run.steps = count_of(node.require("steps"));
+  run.warmup = count_of(node.require("warmup"));
+  run.used = count_of(node.require("used"));
+  run.exact = node.require("exact").boolean();
+  run.metrics = metrics_of(node.require("metrics_ns"), run.source);
+  run.step_parts = parts_of(node.require("step_parts_ns"));
+  run.exposed_parts = parts_of(node.require("exposed_parts_ns"));
+  for (const JsonNode& rank : node.require("structure").items("a list of ranks")) {
+    run.structure.push_back(rank_from(rank));
+  }
+  run.late_reductions = strings_of(node.require("late_reductions"));
+  run.doubts = strings_of(node.require("doubts"));
+  run.notes = strings_of(node.require("notes"));
   return run;
 }
 
@@ -188,27 +261,23 @@ std::string to_json(const std::vector<RunSummary>& runs) {
 }
 
 std::vector<RunSummary> parse_baseline(std::string_view json, const std::string& source) {
-  try {
-    const Json file = Json::parse(json);
-    const int version = file.at("shardlens_baseline");
-    if (version != kVersion) {
-      throw InputError(source,
-                       fmt::format("a baseline of version {}, but this shardlens reads version "
-                                   "{}; save it again",
-                                   version, kVersion));
-    }
-    std::vector<RunSummary> runs;
-    for (const Json& run : file.at("runs")) {
-      runs.push_back(run_from(run, source));
-    }
-    if (runs.empty()) {
-      throw InputError(source, "the baseline contains no run");
-    }
-    return runs;
-  } catch (const nlohmann::json::exception& error) {
-    throw InputError(source,
-                     fmt::format("not a baseline saved by shardlens: {}", plan::fault_of(error)));
+  const nlohmann::json document = plan::parse_json(json, source);
+  const JsonNode file(document, source);
+  file.expect_object("a baseline saved by shardlens");
+  const int64_t version = file.require("shardlens_baseline").integer();
+  if (version != kVersion) {
+    throw InputError(source, fmt::format("a baseline of version {}, but this shardlens reads "
+                                         "version {}; save it again",
+                                         version, kVersion));
   }
+  std::vector<RunSummary> runs;
+  for (const JsonNode& run : file.require("runs").items("a list of runs")) {
+    runs.push_back(run_from(run));
+  }
+  if (runs.empty()) {
+    throw InputError(source, "the baseline contains no run");
+  }
+  return runs;
 }
 
 bool is_baseline_file(const fs::path& path) {

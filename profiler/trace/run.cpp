@@ -92,19 +92,26 @@ fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
 }
 
 // The settings of the step, from the flags of the capture in run.json.
-plan::StepSettings read_settings(const nlohmann::json& options, const plan::Workload& workload) {
+plan::StepSettings read_settings(const plan::JsonNode& options, const plan::Workload& workload) {
   plan::StepSettings out;
   out.batch = workload.batch;
   out.seq = workload.seq;
   out.program = workload.program;
-  out.accumulate = options.value("accumulate", out.accumulate);
-  out.sync_every_microbatch = !options.value("no_sync", false);
-  if (options.value("optimizer", "adamw") == plan::name_of(plan::Optimizer::kSgd)) {
-    out.optimizer = plan::Optimizer::kSgd;
-    out.momentum = options.value("momentum", out.momentum);
+  if (const auto accumulate = options.find("accumulate")) {
+    out.accumulate = accumulate->integer();
   }
-  if (const auto clip = options.find("clip"); clip != options.end() && clip->is_number()) {
-    out.clip = clip->get<double>();
+  if (const auto no_sync = options.find("no_sync")) {
+    out.sync_every_microbatch = !no_sync->boolean();
+  }
+  if (const auto optimizer = options.find("optimizer");
+      optimizer && optimizer->string() == plan::name_of(plan::Optimizer::kSgd)) {
+    out.optimizer = plan::Optimizer::kSgd;
+    if (const auto momentum = options.find("momentum")) {
+      out.momentum = momentum->number();
+    }
+  }
+  if (const auto clip = options.find("clip"); clip && !clip->is_null()) {
+    out.clip = clip->number();
   }
   return out;
 }
@@ -112,13 +119,14 @@ plan::StepSettings read_settings(const nlohmann::json& options, const plan::Work
 PlannedInputs read_planned(const fs::path& directory,
                            const nlohmann::json& run,
                            int64_t world_size) {
+  const std::string run_json = (directory / "run.json").string();
   const nlohmann::json options = run.value("options", nlohmann::json::object());
   if (!options.is_object()) {
-    throw InputError((directory / "run.json").string(), "'options' is not an object");
+    throw InputError(run_json, "'options' is not an object");
   }
   const fs::path model = model_of(directory, options);
   if (model.empty()) {
-    throw InputError((directory / "run.json").string(), "names no model");
+    throw InputError(run_json, "names no model");
   }
   PlannedInputs planned;
   planned.config = plan::load_model_config(model);
@@ -126,8 +134,8 @@ PlannedInputs read_planned(const fs::path& directory,
                                plan::module_tree(*planned.config), world_size);
   const fs::path workload = directory / "workload.json";
   planned.workload = plan::parse_workload(plan::read_text_file(workload), workload.string());
-  planned.settings = read_settings(options, planned.workload);
-  plan::require_valid(planned.settings, (directory / "run.json").string());
+  planned.settings = read_settings(plan::JsonNode(options, run_json), planned.workload);
+  plan::require_valid(planned.settings, run_json);
   return planned;
 }
 

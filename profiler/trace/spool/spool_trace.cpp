@@ -9,7 +9,9 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
 #include "core/base/recorder.h"
+#include "core/plan/json_reader.h"
 #include "profiler/trace/model/latest_time.h"
 #include "profiler/trace/spool/spool_device_trace.h"
 
@@ -108,17 +110,20 @@ class Converter {
       return;
     }
     try {
-      trace_.metadata.backend = json.at("backend").get<std::string>();
-      for (const auto& entry : json.at("groups")) {
+      const plan::JsonNode metadata(json, spool_.source);
+      trace_.metadata.backend = metadata.require("backend").string();
+      for (const plan::JsonNode& entry : metadata.require("groups").items("groups")) {
         ProcessGroup group;
-        group.name = entry.at("name").get<std::string>();
-        group.description = entry.at("description").get<std::string>();
+        group.name = entry.require("name").string();
+        group.description = entry.require("description").string();
         group.backend_config = trace_.metadata.backend;
-        group.ranks = entry.at("ranks").get<std::vector<int64_t>>();
+        for (const plan::JsonNode& rank : entry.require("ranks").items("ranks")) {
+          group.ranks.push_back(rank.integer());
+        }
         group.size = static_cast<int64_t>(group.ranks.size());
         trace_.metadata.groups.push_back(std::move(group));
       }
-    } catch (const nlohmann::json::exception&) {
+    } catch (const InputError&) {
       diagnose(Severity::kWarning,
                "the spool's list of process groups does not have the expected form");
     }

@@ -155,6 +155,8 @@ TEST(CheckpointTest, NamesMissingFilesAndTheNearestTensor) {
   const TemporaryDirectory directory;
   EXPECT_THAT(message_of(directory.path() / "none.safetensors"),
               AllOf(HasSubstr("none.safetensors"), HasSubstr("No such file")));
+  EXPECT_THAT(message_of(directory.path() / std::string(300, 'x')),
+              HasSubstr("File name too long"));
   EXPECT_THAT(message_of(directory.path()), HasSubstr("contains neither model.safetensors nor"));
   const Checkpoint checkpoint =
       Checkpoint::open(std::filesystem::path(SHARDLENS_TEST_DATA) / "llama-tiny");
@@ -198,6 +200,9 @@ TEST_F(ShardedCheckpointTest, NamesAMissingShardAMisplacedTensorAndAPathThatLeav
   index(R"({"a":"two.safetensors","b":"two.safetensors"})");
   EXPECT_THAT(message_of(directory_.path()),
               AllOf(HasSubstr("#/weight_map/a"), HasSubstr("not in 'two.safetensors'")));
+  index(R"({"a":")" + std::string(300, 'x') + R"("})");
+  EXPECT_THAT(message_of(directory_.path()),
+              AllOf(HasSubstr("#/weight_map/a"), HasSubstr("xx' is missing")));
   index(R"({"a":"../one.safetensors"})");
   EXPECT_THAT(message_of(directory_.path()), HasSubstr("not the name of a file next to the index"));
   index("3");

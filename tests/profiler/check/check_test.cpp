@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "profiler/check/baseline_file.h"
@@ -415,13 +418,39 @@ TEST(BaselineFileTest, RefusesWhatItDidNotWrite) {
                 testing::ThrowsMessage<InputError>(
                     testing::AllOf(HasSubstr("base.json"), HasSubstr(message))));
   };
-  refused("", "not a baseline");
-  refused("{\"shardlens_baseline\":1}", "not a baseline");
+  refused("", "not valid JSON");
+  refused("[]", "expected a baseline saved by shardlens");
+  refused("{\"shardlens_baseline\":1}", "key 'runs' is missing");
   refused("{\"shardlens_baseline\":2,\"runs\":[]}", "version 2");
   refused("{\"shardlens_baseline\":1,\"runs\":[]}", "contains no run");
-  refused("{\"shardlens_baseline\":1,\"runs\":[{\"source\":3}]}", "not a baseline");
+  refused("{\"shardlens_baseline\":1,\"runs\":[{\"source\":3}]}",
+          "#/runs/0/source: expected a string");
   const std::string whole = to_json(runs_of({}, 1));
-  refused(whole.substr(0, whole.size() / 2), "not a baseline");
+  refused(whole.substr(0, whole.size() / 2), "not valid JSON");
+}
+
+// A number that does not fit its type would be undefined behavior, or another number.
+TEST(BaselineFileTest, RefusesNumbersThatDoNotFit) {
+  const nlohmann::json whole = nlohmann::json::parse(to_json(runs_of({}, 1)));
+  for (const char* key : {"session", "steps", "warmup", "used", "ranks/0", "structure/0/rank",
+                          "structure/0/variants/0/steps", "structure/0/variants/0/streams/0/0/2",
+                          "structure/0/variants/0/unsharded_peak_bytes"}) {
+    for (const auto& value :
+         std::vector<nlohmann::json>{1e308, -1e308, 1.5, UINT64_MAX, INT64_MIN, true, "1"}) {
+      nlohmann::json changed = whole;
+      changed.at(nlohmann::json::json_pointer(fmt::format("/runs/0/{}", key))) = value;
+      EXPECT_THAT([&] { (void)parse_baseline(changed.dump(), "base.json"); },
+                  testing::ThrowsMessage<InputError>(
+                      HasSubstr(fmt::format("base.json#/runs/0/{}: expected an integer", key))));
+    }
+  }
+  for (const char* key : {"metrics_ns/step_time", "step_parts_ns/0/2", "exposed_parts_ns/0/2"}) {
+    nlohmann::json changed = whole;
+    changed.at(nlohmann::json::json_pointer(fmt::format("/runs/0/{}", key))) = 1e308;
+    EXPECT_THAT([&] { (void)parse_baseline(changed.dump(), "base.json"); },
+                testing::ThrowsMessage<InputError>(
+                    HasSubstr(fmt::format("base.json#/runs/0/{}: expected a number up to", key))));
+  }
 }
 
 }  // namespace

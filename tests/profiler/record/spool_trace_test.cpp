@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,6 +53,24 @@ TEST(SpoolTraceTest, DescribesTheRankItsWorldAndItsGroups) {
   EXPECT_EQ(trace.units, unit_names());
   EXPECT_THAT(trace.diagnostics, testing::IsEmpty());
   EXPECT_EQ(trace.processes.at(0).name, "rank 1");
+}
+
+// A fault may have damaged the list.
+TEST(SpoolTraceTest, SaysThatTheListOfGroupsCannotBeRead) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  recorder.finish();
+  trace::Spool spool = trace::read_spool(recorder.path());
+  for (const char* ranks : {"[1e308]", "[1.5]", "[18446744073709551615]", "\"0\"", "[[0]]"}) {
+    spool.metadata = fmt::format(
+        R"({{"backend": "gloo", "groups": [{{"name": "a", "description": "", "ranks": {}}}]}})",
+        ranks);
+    const Trace trace = spool_to_trace(spool);
+    EXPECT_THAT(trace.metadata.groups, testing::IsEmpty()) << ranks;
+    ASSERT_EQ(trace.diagnostics.size(), 1U) << ranks;
+    EXPECT_THAT(trace.diagnostics[0].message,
+                testing::HasSubstr("process groups does not have the expected form"));
+  }
 }
 
 TEST(SpoolTraceTest, GivesEachStepItsProfilerStepAndRangesTheirUnit) {

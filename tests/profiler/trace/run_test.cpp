@@ -177,6 +177,25 @@ TEST_F(RunTest, APlanThatCannotBeReadIsADiagnostic) {
   EXPECT_THAT(run.diagnostics[0].message, HasSubstr("planned order is not known"));
 }
 
+TEST_F(RunTest, SettingsInRunJsonThatDoNotFitAreADiagnostic) {
+  const fs::path capture = SHARDLENS_TEST_DATA "/../../traces/llama-emulated8";
+  write_kineto(trace_of_rank(0), directory_ / "rank0.json");
+  for (const char* name : {"plan.json", "workload.json", "config.json"}) {
+    fs::copy_file(capture / name, directory_ / name);
+  }
+  const auto problem = [&](const std::string& options) {
+    write("run.json", "{\"options\": {" + options + "}}");
+    return trace::Run::open(directory_).plan_problem;
+  };
+  EXPECT_EQ(problem(R"("accumulate": 2, "clip": null)"), "");
+  EXPECT_THAT(problem(R"("accumulate": 1e308)"), HasSubstr("#/accumulate: expected an integer"));
+  EXPECT_THAT(problem(R"("accumulate": 1.5)"), HasSubstr("#/accumulate: expected an integer"));
+  EXPECT_THAT(problem(R"("accumulate": 0)"), HasSubstr("expected 1 to 10000"));
+  EXPECT_THAT(problem(R"("no_sync": 1)"), HasSubstr("#/no_sync: expected true or false"));
+  EXPECT_THAT(problem(R"("optimizer": "sgd", "momentum": [])"),
+              HasSubstr("#/momentum: expected a number"));
+}
+
 TEST(FilterTest, KeepsAStepAndWhatItLaunched) {
   Trace trace = trace_of_rank(0);
   const uint32_t main = trace.track(1, 1);
