@@ -66,6 +66,14 @@ struct Operator {
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
+// The most FLOPs and bytes of an operator that is read from a file, far above those of any: sums of
+// several fit in 64 bits.
+inline constexpr int64_t kMostOfOperator = int64_t{1} << 60;
+// The most of batch · m · n · k, of which FLOPs and bytes are a small multiple.
+inline constexpr int64_t kMostWork = int64_t{1} << 56;
+// Whether the dimensions are not negative and batch · m · n · k is at most kMostWork.
+[[nodiscard]] bool dimensions_fit(const Operator& op);
+
 struct WorkloadItem {  // a hook or an operator, in the order of a step
   enum class Kind : uint8_t { kHook, kOperator };
   Kind kind = Kind::kOperator;

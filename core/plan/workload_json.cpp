@@ -86,7 +86,7 @@ ordered_json hook_json(const HookEvent& event) {
 
 int64_t amount(const JsonNode& node, std::string_view key, int64_t fallback) {
   const auto found = node.find(key);
-  return found ? found->integer(0, std::numeric_limits<int64_t>::max()) : fallback;
+  return found ? found->integer(0, kMostOfOperator) : fallback;
 }
 
 Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
@@ -102,6 +102,9 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   op.m = amount(node, "m", op.m);
   op.n = amount(node, "n", op.n);
   op.k = amount(node, "k", op.k);
+  if (!dimensions_fit(op)) {
+    node.fail(fmt::format("batch x m x n x k is more than {}", kMostWork));
+  }
   const JsonNode dtype = node.require("dtype");
   const auto parsed = parse_dtype(dtype.string());
   if (!parsed) {
@@ -124,6 +127,25 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
     op.causal = causal->boolean();
   }
   return op;
+}
+
+enum class Refer : bool { kNo, kToEarlier };  // whether `forward` may name an operator of the list
+
+std::vector<Operator> read_operators(const JsonNode& list, int64_t units, Refer refer) {
+  std::vector<Operator> out;
+  Bytes bytes = 0;
+  for (const JsonNode& node : list.items("a list of operators")) {
+    const auto before = refer == Refer::kToEarlier ? static_cast<int64_t>(out.size()) : 0;
+    const Operator& op = out.emplace_back(read_operator(node, units, before));
+    for (const Bytes each : {op.read, op.written, op.saved, op.frees, op.scratch}) {
+      bytes += each;  // each is at most kMostOfOperator
+      if (bytes > kMostOfOperator) {
+        node.fail(
+            fmt::format("the bytes of the operators up to here are more than {}", kMostOfOperator));
+      }
+    }
+  }
+  return out;
 }
 
 HookEvent read_hook(const JsonNode& node, int64_t units) {
@@ -227,9 +249,7 @@ Workload parse_workload(std::string_view json, const std::string& source) {
   }
   const auto units =
       static_cast<int64_t>(root.require("units").items("a list of unit FQNs").size());
-  for (const JsonNode& node : root.require("operators").items("a list of operators")) {
-    out.operators.push_back(read_operator(node, units, static_cast<int64_t>(out.operators.size())));
-  }
+  out.operators = read_operators(root.require("operators"), units, Refer::kToEarlier);
   for (const JsonNode& node : root.require("hooks").items("a list of hook events")) {
     out.hooks.push_back(read_hook(node, units));
   }
@@ -237,9 +257,7 @@ Workload parse_workload(std::string_view json, const std::string& source) {
     out.order.push_back(read_item(node, out));
   }
   if (const auto list = root.find("optimizer_in_backward")) {
-    for (const JsonNode& node : list->items("a list of operators")) {
-      out.in_backward.push_back(read_operator(node, units, 0));
-    }
+    out.in_backward = read_operators(*list, units, Refer::kNo);
   }
   return out;
 }

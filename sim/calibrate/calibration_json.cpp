@@ -45,7 +45,7 @@ std::optional<double> optional_of(const JsonNode& parent, std::string_view key, 
 }
 
 int64_t count_of(const JsonNode& parent, std::string_view key) {
-  return parent.require(key).integer(0, std::numeric_limits<int64_t>::max());
+  return parent.require(key).integer(0, plan::kMostOfOperator);
 }
 
 DType dtype_of(const JsonNode& parent) {

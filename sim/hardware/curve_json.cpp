@@ -1,13 +1,18 @@
 #include "sim/hardware/curve_json.h"
 
 #include <array>
-#include <limits>
 #include <string>
 #include <vector>
 
 namespace shardlens::sim {
 
 using plan::JsonNode;
+
+namespace {
+
+constexpr Bytes kLargestMessage = Bytes{1} << 50;
+
+}  // namespace
 
 CollectiveCurve read_curve(const JsonNode& node,
                            int64_t most_ranks,
@@ -24,8 +29,7 @@ CollectiveCurve read_curve(const JsonNode& node,
       each.fail("expected [bytes, microseconds]");
     }
     const Bytes before = curve.points.empty() ? 0 : curve.points.back().bytes;
-    curve.points.push_back(
-        {pair[0].integer(before + 1, std::numeric_limits<int64_t>::max()), microseconds(pair[1])});
+    curve.points.push_back({pair[0].integer(before + 1, kLargestMessage), microseconds(pair[1])});
   }
   return curve;
 }

@@ -1,6 +1,7 @@
 #include "profiler/analysis/recover/recorded_operators.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -68,14 +69,28 @@ Shapes shapes_of(const nlohmann::json& args) {
   return shapes;
 }
 
+// 0 if it is more than any tensor has: the file is damaged or made up.
 int64_t product_of(const std::vector<int64_t>& shape) {
+  constexpr int64_t kMostElements = int64_t{1} << 48;
   int64_t product = shape.empty() ? 0 : 1;
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(product, size, &product)) {
       return 0;
     }
   }
-  return product;
+  return product <= kMostElements ? product : 0;
+}
+
+// Sets the dimensions, unless they are more than any operator has.
+void set_dimensions(Operator& op, int64_t batch, int64_t m, int64_t n, int64_t k) {
+  Operator sized = op;
+  sized.batch = batch;
+  sized.m = m;
+  sized.n = n;
+  sized.k = k;
+  if (plan::dimensions_fit(sized)) {
+    op = std::move(sized);
+  }
 }
 
 DType dtype_of(const nlohmann::json& args) {
@@ -98,7 +113,7 @@ void set_sizes(Operator& op, const Shapes& shapes) {
   int64_t largest = 0, all = 0;
   for (const auto& shape : shapes) {
     largest = std::max(largest, product_of(shape));
-    all += product_of(shape);
+    all = std::min(all + product_of(shape), plan::kMostOfOperator / element);
   }
   op.read = all * element;
   op.written = largest * element;
@@ -106,10 +121,7 @@ void set_sizes(Operator& op, const Shapes& shapes) {
   if (op.kind == OperatorKind::kGemm && shapes.size() >= first + 2) {
     const auto &a = shapes[first], &b = shapes[first + 1];
     if (a.size() == b.size() && a.size() >= 2 && a.back() == b[b.size() - 2]) {
-      op.batch = a.size() == 3 ? a[0] : 1;
-      op.m = a[a.size() - 2];
-      op.k = a.back();
-      op.n = b.back();
+      set_dimensions(op, a.size() == 3 ? a[0] : 1, a[a.size() - 2], b.back(), a.back());
       op.flops = 2 * op.batch * op.m * op.n * op.k;
       op.written = op.batch * op.m * op.n * element;
     }
@@ -124,10 +136,7 @@ void set_sizes(Operator& op, const Shapes& shapes) {
     const size_t query = op.phase == plan::Phase::kBackward ? 1 : 0;  // the gradient comes first
     if (four.size() >= query + 2) {
       const auto &q = *four[query], &k = *four[query + 1];
-      op.batch = q[0] * q[1];
-      op.m = q[2];
-      op.n = k[2];
-      op.k = q[3];
+      set_dimensions(op, product_of({q[0], q[1]}), q[2], k[2], q[3]);
       op.flops = (query == 0 ? 4 : 10) * op.batch * op.m * op.n * op.k;
       op.written = product_of(q) * element;
     }

@@ -397,5 +397,34 @@ TEST(WorkloadJsonTest, MessagesNameThePlace) {
       HasSubstr("workload.json#/hooks/0/unit"));
 }
 
+// Larger ones, or their sums, would not fit in 64 bits.
+TEST(WorkloadJsonTest, SizesAreLimited) {
+  const auto message = [](const std::string& sizes, int count) {
+    const std::string op =
+        R"({"kind": "gemm", "phase": "forward", "unit": 0, "name": "mm", "module": "", "dtype": "fp32", )" +
+        sizes + "}";
+    std::string operators = op;
+    for (int i = 1; i < count; ++i) {
+      operators += "," + op;
+    }
+    try {
+      (void)parse_workload(
+          R"({"version": 1, "batch": 1, "seq": 1, "units": [""], "hooks": [], "order": [], "operators": [)" +
+              operators + "]}",
+          "workload.json");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(message(R"("m": 8192, "n": 8192, "k": 8192, "flops": 1099511627776)", 1), "accepted");
+  EXPECT_THAT(message(R"("flops": 9223372036854775807)", 1),
+              HasSubstr("#/operators/0/flops: expected an integer from 0 to"));
+  EXPECT_THAT(message(R"("m": 4294967296, "n": 4294967296, "k": 0)", 1),
+              HasSubstr("#/operators/0: batch x m x n x k is more than"));
+  EXPECT_THAT(message(R"("saved_bytes": 500000000000000000)", 3),
+              HasSubstr("#/operators/2: the bytes of the operators up to here are more than"));
+}
+
 }  // namespace
 }  // namespace shardlens::plan

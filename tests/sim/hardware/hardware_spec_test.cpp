@@ -77,6 +77,8 @@ TEST(HardwareSpecTest, BadValuesAreNamed) {
               HasSubstr("node.json#/gpu/sms/value: expected a number from 1"));
   EXPECT_THAT(message_of(changed("\"gpus\"", "\"gpu_count\"")), HasSubstr("gpu_count"));
   EXPECT_THAT(message_of(changed("[1024, ", "[999999999999, ")), HasSubstr("/fabric/curves/0"));
+  EXPECT_THAT(message_of(changed("[1024, ", "[9223372036854775807, ")),
+              HasSubstr("/points/0/0: expected an integer from 1 to 1125899906842624"));
   EXPECT_THAT(message_of(changed("\"value\": 24,", "\"value\": 108,")),
               HasSubstr("every SM of the GPU"));
   EXPECT_THAT(message_of("{"), HasSubstr("node.json"));
