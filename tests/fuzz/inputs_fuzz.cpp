@@ -22,6 +22,7 @@
 #include "core/plan/workload.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/check/baseline_file.h"
+#include "profiler/check/check.h"
 #include "profiler/trace/actions_file.h"
 #include "profiler/trace/metrics_file.h"
 #include "profiler/trace/run.h"
@@ -32,6 +33,7 @@
 #include "sim/hardware/stacks.h"
 #include "sim/validate/collective_tables.h"
 #include "sim/validate/published_runs.h"
+#include "tests/fuzz/structured_mutator.h"
 #include "tests/support/temporary_directory.h"
 
 namespace {
@@ -102,10 +104,13 @@ void calibration(std::string_view input) {
           "what is written reads back");
 }
 
+// What is read is also compared with itself.
 void baseline(std::string_view input) {
-  const std::string written = check::to_json(check::parse_baseline(input, "f.json"));
+  const std::vector<check::RunSummary> runs = check::parse_baseline(input, "f.json");
+  const std::string written = check::to_json(runs);
   require(check::to_json(check::parse_baseline(written, "again.json")) == written,
           "what is written reads back");
+  (void)check::check_runs(runs, runs);
 }
 
 void actions(std::string_view input) {
@@ -203,42 +208,51 @@ void metrics(std::string_view input) {
   (void)trace::read_metrics(file_with(input, "metrics.jsonl"), diagnostics);
 }
 
-const std::vector<std::pair<std::string_view, void (*)(std::string_view)>> kTargets{
-    {"model", model},
-    {"plan", plans},
-    {"workload", workload},
-    {"hardware", hardware},
-    {"stacks", stacks},
-    {"calibration", calibration},
-    {"baseline", baseline},
-    {"actions", actions},
-    {"spool", spool},
-    {"summary", summary},
-    {"tensors", tensors},
-    {"tensor_index", tensor_index},
-    {"checkpoint", checkpoints},
-    {"training_runs", training_runs},
-    {"collective_tables", collective_tables},
-    {"capture", capture},
-    {"metrics", metrics}};
+struct Target {
+  std::string_view name;
+  void (*run)(std::string_view);
+  fuzz::Form form = fuzz::Form::kBytes;
+};
 
-void (*chosen)(std::string_view) = nullptr;
+constexpr Target kTargets[] = {{"model", model, fuzz::Form::kJson},
+                               {"plan", plans, fuzz::Form::kJson},
+                               {"workload", workload, fuzz::Form::kJson},
+                               {"hardware", hardware, fuzz::Form::kJson},
+                               {"stacks", stacks, fuzz::Form::kJson},
+                               {"calibration", calibration, fuzz::Form::kJson},
+                               {"baseline", baseline, fuzz::Form::kJson},
+                               {"actions", actions, fuzz::Form::kJsonLines},
+                               {"spool", spool},
+                               {"summary", summary, fuzz::Form::kMessagePack},
+                               {"tensors", tensors, fuzz::Form::kJsonAfterByte},
+                               {"tensor_index", tensor_index, fuzz::Form::kJson},
+                               {"checkpoint", checkpoints, fuzz::Form::kJson},
+                               {"training_runs", training_runs},
+                               {"collective_tables", collective_tables},
+                               {"capture", capture, fuzz::Form::kJson},
+                               {"metrics", metrics, fuzz::Form::kJsonLines}};
+
+const Target* chosen = nullptr;
 
 }  // namespace
+
+fuzz::Form fuzz::form_of(std::string_view /*input*/) {
+  return chosen->form;
+}
 
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
   constexpr std::string_view kFlag = "--target=";
   for (int i = 1; i < *argc; ++i) {
     const std::string_view argument = (*argv)[i];
     if (argument == "--targets") {
-      for (const auto& [name, run] : kTargets) {
-        std::cout << name << '\n';
+      for (const Target& target : kTargets) {
+        std::cout << target.name << '\n';
       }
       std::exit(0);
     }
-    for (const auto& [name, run] : kTargets) {
-      if (argument.starts_with(kFlag) && argument.substr(kFlag.size()) == name) {
-        chosen = run;
+    for (const Target& target : kTargets) {
+      if (argument.starts_with(kFlag) && argument.substr(kFlag.size()) == target.name) {
+        chosen = &target;
       }
     }
   }
@@ -251,7 +265,7 @@ extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    chosen({reinterpret_cast<const char*>(data), size});
+    chosen->run({reinterpret_cast<const char*>(data), size});
   } catch (const InputError& error) {
     require(error.what()[0] != '\0', "a message says what is wrong");
   } catch (const UsageError&) {

@@ -16,6 +16,7 @@
 #include "profiler/trace/bytes/compression.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "tests/fuzz/structured_mutator.h"
 
 namespace {
 
@@ -91,6 +92,11 @@ void check_file(std::string_view bytes, bool keep_args) {
 }
 
 }  // namespace
+
+fuzz::Form fuzz::form_of(std::string_view input) {
+  const bool is_file = !input.empty() && (input[0] >> 1 & 3) == 1;
+  return is_file ? Form::kBytes : Form::kJsonAfterByte;
+}
 
 extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
   return 0;

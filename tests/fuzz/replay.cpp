@@ -15,6 +15,8 @@
 
 #include <unistd.h>
 
+#include "tests/fuzz/structured_mutator.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" int LLVMFuzzerInitialize(int* argc, char*** argv);
 
@@ -32,6 +34,12 @@ class Mutator {
 
   std::string next() {
     std::string bytes = any();
+    if (below(2) == 0) {
+      using namespace shardlens::fuzz;  // NOLINT
+      if (const auto mutant = mutate_structure(bytes, form_of(bytes), random_)) {
+        return *mutant;
+      }
+    }
     for (size_t changes = 1 + below(4); changes > 0; --changes) {
       change(bytes);
     }

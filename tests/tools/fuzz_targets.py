@@ -76,6 +76,8 @@ def fuzz(options, target):
     corpus = work / "corpus"
     unpack(target, corpus)
     (CORPORA / target).mkdir(parents=True, exist_ok=True)
+    if too_long := [seed.name for seed in (CORPORA / target).iterdir() if seed.stat().st_size > LONGEST]:
+        sys.exit(f"tests/data/fuzz/{target}: {', '.join(too_long)} would be cut off after {LONGEST} bytes, and no longer be valid: make it shorter")
     dictionary(target, work / "words.dict")
     limits = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={options.seconds}"]
     with tempfile.TemporaryDirectory(prefix="shardlens-fuzz-") as temporary, open(work / "log", "w+") as log:
