@@ -70,6 +70,24 @@ def add_up(target, executions, seconds, edges, last_new):
         os.close(lock)
 
 
+def new_edges(log, known):
+    """Edges, and the execution that reached the last new one of Shardlens' own code.
+
+    An edge is new if no run before reached as many. A run begins with what its kept inputs reach, which may be a few less. Of the libraries only the
+    headers are compiled here: each instance of a container has edges of its own, which are reached one by one long after the code around it.
+    """
+    edges, last_new, own = known, 0, False
+    for new_pc, at, event, cov in re.findall(r"^(?:\s+NEW_PC: (.+)|#(\d+)\s+(\w+)\s+cov: (\d+).*)$", log, re.M):
+        if new_pc:
+            own = own or not new_pc.rpartition(" ")[2].startswith("/usr/")
+            continue
+        if int(cov) > edges:
+            edges = int(cov)
+            last_new = int(at) if own and event != "INITED" else last_new
+        own = False
+    return edges, last_new
+
+
 def fuzz(options, target):
     """Returns whether there was no finding."""
     work = options.work / target
@@ -83,7 +101,7 @@ def fuzz(options, target):
     with tempfile.TemporaryDirectory(prefix="shardlens-fuzz-") as temporary, open(work / "log", "w+") as log:
         process = subprocess.Popen(
             [*command(options, target), *limits, f"-max_len={LONGEST}", f"-dict={work / 'words.dict'}", f"-artifact_prefix={work}/finding-", "-timeout=60",
-             "-rss_limit_mb=2048", "-print_final_stats=1", "-use_value_profile=0", corpus, CORPORA / target],
+             "-rss_limit_mb=2048", "-print_final_stats=1", "-print_pcs=1", "-use_value_profile=0", corpus, CORPORA / target],
             stdout=subprocess.DEVNULL, stderr=log, env={**os.environ, "TMPDIR": temporary})
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -91,14 +109,9 @@ def fuzz(options, target):
         text = log.read()
     seconds = usage.ru_utime + usage.ru_stime
     executions = max([int(n) for n in re.findall(r"^#(\d+)\s", text, re.M)] + [int(n) for n in re.findall(r"stat::number_of_executed_units: (\d+)", text)] + [0])
-    # An edge is new if no run before reached as many. A run begins with what its kept inputs reach, which may be a few less.
-    first = re.search(r"^#\d+\s+INITED cov: (\d+)", text, re.M)
-    edges, last_new = max(int(first[1]) if first else 0, totals().get(target, {}).get("edges", 0)), 0
-    for at, cov in re.findall(r"^#(\d+)\s+\w+\s+cov: (\d+)", text, re.M):
-        if int(cov) > edges:
-            edges, last_new = int(cov), int(at)
+    edges, last_new = new_edges(text, totals().get(target, {}).get("edges", 0))
     add_up(target, executions, seconds, edges, last_new)
-    print(f"{target:20} {executions:10,} executions in {seconds:6.0f} s of CPU, {edges} edges, last new one at {last_new:,}", flush=True)
+    print(f"{target:20} {executions:10,} executions in {seconds:6.0f} s of CPU, {edges} edges, last new one of Shardlens at {last_new:,}", flush=True)
     if process.returncode != 0:
         found = re.findall(r"^.*(?:ERROR: |runtime error: |broken: |terminate called|what\(\): ).*$", text, re.M)
         print("\n".join(f"  {line[:200]}" for line in found[:5]) + f"\n  log: {work / 'log'}, input: {work}/finding-*", flush=True)
@@ -149,7 +162,7 @@ def keep(options, target):
 
 
 def table():
-    print("| target | reads | executions | CPU hours | edges | executions since the last new edge |\n|---|---|---|---|---|---|")
+    print("| target | reads | executions | CPU hours | edges | executions since the last new edge of Shardlens |\n|---|---|---|---|---|---|")
     for target, one in totals().items():
         quiet = one["executions"] - one["last_new"]
         print(f"| {target} | {READS[target]} | {one['executions']:,} | {one['cpu_seconds'] / 3600:.2f} | {one['edges']:,} | "
