@@ -158,7 +158,8 @@ TEST_F(CaptureEngineTest, WritesWhatTheManualPromises) {
 
 TEST_F(CaptureEngineTest, NamesAKilledRankAndItsLastActionAndKeepsTheSpools) {
   Capture capture(folder_, flags({"--steps", "100000"}));
-  ASSERT_TRUE(trained(1, 3)) << capture.messages();
+  // Rank 0 may be behind rank 1, and is ended too.
+  ASSERT_TRUE(trained(0, 4) && trained(1, 4)) << capture.messages();
   const std::vector<pid_t> workers = capture.workers();
   ASSERT_EQ(workers.size(), 2U);
   const auto start = std::chrono::steady_clock::now();
@@ -178,7 +179,7 @@ TEST_F(CaptureEngineTest, NamesAKilledRankAndItsLastActionAndKeepsTheSpools) {
     const auto ended = std::count_if(
         spool.records.begin(), spool.records.end(),
         [](const trace::SpoolRecord& record) { return record.type == trace::SpoolType::kStepEnd; });
-    EXPECT_GE(ended, 3);
+    EXPECT_GE(ended, 3) << "rank " << rank;
   }
 }
 
