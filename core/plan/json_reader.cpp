@@ -243,6 +243,14 @@ std::vector<JsonNode> JsonNode::items(std::string_view what) const {
   return out;
 }
 
+std::vector<std::string> JsonNode::strings(std::string_view what) const {
+  std::vector<std::string> out;
+  for (const JsonNode& each : items(what)) {
+    out.push_back(each.string());
+  }
+  return out;
+}
+
 bool JsonNode::boolean() const {
   if (!value_->is_boolean()) {
     fail(fmt::format("expected true or false, found {}", shown()));

@@ -51,6 +51,7 @@ class JsonNode {
 
   // Arrays.
   [[nodiscard]] std::vector<JsonNode> items(std::string_view what) const;
+  [[nodiscard]] std::vector<std::string> strings(std::string_view what) const;
 
   // Scalars.
   [[nodiscard]] bool boolean() const;

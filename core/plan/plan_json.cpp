@@ -177,10 +177,7 @@ bool read_flag(const JsonNode& parent, std::string_view key, bool fallback) {
 PrefetchLists read_prefetch_lists(const JsonNode& node) {
   PrefetchLists out;
   for (const std::string& key : node.keys()) {
-    Names& units = out[key];
-    for (const JsonNode& item : node.find(key)->items("a list of unit FQNs")) {
-      units.push_back(item.string());
-    }
+    out[key] = node.find(key)->strings("a list of unit FQNs");
   }
   return out;
 }

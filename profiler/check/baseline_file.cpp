@@ -114,14 +114,6 @@ Bytes bytes_of(const JsonNode& node) {
   return node.integer(kVaries, trace::kLatestTime);
 }
 
-std::vector<std::string> strings_of(const JsonNode& node) {
-  std::vector<std::string> out;
-  for (const JsonNode& each : node.items("a list of strings")) {
-    out.push_back(each.string());
-  }
-  return out;
-}
-
 std::map<std::string, std::string> texts_of(const JsonNode& node) {
   node.expect_object("an object of strings");
   std::map<std::string, std::string> out;
@@ -217,9 +209,9 @@ RunSummary run_from(const JsonNode& node) {
   for (const JsonNode& rank : node.require("structure").items("a list of ranks")) {
     run.structure.push_back(rank_from(rank));
   }
-  run.late_reductions = strings_of(node.require("late_reductions"));
-  run.doubts = strings_of(node.require("doubts"));
-  run.notes = strings_of(node.require("notes"));
+  run.late_reductions = node.require("late_reductions").strings("a list of strings");
+  run.doubts = node.require("doubts").strings("a list of strings");
+  run.notes = node.require("notes").strings("a list of strings");
   return run;
 }
 

@@ -199,14 +199,6 @@ ordered_json list(const std::vector<T>& items, Convert convert) {
   return out;
 }
 
-Names strings(const JsonNode& node) {
-  Names out;
-  for (const JsonNode& each : node.items("strings")) {
-    out.push_back(each.string());
-  }
-  return out;
-}
-
 }  // namespace
 
 std::string to_json(const Calibration& c) {
@@ -248,7 +240,7 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   root.allow_only(kKeys);
   (void)root.require("version").integer(1, 1);
   Calibration out;
-  out.sources = strings(root.require("sources"));
+  out.sources = root.require("sources").strings("strings");
   out.host = static_cast<HostMode>(root.require("host").one_of(kHosts));
   out.ranks = root.require("ranks").integer(1, 1 << 20);
   for (const JsonNode& each : root.require("classes").items("classes of kernels")) {
@@ -296,8 +288,8 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
     out.emulated = emulated.require("hardware").string();
     out.collective_overhead_us = amount_of(emulated, "overhead_us");
   }
-  out.hidden = strings(root.require("hidden"));
-  out.unknown = strings(root.require("unknown"));
+  out.hidden = root.require("hidden").strings("strings");
+  out.unknown = root.require("unknown").strings("strings");
   return out;
 }
 

@@ -15,13 +15,8 @@ using plan::JsonNode;
 using Names = std::vector<std::string>;
 
 Names texts(const JsonNode& parent, std::string_view key) {
-  Names out;
-  if (const auto node = parent.find(key)) {
-    for (const JsonNode& each : node->items("a list of strings")) {
-      out.push_back(each.string());
-    }
-  }
-  return out;
+  const auto node = parent.find(key);
+  return node ? node->strings("a list of strings") : Names();
 }
 
 Stack read_stack(const JsonNode& node, const std::string& source) {
