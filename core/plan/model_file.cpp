@@ -256,6 +256,9 @@ class StepReader {
       out.op.m = sizes[1].integer(1, kLargestSize);
       out.op.n = sizes[2].integer(1, kLargestSize);
       out.op.k = sizes[3].integer(1, kLargestSize);
+      if (!dimensions_fit(out.op)) {
+        product->fail(fmt::format("batch x m x n x k is more than {}", kMostWork));
+      }
     } else if (out.op.kind == OperatorKind::kGemm || out.op.kind == OperatorKind::kAttention) {
       out.op.kind = OperatorKind::kElementwise;  // of unknown shape
     }

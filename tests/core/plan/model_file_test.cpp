@@ -214,6 +214,10 @@ TEST(ModelFileTest, MessagesSayWhatIsMissing) {
                         "with --seq 8"));
   file["steps"][0]["order"][1] = "o9";
   EXPECT_THAT(message(file, {.batch = 2}), HasSubstr("#/steps/0/order/1"));
+  file["steps"] = {step_of_batch(2)};
+  file["steps"][0]["operators"][1]["product"] = {1, 1LL << 30, 1LL << 30, 4};
+  EXPECT_THAT(message(file, {.batch = 2}),
+              HasSubstr("#/steps/0/operators/1/product: batch x m x n x k is more than"));
   file = two_linears();
   file["modules"][3]["fqn"] = "other.1";
   EXPECT_THAT(message(file, {.batch = 2}), HasSubstr("#/modules/3/fqn"));
