@@ -122,6 +122,15 @@ void ExposedGroups::show(const SelectionContext& selection, bool all_ranks) {
   reset(list_.size());
 }
 
+void ExposedGroups::clear() {
+  run_.reset();
+  spreads_.clear();
+  rows_.clear();
+  list_.clear();
+  total_ = 0;
+  reset(0);
+}
+
 QModelIndex ExposedGroups::indexOf(const Selection::Item& collective) const {
   if (run_ == nullptr) {
     return {};

@@ -19,6 +19,7 @@ class ExposedGroups : public ColumnTable {
   explicit ExposedGroups(QObject* parent = nullptr);
   // Reads run, rank and window of `selection`; empty without a run.
   void show(const SelectionContext& selection, bool all_ranks);
+  void clear();  // lets go of the run
   [[nodiscard]] Nanoseconds total() const { return total_; }
   // The row's collective with the most exposed time.
   [[nodiscard]] Selection::Item worstAt(const QModelIndex& index) const {

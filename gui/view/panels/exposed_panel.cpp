@@ -64,6 +64,7 @@ class ExposedPanel final : public Panel {
       note_->setText(selection().rank() == nullptr ? QString() : summary(groups_.total()));
       show_row(*sums_, collective ? groups_.indexOf(*chosen.item) : QModelIndex());
     } else {
+      groups_.clear();
       note_->setText(selection().rank() == nullptr ? QString() : summary(table_.total()));
       show_row(*each_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
     }

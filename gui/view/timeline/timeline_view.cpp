@@ -36,6 +36,7 @@ void TimelineView::setGhost(const Ghost& ghost) {
 
 void TimelineView::runChanged() {
   scene_.setRun(context_.run());
+  walk_ = {};
   drag_ = Drag::kNone;
   scene_.setSize(viewport()->width(), viewport()->height());
   updateScrollBars();

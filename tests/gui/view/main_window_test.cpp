@@ -170,6 +170,24 @@ TEST_F(MainWindowTest, ExposedOnesAreWalkedFromTheWorstOn) {
   EXPECT_EQ(chosen(), costs[1]);
 }
 
+// Also by lists that are not shown any more: of exposed collectives by unit, and of those that E
+// walked through.
+TEST_F(MainWindowTest, ARunIsLetGoWhenAnotherIsOpened) {
+  open(sample_run());
+  auto* rows_are = static_cast<QComboBox*>(nullptr);
+  for (QComboBox* box : window_->findChildren<QComboBox*>()) {
+    rows_are = box->accessibleName() == "What a row is" ? box : rows_are;
+  }
+  ASSERT_NE(rows_are, nullptr);
+  rows_are->setCurrentIndex(1);
+  rows_are->setCurrentIndex(0);
+  QTest::keyClick(window_.get(), Qt::Key_E);
+  ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
+  const std::weak_ptr<const RunData> before = window_->context().run();
+  open(sample_run());
+  EXPECT_TRUE(wait_for([&] { return before.expired(); })) << before.use_count();
+}
+
 TEST_F(MainWindowTest, ThePaletteFindsCommandsAndUnits) {
   open(sample_run());
   QTest::keyClick(window_.get(), Qt::Key_K, Qt::ControlModifier);
