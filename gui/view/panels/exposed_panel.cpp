@@ -54,6 +54,8 @@ class ExposedPanel final : public Panel {
   }
 
  protected:
+  // selectionChanged() only fills the list that is shown.
+  void runChanged() override { groups_.clear(); }
   void selectionChanged() override {
     const Selection& chosen = selection().current();
     const bool collective =
@@ -64,7 +66,6 @@ class ExposedPanel final : public Panel {
       note_->setText(selection().rank() == nullptr ? QString() : summary(groups_.total()));
       show_row(*sums_, collective ? groups_.indexOf(*chosen.item) : QModelIndex());
     } else {
-      groups_.clear();
       note_->setText(selection().rank() == nullptr ? QString() : summary(table_.total()));
       show_row(*each_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
     }

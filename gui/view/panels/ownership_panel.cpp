@@ -132,6 +132,7 @@ void OwnershipPanel::showTable() {
   const RankData* rank = selection().rank();
   const RunPointer& run = selection().run();
   if (rank == nullptr) {
+    table_.show(nullptr, 0, std::nullopt, 0);
     return;
   }
   const std::optional<std::string>& unit = selection().current().unit;
