@@ -1,5 +1,7 @@
 #include "gui/view/control/bookmarks.h"
 
+#include <memory>
+
 #include <QCryptographicHash>
 #include <QInputDialog>
 
@@ -49,13 +51,13 @@ void Bookmarks::edit(Nanoseconds time) {
   dialog->setWindowTitle(there ? tr("Note of the bookmark") : tr("Bookmark"));
   dialog->setLabelText(tr("Note"));
   dialog->setTextValue(there ? there->note : QString());
-  connect(
-      dialog, &QInputDialog::textValueSelected, this,
-      [this, time = there ? there->time : time, run = parts_.context.run()](const QString& note) {
-        if (run == parts_.context.run()) {
-          parts_.timeline().setBookmark(time, note);
-        }
-      });
+  const std::weak_ptr<const RunData> run = parts_.context.run();  // may be closed before the dialog
+  connect(dialog, &QInputDialog::textValueSelected, this,
+          [this, time = there ? there->time : time, run](const QString& note) {
+            if (!run.expired() && run.lock() == parts_.context.run()) {
+              parts_.timeline().setBookmark(time, note);
+            }
+          });
   dialog->open();
 }
 

@@ -8,7 +8,6 @@
 #include <random>
 
 #include <QApplication>
-#include <QComboBox>
 #include <QDialog>
 #include <QDockWidget>
 #include <QDropEvent>
@@ -169,26 +168,6 @@ TEST_F(MainWindowTest, ExposedOnesAreWalkedFromTheWorstOn) {
   }
   QTest::keyClick(window_.get(), Qt::Key_E, Qt::ShiftModifier);
   EXPECT_EQ(chosen(), costs[1]);
-}
-
-// Also by lists that are not shown any more: of exposed collectives by unit, and of those that E
-// walks through.
-TEST_F(MainWindowTest, ARunIsLetGo) {
-  open(sample_run());
-  QComboBox* rows_are = nullptr;
-  for (QComboBox* box : window_->findChildren<QComboBox*>()) {
-    rows_are = box->accessibleName() == "What a row is" ? box : rows_are;
-  }
-  ASSERT_NE(rows_are, nullptr);
-  rows_are->setCurrentIndex(1);
-  rows_are->setCurrentIndex(0);
-  for (const std::string& next : {sample_run(), sample_run() + "/missing"}) {
-    ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
-    const std::weak_ptr<const RunData> before = window_->context().run();
-    open(next);
-    EXPECT_TRUE(wait_for([&] { return before.expired(); })) << "after " << next;
-  }
-  EXPECT_EQ(window_->context().run(), nullptr);
 }
 
 TEST_F(MainWindowTest, ThePaletteFindsCommandsAndUnits) {

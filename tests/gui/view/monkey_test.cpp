@@ -98,8 +98,12 @@ class MonkeyTest : public WindowTest {
         }
       }
       if (seconds > 0 && i % kBetweenHeaps == 0 && i > 0) {
+        const std::weak_ptr<const RunData> before = window_->context().run();
         open_again();
-        printHeap();
+        printHeap(before);
+        if (HasFatalFailure()) {
+          return;
+        }
       }
       monkey.act();
       const QStringList broken = monkey.broken();
@@ -111,7 +115,7 @@ class MonkeyTest : public WindowTest {
   // With the run just opened, plans that were made before are gone, the window has the size and the
   // panels of the first time, and fields have no text to undo: what is in use then is not what the
   // user keeps or sees. Pictures of windows are left out: 7 to 12 MiB, as large as each was last.
-  void printHeap() {
+  void printHeap(const std::weak_ptr<const RunData>& before) {
     for (QLineEdit* field : window_->findChildren<QLineEdit*>()) {
       field->setText(field->text());  // forgets what was typed
     }
@@ -122,8 +126,9 @@ class MonkeyTest : public WindowTest {
     window_->setStyleSheet(style);
     window_->resize(kSize);
     window_->actions().trigger(QStringLiteral("view.reset"));
-    ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
-    for (int i = 0; i < kRounds; ++i) {  // jobs and timers let go of the run before
+    ASSERT_TRUE(wait_for([&] { return !window_->session().isBusy() && before.expired(); }))
+        << "the run that was open before is still held";
+    for (int i = 0; i < kRounds; ++i) {
       QTest::qWait(kRoundMs);
       QApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
     }

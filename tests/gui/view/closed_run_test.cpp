@@ -1,0 +1,60 @@
+// A run that was closed must not be held by anything: of a large trace it is most of the memory.
+#include <memory>
+#include <string>
+
+#include <QApplication>
+#include <QComboBox>
+#include <QInputDialog>
+#include <QPointer>
+#include <QTest>
+
+#include "gui/view/timeline/timeline_view.h"
+#include "tests/gui/view/window_test.h"
+
+namespace shardlens::gui {
+namespace {
+
+class ClosedRunTest : public WindowTest {};
+
+// Also by lists that are not shown any more: of exposed collectives by unit, and of those that E
+// walks through.
+TEST_F(ClosedRunTest, ARunIsLetGo) {
+  open(sample_run());
+  QComboBox* rows_are = nullptr;
+  for (QComboBox* box : window_->findChildren<QComboBox*>()) {
+    rows_are = box->accessibleName() == "What a row is" ? box : rows_are;
+  }
+  ASSERT_NE(rows_are, nullptr);
+  rows_are->setCurrentIndex(1);
+  rows_are->setCurrentIndex(0);
+  for (const std::string& next : {sample_run(), sample_run() + "/missing"}) {
+    ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
+    const std::weak_ptr<const RunData> before = window_->context().run();
+    open(next);
+    EXPECT_TRUE(wait_for([&] { return before.expired(); })) << "after " << next;
+  }
+  EXPECT_EQ(window_->context().run(), nullptr);
+}
+
+TEST_F(ClosedRunTest, ANoteIsForTheRunThatItsDialogWasOpenedFor) {
+  open(sample_run());
+  for (const std::string& next : {sample_run(), sample_run() + "/missing"}) {
+    SCOPED_TRACE(next);
+    ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
+    window_->actions().trigger(QStringLiteral("go.note"));
+    const QPointer<QInputDialog> dialog = window_->findChild<QInputDialog*>();
+    ASSERT_NE(dialog, nullptr);
+    const std::weak_ptr<const RunData> before = window_->context().run();
+    open(next);
+    EXPECT_TRUE(wait_for([&] { return before.expired(); }));
+    dialog->setTextValue("of the run before");
+    dialog->accept();
+    EXPECT_TRUE(window_->timeline().scene().bookmarks.empty());
+    QTest::qWait(1);
+    QApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
+    ASSERT_EQ(dialog, nullptr);
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::gui
