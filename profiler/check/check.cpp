@@ -79,22 +79,20 @@ std::optional<StructuralDifference> difference_of_sizes(
     const std::vector<const RankStructure*>& before,
     const std::vector<const RankStructure*>& after,
     const RankStructure::Key& key) {
-  std::vector<double> a, b;
+  Sample a, b;
   for (const auto& [runs, all] : {std::pair(&before, &a), std::pair(&after, &b)}) {
     for (const RankStructure* run : *runs) {
-      const std::vector<double> bytes = bytes_of_steps(*run, key);
-      all->insert(all->end(), bytes.begin(), bytes.end());
+      add_bytes_of_steps(*run, key, *all);
     }
   }
   if (a.empty() || b.empty() ||
       distribution_distance(a, b) <=
-          std::max(kDistance, critical_distance(a.size(), b.size(), kDistanceAlpha))) {
+          std::max(kDistance, critical_distance(size_of(a), size_of(b), kDistanceAlpha))) {
     return std::nullopt;
   }
-  const auto text = [&](std::vector<double>& bytes) {
-    std::sort(bytes.begin(), bytes.end());
+  const auto text = [&](const Sample& bytes) {
     return fmt::format("{}: {:.0f} to {:.0f} bytes a step, the middle one {:.0f}", key.second,
-                       bytes.front(), bytes.back(), bytes[bytes.size() / 2]);
+                       bytes.begin()->first, bytes.rbegin()->first, middle_of(bytes));
   };
   return StructuralDifference{"bytes", key.first, text(a), text(b), {}};
 }

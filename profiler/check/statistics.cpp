@@ -315,25 +315,42 @@ std::optional<int64_t> count_to_decide(
   return high;
 }
 
-double distribution_distance(std::vector<double> a, std::vector<double> b) {
-  std::sort(a.begin(), a.end());
-  std::sort(b.begin(), b.end());
-  double most = 0;
-  for (size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    const double value = std::min(a[i], b[j]);
-    while (i < a.size() && a[i] == value) {
-      ++i;
+int64_t size_of(const Sample& sample) {
+  int64_t size = 0;
+  for (const auto& [value, count] : sample) {
+    size += count;
+  }
+  return size;
+}
+
+double middle_of(const Sample& sample) {
+  int64_t after = size_of(sample) / 2;
+  for (const auto& [value, count] : sample) {
+    after -= count;
+    if (after < 0) {
+      return value;
     }
-    while (j < b.size() && b[j] == value) {
-      ++j;
+  }
+  return sample.rbegin()->first;
+}
+
+double distribution_distance(const Sample& a, const Sample& b) {
+  const auto n = static_cast<double>(size_of(a)), m = static_cast<double>(size_of(b));
+  double most = 0, below_a = 0, below_b = 0;
+  for (auto i = a.begin(), j = b.begin(); i != a.end() && j != b.end();) {
+    const double value = std::min(i->first, j->first);
+    if (i->first == value) {
+      below_a += static_cast<double>(i++->second);
     }
-    most = std::max(most, std::abs(static_cast<double>(i) / static_cast<double>(a.size()) -
-                                   static_cast<double>(j) / static_cast<double>(b.size())));
+    if (j->first == value) {
+      below_b += static_cast<double>(j++->second);
+    }
+    most = std::max(most, std::abs(below_a / n - below_b / m));
   }
   return most;
 }
 
-double critical_distance(size_t a, size_t b, double alpha) {
+double critical_distance(int64_t a, int64_t b, double alpha) {
   const auto n = static_cast<double>(a), m = static_cast<double>(b);
   return std::sqrt(-std::log(alpha / 2) / 2 * (n + m) / (n * m));
 }

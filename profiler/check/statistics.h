@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <utility>
@@ -91,11 +92,18 @@ struct Growth {
 [[nodiscard]] std::optional<int64_t> count_to_decide(
     const Effect& effect, const Growth& growth, double limit, double tail, double pass_tail);
 
+// Values, and how often each occurs (at least once): a file can state more of them than fit into
+// memory one by one.
+using Sample = std::map<double, int64_t>;
+[[nodiscard]] int64_t size_of(const Sample& sample);
+// Of n values, in order, the one at n / 2. `sample` is not empty.
+[[nodiscard]] double middle_of(const Sample& sample);
+
 // The largest distance between the distribution functions of two samples (Kolmogorov and Smirnov's
 // D), 0 to 1; and the distance that two samples of the same distribution exceed with probability
-// `alpha` at most, approximately.
-[[nodiscard]] double distribution_distance(std::vector<double> a, std::vector<double> b);
-[[nodiscard]] double critical_distance(size_t a, size_t b, double alpha);
+// `alpha` at most, approximately, given their sizes.
+[[nodiscard]] double distribution_distance(const Sample& a, const Sample& b);
+[[nodiscard]] double critical_distance(int64_t a, int64_t b, double alpha);
 
 // Sequential test: the part of `alpha` that may be used at look `look` (1 … looks) of `looks`. The
 // parts sum to alpha, so by the union bound the error probability of all looks together is at most

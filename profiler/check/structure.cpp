@@ -137,15 +137,18 @@ StepStructure without_sizes(StepStructure step, const std::set<RankStructure::Ke
   return step;
 }
 
-std::vector<double> bytes_of_steps(const RankStructure& run, const RankStructure::Key& key) {
+void add_bytes_of_steps(const RankStructure& run, const RankStructure::Key& key, Sample& bytes) {
   if (const auto varying = run.varying.find(key); varying != run.varying.end()) {
-    return varying->second;
+    for (const double step : varying->second) {
+      ++bytes[step];
+    }
+    return;
   }
-  std::vector<double> out;
   for (const RankStructure::Variant& variant : run.variants) {
-    out.insert(out.end(), static_cast<size_t>(variant.steps), bytes_of(variant.structure, key));
+    if (variant.steps > 0) {
+      bytes[bytes_of(variant.structure, key)] += variant.steps;
+    }
   }
-  return out;
 }
 
 std::string unit_name(const std::string& fqn) {

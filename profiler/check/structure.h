@@ -10,6 +10,7 @@
 
 #include "core/base/units.h"
 #include "profiler/analysis/timeline/timeline.h"
+#include "profiler/check/statistics.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::check {
@@ -68,9 +69,8 @@ struct RankStructure {
 // The same structure with kVaries for these keys.
 [[nodiscard]] StepStructure without_sizes(StepStructure step,
                                           const std::set<RankStructure::Key>& keys);
-// The bytes of each step of a run; of steps without the key, 0.
-[[nodiscard]] std::vector<double> bytes_of_steps(const RankStructure& run,
-                                                 const RankStructure::Key& key);
+// Adds the bytes of each step of a run; of steps without the key, 0.
+void add_bytes_of_steps(const RankStructure& run, const RankStructure::Key& key, Sample& bytes);
 
 // The structure of the steps with the numbers `steps`. A collective belongs to the step in which
 // the host issued it.

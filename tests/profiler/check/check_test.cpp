@@ -293,6 +293,16 @@ TEST(CheckTest, SizesThatVaryAreComparedAsDistributions) {
   EXPECT_FALSE(structural_differences(runs_of({}, 1), runs_of(experts, 1, 100)).empty());
 }
 
+TEST(CheckTest, AFileMayStateMoreStepsThanFitIntoMemory) {
+  GeneratedRun experts;
+  experts.varying_bytes = 0.5;
+  std::vector<RunSummary> many = runs_of({}, 1);
+  many[0].structure[0].variants[0].steps = INT32_MAX;
+  const auto expected = structural_differences(runs_of(experts, 1), runs_of({}, 1));
+  EXPECT_FALSE(expected.empty());
+  EXPECT_EQ(structural_differences(runs_of(experts, 1), many), expected);
+}
+
 // The candidate's session is 3 % slower than the mean of the baseline's, which differ by as much.
 TEST(CheckTest, SavedSessionsShowHowMuchSessionsDiffer) {
   const auto session = [](double level, uint64_t seed) {

@@ -231,9 +231,15 @@ TEST(StatisticsTest, CountToDecide) {
 }
 
 TEST(StatisticsTest, DistancesOfDistributions) {
-  EXPECT_DOUBLE_EQ(distribution_distance({1, 2, 3, 4}, {1, 2, 3, 4}), 0);
-  EXPECT_DOUBLE_EQ(distribution_distance({1, 2, 3, 4}, {3, 4, 5, 6}), 0.5);
-  EXPECT_DOUBLE_EQ(distribution_distance({1, 1}, {2, 2, 2}), 1);
+  const Sample four{{1, 1}, {2, 1}, {3, 1}, {4, 1}};
+  EXPECT_DOUBLE_EQ(distribution_distance(four, four), 0);
+  EXPECT_DOUBLE_EQ(distribution_distance(four, {{3, 1}, {4, 1}, {5, 1}, {6, 1}}), 0.5);
+  EXPECT_DOUBLE_EQ(distribution_distance({{1, 2}}, {{2, 3}}), 1);
+  EXPECT_DOUBLE_EQ(distribution_distance({{1, 1}, {2, 3}}, {{1, 3}, {2, 1}}), 0.5);
+  EXPECT_EQ(size_of(four), 4);
+  EXPECT_EQ(middle_of(four), 3);
+  EXPECT_EQ(middle_of({{1, 2}, {7, 1}}), 1);
+  EXPECT_EQ(middle_of({{1, 1}, {7, int64_t{1} << 40}}), 7);
   // Kolmogorov's 1.358 for 5 %, two samples of 100: 1.358 · sqrt(200 / 10000).
   EXPECT_NEAR(critical_distance(100, 100, 0.05), 1.358 * std::sqrt(0.02), 1e-3);
 }
