@@ -70,6 +70,16 @@ def add_up(target, executions, seconds, edges, last_new):
         os.close(lock)
 
 
+def is_of_library(pc):
+    """Whether a line of -print_pcs is of a header outside of the project; without a source line, the name of the function tells."""
+    if pc.rpartition(" ")[2].startswith("/usr/"):
+        return True
+    name = pc.partition(" in ")[2]
+    while (shorter := re.sub(r"<[^<>]*>", "", name)) != name:
+        name = shorter
+    return bool(re.match(r"(?:std|__gnu_cxx|fmt|nlohmann)::", name.partition("(")[0].rpartition(" ")[2]))
+
+
 def new_edges(log, known):
     """Edges, and the execution that reached the last new one of Shardlens' own code.
 
@@ -79,7 +89,7 @@ def new_edges(log, known):
     edges, last_new, own = known, 0, False
     for new_pc, at, event, cov in re.findall(r"^(?:\s+NEW_PC: (.+)|#(\d+)\s+(\w+)\s+cov: (\d+).*)$", log, re.M):
         if new_pc:
-            own = own or not new_pc.rpartition(" ")[2].startswith("/usr/")
+            own = own or not is_of_library(new_pc)
             continue
         if int(cov) > edges:
             edges = int(cov)
