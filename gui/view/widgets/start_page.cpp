@@ -62,8 +62,7 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
   message_->setVisible(false);
   message_->setTextFormat(Qt::PlainText);
   message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
-  message_->setStyleSheet(
-      QStringLiteral("border: 1px solid #d55e00; border-left: 4px solid #d55e00; padding: 8px;"));
+  message_->setObjectName(QStringLiteral("failure"));
   column->addWidget(message_);
   auto* loading = new QHBoxLayout;
   loading->addWidget(progress_text_);

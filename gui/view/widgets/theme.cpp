@@ -27,7 +27,8 @@ QString style_sheet(const Theme& theme) {
              "QDockWidget::title { background: %4; padding: 5px 8px; }"
              "QDockWidget { font-weight: 600; }"
              "QTabBar { font-weight: 400; }"
-             "#notice { background: %4; border-left: 4px solid %6; border-bottom: 1px solid %3; }")
+             "#notice { background: %4; border-left: 4px solid %6; border-bottom: 1px solid %3; }"
+             "#failure { border: 1px solid %6; border-left: 4px solid %6; padding: 8px; }")
       .arg(theme[Ink::kText].name(), theme[Ink::kPanel].name(), theme[Ink::kGrid].name(),
            theme[Ink::kBand].name(), theme[Ink::kFaintText].name(), theme[Ink::kWarning].name());
 }
