@@ -324,14 +324,11 @@ int64_t size_of(const Sample& sample) {
 }
 
 double middle_of(const Sample& sample) {
-  int64_t after = size_of(sample) / 2;
-  for (const auto& [value, count] : sample) {
-    after -= count;
-    if (after < 0) {
-      return value;
-    }
+  auto at = sample.begin();
+  for (int64_t before = size_of(sample) / 2; before >= at->second; ++at) {
+    before -= at->second;
   }
-  return sample.rbegin()->first;
+  return at->first;
 }
 
 double distribution_distance(const Sample& a, const Sample& b) {

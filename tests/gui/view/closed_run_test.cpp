@@ -14,7 +14,15 @@
 namespace shardlens::gui {
 namespace {
 
-class ClosedRunTest : public WindowTest {};
+class ClosedRunTest : public WindowTest {
+ protected:
+  // Opens `next` instead of the open run, which must be gone then.
+  void openInstead(const std::string& next) {
+    const std::weak_ptr<const RunData> before = window_->context().run();
+    open(next);
+    EXPECT_TRUE(wait_for([&] { return before.expired(); })) << "after " << next;
+  }
+};
 
 // Also by lists that are not shown any more: of exposed collectives by unit, and of those that E
 // walks through.
@@ -29,9 +37,7 @@ TEST_F(ClosedRunTest, ARunIsLetGo) {
   rows_are->setCurrentIndex(0);
   for (const std::string& next : {sample_run(), sample_run() + "/missing"}) {
     ASSERT_TRUE(wait_for([this] { return !window_->session().isBusy(); }));
-    const std::weak_ptr<const RunData> before = window_->context().run();
-    open(next);
-    EXPECT_TRUE(wait_for([&] { return before.expired(); })) << "after " << next;
+    openInstead(next);
   }
   EXPECT_EQ(window_->context().run(), nullptr);
 }
@@ -44,9 +50,7 @@ TEST_F(ClosedRunTest, ANoteIsForTheRunThatItsDialogWasOpenedFor) {
     window_->actions().trigger(QStringLiteral("go.note"));
     const QPointer<QInputDialog> dialog = window_->findChild<QInputDialog*>();
     ASSERT_NE(dialog, nullptr);
-    const std::weak_ptr<const RunData> before = window_->context().run();
-    open(next);
-    EXPECT_TRUE(wait_for([&] { return before.expired(); }));
+    openInstead(next);
     dialog->setTextValue("of the run before");
     dialog->accept();
     EXPECT_TRUE(window_->timeline().scene().bookmarks.empty());

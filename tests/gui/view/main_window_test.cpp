@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <memory>
 #include <numeric>
 #include <random>
 
