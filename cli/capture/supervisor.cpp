@@ -257,6 +257,8 @@ class Supervision {
   void tell_of_stopped_ones() {
     for (const auto& worker : workers_) {
       if (!worker->end() && worker->poll_stop()) {
+        worker->relay(Output::kStdout, sink_);  // what it printed before comes first
+        worker->relay(Output::kStderr, sink_);
         sink_(worker->rank(), Output::kStderr,
               worker->is_stopped() ? "was stopped by a signal; all ranks wait until it continues"
                                    : "continues");

@@ -68,7 +68,8 @@ int act(const std::string& what, int rank) {
     std::printf("ready\n");
     std::fflush(stdout);
     sleep_long();
-  } else if (what == "stop") {
+  } else if (what == "late_stop") {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::printf("my number %d\n", static_cast<int>(::getpid()));
     std::fflush(stdout);
     ::raise(SIGSTOP);

@@ -205,20 +205,25 @@ TEST(SupervisorTest, IgnoresSignalsThatItsCallerIgnored) {
   EXPECT_EQ(result.exit_code, 0) << result.message;
 }
 
-TEST(SupervisorTest, NamesTheRankThatIsStopped) {
-  SupervisorOptions options = scripted({"0=stop", "1=print"});
+// It is stopped after the supervisor looked for output, and before it looks for stopped ranks.
+TEST(SupervisorTest, NamesTheRankThatIsStoppedAfterItsOutput) {
+  SupervisorOptions options = scripted({"0=print", "1=late_stop"});
   std::vector<std::string> told;
-  options.sink = [&told](int rank, Output output, std::string_view text) {
-    if (output == Output::kStdout && text.starts_with("my number ")) {
-      told.emplace_back(text);
-    } else if (rank == 0 && output == Output::kStderr) {
-      ::kill(std::atoi(told[0].c_str() + 10), SIGCONT);
-      told.emplace_back(text);
+  options.sink = [&told](int rank, Output, std::string_view text) {
+    if (rank == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(text == "one" ? 300 : 0));
+      return;
+    }
+    told.emplace_back(text);
+    if (told.size() == 2) {
+      const std::string& number = told[told[0].starts_with("my number ") ? 0 : 1];
+      ::kill(std::atoi(number.c_str() + 10), SIGCONT);
     }
   };
   const SupervisorResult result = supervise(options);
   EXPECT_EQ(result.exit_code, 0) << result.message;
   ASSERT_GE(told.size(), 2U);
+  EXPECT_THAT(told[0], HasSubstr("my number "));
   EXPECT_THAT(told[1], HasSubstr("was stopped by a signal"));
 }
 
