@@ -18,6 +18,8 @@ namespace {
 using plan::JsonNode;
 using Names = std::vector<std::string>;
 
+constexpr size_t kMostLinks = 100'000;  // of a node; a ring through 4096 GPUs then takes seconds
+
 // A constant is {"value": …, "source": "…"}: every number must have a source.
 double constant(const JsonNode& parent, std::string_view key, double low, double high) {
   static const Names kKeys{"value", "source"};
@@ -114,8 +116,12 @@ std::string read_end(const JsonNode& node, int64_t gpus) {
 
 std::vector<TopologyLink> read_links(const JsonNode& node, int64_t gpus) {
   static const Names kKeys{"a", "b", "gbps", "source"};
+  const std::vector<JsonNode> items = node.items("links");
+  if (items.size() > kMostLinks) {
+    node.fail(fmt::format("expected at most {} links, found {}", kMostLinks, items.size()));
+  }
   std::vector<TopologyLink> links;
-  for (const JsonNode& each : node.items("links")) {
+  for (const JsonNode& each : items) {
     each.expect_object("a link: {\"a\": \"gpu0\", \"b\": …, \"gbps\": …, \"source\": …}");
     each.allow_only(kKeys);
     TopologyLink& link = links.emplace_back();

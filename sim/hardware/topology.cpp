@@ -15,10 +15,12 @@ namespace {
 
 constexpr int kAllOrders = 8;  // up to so many GPUs, all orders are tried
 
+using Route = std::vector<size_t>;  // wires, the last first
+
 // Each link is two directed wires: 2 i from a to b of links[i], 2 i + 1 from b to a.
-class Routes {
+class Wiring {
  public:
-  Routes(const std::vector<TopologyLink>& links, int gpus) : links_(links), gpus_(gpus) {
+  Wiring(const std::vector<TopologyLink>& links, int gpus) : gpus_(static_cast<size_t>(gpus)) {
     for (int gpu = 0; gpu < gpus; ++gpu) {
       end(fmt::format("gpu{}", gpu));
     }
@@ -27,31 +29,32 @@ class Routes {
       wires_[a].emplace_back(b, 2 * i);
       wires_[b].emplace_back(a, 2 * i + 1);
     }
-    for (int from = 0; from < gpus; ++from) {
-      find(static_cast<size_t>(from));
-    }
   }
 
-  // GB/s of a ring in this order; 0: a hop has no route.
-  [[nodiscard]] double ring(const std::vector<int>& order) const {
-    std::vector<int> passed(2 * links_.size(), 0);
-    for (size_t i = 0; i < order.size(); ++i) {
-      const auto& route =
-          routes_[static_cast<size_t>(order[i] * gpus_ + order[(i + 1) % order.size()])];
-      if (route.empty()) {
-        return 0;
+  // Breadth-first search for the route with the fewest wires; of several, the first in the list.
+  // Routes do not go through other GPUs. Empty: there is none.
+  [[nodiscard]] Route route(size_t from, size_t to) const {
+    std::vector<std::pair<size_t, size_t>> came(wires_.size(), {SIZE_MAX, 0});
+    std::deque<size_t> next{from};
+    came[from] = {from, 0};
+    while (!next.empty() && came[to].first == SIZE_MAX) {
+      const size_t at = next.front();
+      next.pop_front();
+      if (at != from && at < gpus_) {
+        continue;
       }
-      for (const size_t wire : route) {
-        ++passed[wire];
+      for (const auto& [other, wire] : wires_[at]) {
+        if (came[other].first == SIZE_MAX) {
+          came[other] = {at, wire};
+          next.push_back(other);
+        }
       }
     }
-    double slowest = std::numeric_limits<double>::infinity();
-    for (size_t wire = 0; wire < passed.size(); ++wire) {
-      if (passed[wire] > 0) {
-        slowest = std::min(slowest, links_[wire / 2].gbps / passed[wire]);
-      }
+    Route route;
+    for (size_t at = to; at != from && came[to].first != SIZE_MAX; at = came[at].first) {
+      route.push_back(came[at].second);
     }
-    return slowest;
+    return route;
   }
 
  private:
@@ -63,42 +66,51 @@ class Routes {
     return it->second;
   }
 
-  // Breadth-first search for the route with the fewest wires; of several, the first in the list.
-  // Routes do not go through other GPUs.
-  void find(size_t from) {
-    std::vector<std::pair<size_t, size_t>> came(wires_.size(), {SIZE_MAX, 0});
-    std::deque<size_t> next{from};
-    came[from] = {from, 0};
-    while (!next.empty()) {
-      const size_t at = next.front();
-      next.pop_front();
-      if (at != from && at < static_cast<size_t>(gpus_)) {
-        continue;
-      }
-      for (const auto& [to, wire] : wires_[at]) {
-        if (came[to].first == SIZE_MAX) {
-          came[to] = {at, wire};
-          next.push_back(to);
-        }
-      }
-    }
-    routes_.resize(static_cast<size_t>(gpus_ * gpus_));
-    for (size_t to = 0; to < static_cast<size_t>(gpus_); ++to) {
-      if (to == from || came[to].first == SIZE_MAX) {
-        continue;
-      }
-      for (size_t at = to; at != from; at = came[at].first) {
-        routes_[from * static_cast<size_t>(gpus_) + to].push_back(came[at].second);
-      }
-    }
-  }
-
-  const std::vector<TopologyLink>& links_;
-  int gpus_;
+  size_t gpus_;
   std::map<std::string, size_t> ends_;
   std::vector<std::vector<std::pair<size_t, size_t>>> wires_;  // by end: other end, wire
-  std::vector<std::vector<size_t>> routes_;                    // by from · gpus + to: wires
 };
+
+// GB/s of a ring whose hop i takes hops(i), a route; 0: a hop has none. Only one route at a time is
+// kept, because those of a large file may have thousands of wires each.
+template <typename Hops>
+double gbps_of_ring(const std::vector<TopologyLink>& links, size_t gpus, const Hops& hops) {
+  std::vector<int> passed(2 * links.size(), 0);
+  for (size_t i = 0; i < gpus; ++i) {
+    const Route& route = hops(i);
+    if (route.empty()) {
+      return 0;
+    }
+    for (const size_t wire : route) {
+      ++passed[wire];
+    }
+  }
+  double slowest = std::numeric_limits<double>::infinity();
+  for (size_t wire = 0; wire < passed.size(); ++wire) {
+    if (passed[wire] > 0) {
+      slowest = std::min(slowest, links[wire / 2].gbps / passed[wire]);
+    }
+  }
+  return slowest;
+}
+
+double best_of_all_orders(const std::vector<TopologyLink>& links, const Wiring& wiring, size_t n) {
+  std::vector<Route> routes;  // by from · n + to
+  for (size_t from = 0; from < n; ++from) {
+    for (size_t to = 0; to < n; ++to) {
+      routes.push_back(wiring.route(from, to));
+    }
+  }
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  double best = 0;
+  do {  // a ring has no beginning, so the first GPU stays in its place
+    best = std::max(best, gbps_of_ring(links, n, [&](size_t i) -> const Route& {
+                      return routes[order[i] * n + order[(i + 1) % n]];
+                    }));
+  } while (std::next_permutation(order.begin() + 1, order.end()));
+  return best;
+}
 
 }  // namespace
 
@@ -106,17 +118,11 @@ double ring_gbps(const std::vector<TopologyLink>& links, int gpus) {
   if (gpus < 2) {
     return 0;
   }
-  const Routes routes(links, gpus);
-  std::vector<int> order(static_cast<size_t>(gpus));
-  std::iota(order.begin(), order.end(), 0);
-  double best = routes.ring(order);
-  if (gpus <= kAllOrders) {
-    // A ring has no beginning, so the first GPU stays in its place.
-    while (std::next_permutation(order.begin() + 1, order.end())) {
-      best = std::max(best, routes.ring(order));
-    }
-  }
-  return best;
+  const Wiring wiring(links, gpus);
+  const auto n = static_cast<size_t>(gpus);
+  return gpus <= kAllOrders
+             ? best_of_all_orders(links, wiring, n)
+             : gbps_of_ring(links, n, [&](size_t i) { return wiring.route(i, (i + 1) % n); });
 }
 
 }  // namespace shardlens::sim

@@ -377,6 +377,18 @@ cases("hardware", on_spec, "h.json", [
     ("a constant without a source", spec("gpu", "memory_gbps", to={"value": 3350}), "source"),
     ("a constant is missing", spec("gpu", "memory_gbps", remove=True), "memory_gbps"),
 ])
+
+
+def linked_spec(gpus, switches):
+    """Half of the GPUs are on each end of a row of switches."""
+    pairs = [(f"switch{i}", f"switch{i + 1}") for i in range(switches)] + [(f"gpu{i}", f"switch{i % 2 * switches}") for i in range(gpus)]
+    fabric = {key: value for key, value in HARDWARE["fabric"].items() if key != "ring_gbps"}
+    fabric["links"] = [{"a": a, "b": b, "gbps": 100, "source": "-"} for a, b in pairs]
+    return json.dumps({**HARDWARE, "gpus": gpus, "fabric": fabric})
+
+
+cases("hardware", on_spec, "h.json", [("100 008 links", lambda: linked_spec(8, 100000), "at most 100000 links")])
+cases("hardware", on_spec, "h.json", [("4096 GPUs with 20 000 links between them", lambda: linked_spec(4096, 20000), "")], codes=(0,))
 kind("hardware", "an unknown name", "did you mean")(lambda folder: on_spec("8xH10O"))
 kind("hardware", "ab:x:y", "ab:")(lambda folder: ["capture", "--model", MODEL, "--tokens", TOKENS, "--out", folder / "o", "--backend", "emulated",
                                                "--world-size", "2", "--hardware", "ab:x:y"])
@@ -565,6 +577,7 @@ def shown(text, folder):
     line = next((line for line in text.splitlines() if line.strip()), "(none)")
     for name in (str(folder) + "/", str(ROOT) + "/", "shardlens: "):
         line = line.replace(name, "")
+    line = line.replace(str(folder), "DIR")
     return line
 
 

@@ -38,6 +38,17 @@ TEST(Topology, DirectWiresGoBeforeLongerWays) {
   EXPECT_DOUBLE_EQ(ring_gbps(links, 4), 12);
 }
 
+// Hop 0-1, 2-3, … crosses the link between the switches to the right, 1-2, 3-4, … to the left.
+TEST(Topology, MoreThanEightGpusAreTakenByNumber) {
+  for (const int gpus : {10, 4096}) {
+    std::vector<TopologyLink> links{{"left", "right", 100}};
+    for (int gpu = 0; gpu < gpus; ++gpu) {
+      links.push_back({fmt::format("gpu{}", gpu), gpu % 2 == 0 ? "left" : "right", 100});
+    }
+    EXPECT_DOUBLE_EQ(ring_gbps(links, gpus), 100.0 / (gpus / 2));
+  }
+}
+
 TEST(Topology, NoRingWhereAGpuCannotBeReached) {
   EXPECT_EQ(ring_gbps(star(3, 10), 4), 0);
   EXPECT_EQ(ring_gbps({}, 2), 0);
