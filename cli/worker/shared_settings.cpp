@@ -48,7 +48,8 @@ std::string shared_settings(const RunOptions& options, const PreparedRun& prepar
   shared.timeout = defaults.timeout;
   shared.host_name = defaults.host_name;
   const std::vector<std::string> flags = to_arguments(shared);
-  return fmt::format("trains with {}, model {:08x}, plan {:08x}",
+  return fmt::format("shardlens " SHARDLENS_VERSION " (torch " SHARDLENS_TORCH_VERSION
+                     ") trains with {}, model {:08x}, plan {:08x}",
                      flags.empty() ? "default flags" : fmt::format("{}", fmt::join(flags, " ")),
                      hash_of(text_of(prepared.plan.tree)) & 0xffffffffU,
                      hash_of(plan::to_json(plan_of(options, prepared.plan.tree))) & 0xffffffffU);

@@ -226,8 +226,9 @@ TEST_F(WorkerFaultsTest, RanksWithDifferentFlagsModelsOrPlansAreRefused) {
     }
     for (testing::WorkerProcess& rank : ranks) {
       EXPECT_EQ(rank.wait(), 4);
-      EXPECT_THAT(rank.messages(), AllOf(HasSubstr("rank 0: trains with default flags, model "),
-                                         HasSubstr("rank 1: trains with "), HasSubstr(", plan ")));
+      EXPECT_THAT(rank.messages(),
+                  AllOf(HasSubstr("rank 0: shardlens "), HasSubstr("rank 1: shardlens "),
+                        HasSubstr(" trains with default flags, model "), HasSubstr(", plan ")));
     }
     EXPECT_EQ(ranks[0].messages().find("--clip 1") != std::string::npos, different[0] == "--clip");
   }

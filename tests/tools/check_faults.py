@@ -198,8 +198,8 @@ class Lab:
     def capture(self, *more, steps=FOREVER, binaries=None, out=None, **options):
         return Running(self, [(binaries or self.binaries) / "shardlens", "capture", *self.flags("--steps", steps, *more, out=out)], **options)
 
-    def rank(self, rank, size=2, *more, steps=FOREVER, env=None, port=None, **options):
-        """A worker as torchrun starts it; without a port, as `capture` does."""
+    def rank(self, rank, size=2, *more, steps=FOREVER, env=None, port=None, worker=None, **options):
+        """A worker as torchrun starts it; without a port, as `capture` does. `worker`: another program."""
         self.out.mkdir(exist_ok=True)
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} if port else {"SHARDLENS_RENDEZVOUS": str(self.folder / "store")}
         flags = self.flags("--steps", steps)
@@ -208,7 +208,7 @@ class Lab:
                 flags[flags.index(name) + 1] = value
             else:
                 flags += [name, value]
-        return Running(self, [self.binaries / "shardlens-worker", *flags],
+        return Running(self, [worker or self.binaries / "shardlens-worker", *flags],
                        env={"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), **where, **(env or {})}, **options)
 
     def tool(self, *words, **options):
@@ -572,9 +572,10 @@ Lab.left_of_workers = left_of_workers
 
 # Ranks that do not fit together.
 
-def mismatched(lab, *more):
-    ranks = [lab.rank(0, 2, "--timeout", "5"), lab.rank(1, 2, "--timeout", "5", *more)]
-    took, message = [each.end(4, r"\[rank [01]\] (?=.*rank 0: trains with ).*rank 1: trains with ", within=90) for each in ranks][1]
+def mismatched(lab, *more, **options):
+    ranks = [lab.rank(0, 2, "--timeout", "5"), lab.rank(1, 2, "--timeout", "5", *more, **options)]
+    both = r"\[rank [01]\] (?=.*rank 0: shardlens [0-9.]+ \(torch .* trains with ).*rank 1: shardlens [0-9.]+ \(torch .* trains with "
+    took, message = [each.end(4, both, within=90) for each in ranks][1]
     return took, message, "no spool"
 
 
@@ -586,6 +587,18 @@ def _(lab):
 @fault("ranks differ", "another model on rank 1")
 def _(lab):
     return mismatched(lab, "--model", ROOT / "tests/data/qwen2-tiny")
+
+
+@fault("ranks differ", "another version of Shardlens on rank 1")
+def _(lab):
+    program = (lab.binaries / "shardlens-worker").read_bytes()
+    version = re.search(rb"shardlens ([0-9.]+) \(torch ", program)
+    other = lab.folder / "shardlens-worker"
+    other.write_bytes(program.replace(version[0], version[0].replace(version[1], version[1].translate(bytes.maketrans(b"0123456789", b"1234567890")))))
+    other.chmod(0o755)
+    took, message, left = mismatched(lab, worker=other)
+    other.unlink()
+    return took, message, left
 
 
 @fault("ranks differ", "rank 1 clips gradients, rank 0 does not")
