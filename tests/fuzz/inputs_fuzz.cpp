@@ -1,5 +1,6 @@
 // Fuzzes what is read besides traces: any bytes are read, or refused with an InputError or a
 // UsageError. --target=NAME chooses the reader; --targets lists them.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "core/base/error.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/checkpoint_verify.h"
@@ -20,6 +23,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload.h"
+#include "core/train/token_file.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/check.h"
@@ -35,6 +39,8 @@
 #include "sim/validate/published_runs.h"
 #include "tests/fuzz/structured_mutator.h"
 #include "tests/support/temporary_directory.h"
+
+#include "cli/results/search_state.h"
 
 namespace {
 
@@ -173,14 +179,9 @@ void tensor_index(std::string_view input) {
   (void)models::Checkpoint::open(path.parent_path());
 }
 
-// The index of a checkpoint, with a file that it may name.
-void checkpoints(std::string_view input) {
-  static const std::string file =
-      R"({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}})";
-  static const auto path =
-      file_with(length_of(file.size()) + file + std::string(16, '\0'), "saved/r0.safetensors");
-  file_with(input, "saved/checkpoint.json");
-  checkpoint::Reader reader = checkpoint::Reader::open(path.parent_path());
+// Opens it, and reads the last element of each tensor.
+void read_checkpoint(const std::filesystem::path& saved) {
+  checkpoint::Reader reader = checkpoint::Reader::open(saved);
   (void)checkpoint::verify(reader);
   for (const checkpoint::SavedTensor& tensor : reader.index().tensors) {
     if (checkpoint::numel_of(tensor.shape) > 0) {
@@ -188,6 +189,72 @@ void checkpoints(std::string_view input) {
       reader.read(tensor, checkpoint::numel_of(tensor.shape) - 1, {&value, 1});
     }
   }
+}
+
+// The index of a checkpoint, with a file that it may name.
+void checkpoints(std::string_view input) {
+  static const std::string file =
+      R"({"w": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}})";
+  static const auto path =
+      file_with(length_of(file.size()) + file + std::string(16, '\0'), "saved/r0.safetensors");
+  file_with(input, "saved/checkpoint.json");
+  read_checkpoint(path.parent_path());
+}
+
+// A checkpoint that PyTorch wrote: [{header of a file}, {offsets of its tensors}, …], a pair for
+// each of at most two files. Each file has 64 bytes of data.
+void pytorch_checkpoint(std::string_view input) {
+  const nlohmann::json document = nlohmann::json::parse(input, nullptr, false);
+  if (!document.is_array()) {
+    return;
+  }
+  const std::filesystem::path saved = folder() / "pytorch";
+  std::filesystem::remove_all(saved);
+  for (size_t i = 0; i + 1 < std::min<size_t>(document.size(), 4); i += 2) {
+    nlohmann::json header = document[i];
+    if (header.is_object()) {
+      header["__metadata__"] = {
+          {"DCP_SHARDING_INFO",
+           document[i + 1].dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)}};
+    }
+    const std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    file_with(length_of(text.size()) + text + std::string(64, '\1'),
+              "pytorch/" + std::to_string(i) + ".safetensors");
+  }
+  if (std::filesystem::exists(saved) && checkpoint::is_checkpoint(saved)) {
+    read_checkpoint(saved);
+  }
+}
+
+// The first three bytes choose the width of a token, the size of the vocabulary and the samples.
+void tokens(std::string_view input) {
+  if (input.size() < 3) {
+    return;
+  }
+  constexpr const char* kNames[] = {"t.u32.bin", "t.bin", "t.txt"};
+  const auto byte = [&](size_t i) { return static_cast<int64_t>(input[i] & 0xff); };
+  const train::TokenFile file(file_with(input.substr(3), kNames[byte(0) % 3]));
+  const train::BatchShape shape{0, 1 + byte(2) % 3, 1 + byte(2) / 3 % 3, 1 + byte(2) / 9,
+                                byte(0) / 3 % 2};
+  const int64_t vocabulary = 1 + byte(1) * byte(1);
+  train::check_tokens(file, shape, 1 + byte(0) / 6, vocabulary);
+  std::vector<int64_t> sample(static_cast<size_t>(shape.seq) + 1);
+  for (int64_t rank = 0; rank < shape.ranks; ++rank) {
+    train::BatchShape of_rank = shape;
+    of_rank.rank = rank;
+    file.read(train::sample_index(of_rank, 0, 0, file.samples(shape.seq)) * shape.seq, sample);
+    for (const int64_t token : sample) {
+      require(token >= 0 && token < vocabulary, "tokens are within the vocabulary");
+    }
+  }
+}
+
+// What follows the first line of a search's state, which has to be that of the same search.
+void search_state(std::string_view input) {
+  const auto path = file_with("{\"search\":{}}\n" + std::string(input), "search.jsonl");
+  const auto first = cli::SearchState(path, "{}").known();
+  const auto second = cli::SearchState(path, "{}").known();
+  require(first.size() == second.size(), "what a search continues from stays the same");
 }
 
 void training_runs(std::string_view input) {
@@ -231,6 +298,9 @@ constexpr Target kTargets[] = {{"model", model, fuzz::Form::kJson},
                                {"tensors", tensors, fuzz::Form::kJsonAfterByte},
                                {"tensor_index", tensor_index, fuzz::Form::kJson},
                                {"checkpoint", checkpoints, fuzz::Form::kJson},
+                               {"pytorch_checkpoint", pytorch_checkpoint, fuzz::Form::kJson},
+                               {"tokens", tokens},
+                               {"search_state", search_state, fuzz::Form::kJsonLines},
                                {"training_runs", training_runs},
                                {"collective_tables", collective_tables},
                                {"capture", capture, fuzz::Form::kJson},

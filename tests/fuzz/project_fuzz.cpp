@@ -1,0 +1,46 @@
+// Fuzzes project files of the app: any bytes are read, or refused with an InputError; what is
+// written reads back the same.
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+
+#include "core/base/error.h"
+#include "gui/model/plan/project.h"
+#include "tests/fuzz/structured_mutator.h"
+
+namespace {
+
+using namespace shardlens;  // NOLINT: a fuzz target is one file
+
+void require(bool condition, const char* what) {
+  if (!condition) {
+    std::fprintf(stderr, "broken: %s\n", what);
+    std::abort();
+  }
+}
+
+}  // namespace
+
+fuzz::Form fuzz::form_of(std::string_view /*input*/) {
+  return Form::kJson;
+}
+
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
+  return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const char* const kFile = "/runs/p.shardlens";
+  try {
+    const gui::Project read =
+        gui::parse_project({reinterpret_cast<const char*>(data), size}, kFile);
+    const std::string written = gui::to_json(read, kFile);
+    require(gui::to_json(gui::parse_project(written, kFile), kFile) == written,
+            "what is written reads back");
+  } catch (const InputError& error) {
+    require(error.what()[0] != '\0', "a message says what is wrong");
+  }
+  return 0;
+}
