@@ -2,7 +2,6 @@
 // UsageError. --target=NAME chooses the reader; --targets lists them.
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -37,6 +36,7 @@
 #include "sim/hardware/stacks.h"
 #include "sim/validate/collective_tables.h"
 #include "sim/validate/published_runs.h"
+#include "tests/fuzz/require.h"
 #include "tests/fuzz/structured_mutator.h"
 #include "tests/support/temporary_directory.h"
 
@@ -45,13 +45,7 @@
 namespace {
 
 using namespace shardlens;  // NOLINT: a fuzz target is one file
-
-void require(bool condition, const char* what) {
-  if (!condition) {
-    std::fprintf(stderr, "broken: %s\n", what);
-    std::abort();
-  }
-}
+using fuzz::require;
 
 // A directory for the inputs that are read from files.
 const std::filesystem::path& folder() {

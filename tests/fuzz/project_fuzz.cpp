@@ -1,27 +1,16 @@
 // Fuzzes project files of the app: any bytes are read, or refused with an InputError; what is
 // written reads back the same.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "core/base/error.h"
 #include "gui/model/plan/project.h"
+#include "tests/fuzz/require.h"
 #include "tests/fuzz/structured_mutator.h"
 
-namespace {
-
 using namespace shardlens;  // NOLINT: a fuzz target is one file
-
-void require(bool condition, const char* what) {
-  if (!condition) {
-    std::fprintf(stderr, "broken: %s\n", what);
-    std::abort();
-  }
-}
-
-}  // namespace
+using fuzz::require;
 
 fuzz::Form fuzz::form_of(std::string_view /*input*/) {
   return Form::kJson;

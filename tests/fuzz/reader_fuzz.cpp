@@ -5,8 +5,6 @@
 // it is a file of any kind (compressed or not), 2 and 3 it is JSON that gzip compresses first, in
 // one member or two.
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,22 +14,17 @@
 #include "profiler/trace/bytes/compression.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "tests/fuzz/require.h"
 #include "tests/fuzz/structured_mutator.h"
 
 namespace {
 
 using namespace shardlens;         // NOLINT: a fuzz target is one file
 using namespace shardlens::trace;  // NOLINT
+using fuzz::require;
 
 constexpr size_t kSmallWindow = 96,
                  kLargeWindow = 8192;  // about one per line; one per input
-
-void require(bool condition, const char* what) {
-  if (!condition) {
-    std::fprintf(stderr, "broken: %s\n", what);
-    std::abort();
-  }
-}
 
 struct Outcome {
   std::optional<Trace> trace;
