@@ -425,6 +425,7 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
   };
   said_everywhere("plan.json");
   EXPECT_TRUE(window_->panels().model<OwnershipTable>().why().contains("plan.json"));
+  ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
   EXPECT_TRUE(window_->session().why().contains("plan.json"));
   std::filesystem::remove(directory / "workload.json");  // plan.json is still broken
   open(directory.string());
