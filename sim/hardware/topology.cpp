@@ -71,8 +71,7 @@ class Wiring {
   std::vector<std::vector<std::pair<size_t, size_t>>> wires_;  // by end: other end, wire
 };
 
-// GB/s of a ring whose hop i takes hops(i), a route; 0: a hop has none. Only one route at a time is
-// kept, because those of a large file may have thousands of wires each.
+// GB/s of a ring whose hop i takes the route hops(i); 0: a hop has none.
 template <typename Hops>
 double gbps_of_ring(const std::vector<TopologyLink>& links, size_t gpus, const Hops& hops) {
   std::vector<int> passed(2 * links.size(), 0);
@@ -120,6 +119,8 @@ double ring_gbps(const std::vector<TopologyLink>& links, int gpus) {
   }
   const Wiring wiring(links, gpus);
   const auto n = static_cast<size_t>(gpus);
+  // Of more GPUs one route at a time is kept: those of a large file may have thousands of wires
+  // each.
   return gpus <= kAllOrders
              ? best_of_all_orders(links, wiring, n)
              : gbps_of_ring(links, n, [&](size_t i) { return wiring.route(i, (i + 1) % n); });
