@@ -22,6 +22,7 @@
 #include "cli/capture/supervisor.h"
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_options.h"
+#include "cli/flags/run_outputs.h"
 #include "cli/flags/saved_run.h"
 
 namespace shardlens::cli {
@@ -84,6 +85,7 @@ DirectoryLock write_inputs(const RunOptions& options,
 int capture(const RunOptions& options, const LineSink& sink) {
   check(options);
   check_device(options);
+  check_outputs(options);
   check_capture_directory(options.out);
   const PreparedRun run = prepare_run(options, world_size_of(options));
   for (const fs::path& path : find_saved_run(options).unfinished) {

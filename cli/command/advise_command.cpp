@@ -17,6 +17,7 @@
 
 #include "cli/capture/measured_changes.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/results/advice_text.h"
 #include "cli/results/output.h"
 
@@ -26,7 +27,7 @@ namespace {
 struct AdviseCommand {
   std::vector<std::filesystem::path> paths;
   int64_t memory_limit = 0, top = 5, measure = 0;
-  std::filesystem::path out;
+  Outputs outputs;
   bool json = false;
 };
 
@@ -47,6 +48,7 @@ void check(const AdviseCommand& options) {
 
 ExitCode run(const AdviseCommand& options) {
   check(options);
+  const std::filesystem::path out = options.outputs.directory("--out");
   sim::AdviseOptions settings;
   settings.memory_limit = options.memory_limit;
   settings.top = static_cast<size_t>(options.top);
@@ -56,11 +58,12 @@ ExitCode run(const AdviseCommand& options) {
   if (options.measure > 0) {
     measure_changes(options.paths.front(), opened, static_cast<size_t>(options.measure), advice);
   }
-  if (!options.out.empty()) {
-    std::filesystem::create_directories(options.out);
+  if (!out.empty()) {
+    std::filesystem::create_directories(out);
     for (size_t i = 0; i < advice.changes.size(); ++i) {
-      write_file_atomically(options.out / fmt::format("change-{}.json", i + 1),
-                            plan::to_json(advice.changes[i].plan));
+      write_file_atomically(
+          options.outputs.file_in("--out", out, fmt::format("change-{}.json", i + 1)),
+          plan::to_json(advice.changes[i].plan));
     }
   }
   write_stdout(options.json ? sim::advice_json(advice).dump(1) + "\n"
@@ -86,8 +89,8 @@ Action add_advise_command(CLI::App& app) {
                  "capture the run's own plan and the first K changes again, alternately, and show "
                  "the measured change; only for captures")
       ->option_text("K");
-  app.add_option("--out", options->out,
-                 "write the changes' plans to DIR/change-1.json, change-2.json, …")
+  options->outputs
+      .add(app, "--out", "write the changes' plans to DIR/change-1.json, change-2.json, …")
       ->option_text("DIR");
   app.add_flag("--json", options->json, "machine-readable output, see docs/cli.md");
   return [options] { return run(*options); };

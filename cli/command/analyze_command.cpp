@@ -17,6 +17,7 @@
 
 #include "cli/command/subcommand.h"
 #include "cli/flags/analysis_flags.h"
+#include "cli/flags/outputs.h"
 #include "cli/flags/parse_flags.h"
 #include "cli/flags/table_flags.h"
 #include "cli/results/output.h"
@@ -30,7 +31,7 @@ struct AnalyzeOptions {
   TableFlags table;
   bool critical_path = false, summarize = false;
   std::string compat;
-  std::filesystem::path out;
+  Outputs outputs;
   std::optional<std::string> explain;
 };
 
@@ -54,7 +55,7 @@ ExitCode run(const AnalyzeOptions& options) {
   const auto top = options.table.rows();
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   if (options.summarize) {
-    write_stdout(write_summaries(options.analysis.paths, options.out, settings,
+    write_stdout(write_summaries(options.analysis.paths, options.outputs, settings,
                                  options.analysis.selection.comm_regex, options.table.json));
     return ExitCode::kOk;
   }
@@ -128,8 +129,8 @@ Action add_analyze_command(CLI::App& app) {
        {csv, by, app.get_option("--top"), app.get_option("--each"), explain, path, compat}) {
     summarize->excludes(other);
   }
-  app.add_option("--out", options->out,
-                 "with --summarize: the directory for the summaries [next to each trace]")
+  options->outputs
+      .add(app, "--out", "with --summarize: the directory for the summaries [next to each trace]")
       ->needs(summarize);
   return [options] { return run(*options); };
 }

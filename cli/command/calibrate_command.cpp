@@ -19,6 +19,7 @@
 #include "cli/capture/host_info.h"
 #include "cli/capture/probe.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -28,8 +29,7 @@ struct CalibrateOptions {
   std::vector<std::filesystem::path> captures;
   bool probes = false;
   RunOptions probe;
-  std::filesystem::path keep;  // directory for the probe's captures; "": remove them
-  std::filesystem::path out;
+  Outputs outputs;  // --keep: the probe's captures; without it they are removed
   bool json = false;
 };
 
@@ -105,7 +105,7 @@ void print_host(const sim::Calibration& c) {
 std::vector<sim::Observation> observations_of(const CalibrateOptions& options) {
   std::vector<sim::Observation> out;
   if (options.probes) {
-    out = probe(options.probe, options.keep);
+    out = probe(options.probe, options.outputs.directory("--keep"));
   }
   for (const std::filesystem::path& capture : options.captures) {
     out.push_back(sim::open_observation(capture));
@@ -120,10 +120,11 @@ std::vector<sim::Observation> observations_of(const CalibrateOptions& options) {
 }
 
 ExitCode run(const CalibrateOptions& options) {
+  const std::filesystem::path out = options.outputs.file("--out");
   const std::vector<sim::Observation> observations = observations_of(options);
   const sim::Calibration calibration = sim::calibrate(observations);
   const std::string json = sim::to_json(calibration);
-  write_file_atomically(options.out, json);
+  write_file_atomically(out, json);
   if (options.json) {
     write_stdout(json);
   } else {
@@ -144,8 +145,8 @@ ExitCode run(const CalibrateOptions& options) {
       }
     }
   }
-  fmt::print(stderr, "written: {}; next: shardlens simulate --calibration {}\n",
-             options.out.string(), options.out.string());
+  fmt::print(stderr, "written: {}; next: shardlens simulate --calibration {}\n", out.string(),
+             out.string());
   return ExitCode::kOk;
 }
 
@@ -161,11 +162,11 @@ Action add_calibrate_command(CLI::App& app) {
   captures->excludes(probes);
   add_process_options(app, options->probe);
   add_precision_option(app, options->probe);
-  app.add_option("--keep", options->keep, "keep the probe's captures in this directory");
+  options->outputs.add(app, "--keep", "keep the probe's captures in this directory");
   for (const char* flag : {"--nproc", "--device", "--threads", "--precision", "--keep"}) {
     app.get_option(flag)->needs(probes)->group("With --probe");
   }
-  app.add_option("--out", options->out, "calibration file to write")->required();
+  options->outputs.add(app, "--out", "calibration file to write")->required();
   app.add_flag("--json", options->json, "print the file instead of tables");
   return [options, nproc = app.get_option("--nproc")] {
     if (options->captures.empty() && !options->probes) {

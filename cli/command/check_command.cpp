@@ -9,6 +9,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <CLI/StringTools.hpp>
 #include <fmt/format.h>
 
 #include "core/base/atomic_file.h"
@@ -17,9 +18,12 @@
 #include "profiler/check/check.h"
 #include "profiler/report/check_report.h"
 
+#include "cli/capture/capture_flags.h"
 #include "cli/capture/interleaved_check.h"
 #include "cli/command/subcommand.h"
 #include "cli/flags/analysis_flags.h"
+#include "cli/flags/outputs.h"
+#include "cli/flags/run_outputs.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -30,7 +34,7 @@ namespace fs = std::filesystem;
 struct CheckCommand {
   std::vector<fs::path> baseline, candidate;
   std::vector<std::string> metrics;
-  fs::path save_baseline, junit, markdown;
+  Outputs outputs;
   std::string inconclusive_is;
   bool json = false, paired = false;
   SelectionFlags selection;
@@ -111,12 +115,19 @@ ExitCode exit_code_of(check::Verdict verdict, const std::string& inconclusive_is
                                      : ExitCode::kInconclusive;
 }
 
-ExitCode report(const check::CheckResult& result, const CheckCommand& options) {
-  if (!options.junit.empty()) {
-    write_file_atomically(options.junit, report::check_junit(result));
+// Where the results go; "": nowhere.
+struct CheckFiles {
+  fs::path save_baseline, junit, markdown;
+};
+
+ExitCode report(const check::CheckResult& result,
+                const CheckCommand& options,
+                const CheckFiles& files) {
+  if (!files.junit.empty()) {
+    write_file_atomically(files.junit, report::check_junit(result));
   }
-  if (!options.markdown.empty()) {
-    write_file_atomically(options.markdown, report::check_markdown(result));
+  if (!files.markdown.empty()) {
+    write_file_atomically(files.markdown, report::check_markdown(result));
   }
   write_stdout(options.json ? report::check_json(result)
                             : report::check_text(result, style_of_stdout()));
@@ -139,6 +150,21 @@ void save(std::vector<check::RunSummary> runs, const fs::path& path) {
              sessions.size(), sessions.size() == 1 ? "session" : "sessions", path.string());
 }
 
+// The captures of both sides, alternately.
+ExitCode run_interleaved(const CheckCommand& options,
+                         const check::CheckOptions& settings,
+                         const check::SummaryOptions& selection) {
+  Outputs outputs = options.outputs;
+  InterleavedCheck interleaved = options.interleaved;
+  for (const auto& [flag, flags] :
+       {std::pair{"--run", &interleaved.run}, {"--against", &interleaved.against}}) {
+    outputs.also_reads(inputs_of(capture_flags(CLI::detail::split_up(*flags), flag)));
+  }
+  interleaved.out = outputs.directory("--out");
+  const CheckFiles files{"", outputs.file("--junit"), outputs.file("--markdown")};
+  return report(check_interleaved(interleaved, settings, selection), options, files);
+}
+
 ExitCode run(const CheckCommand& options) {
   check::CheckOptions settings;
   settings.paired = options.paired;
@@ -155,22 +181,24 @@ ExitCode run(const CheckCommand& options) {
           "--run and --against need each other: the flags of capture, as one argument each");
     }
     if (!options.baseline.empty() || !options.candidate.empty() || options.paired ||
-        !options.save_baseline.empty()) {
+        options.outputs.given("--save-baseline")) {
       throw UsageError(
           "--run captures both sides itself: leave out --baseline, --candidate, --paired and "
           "--save-baseline");
     }
-    return report(check_interleaved(options.interleaved, settings, selection), options);
+    return run_interleaved(options, settings, selection);
   }
   if (options.baseline.empty()) {
     throw UsageError("--baseline is required: expected runs, or a file written by --save-baseline");
   }
-  if (options.candidate.empty() && options.save_baseline.empty()) {
+  if (options.candidate.empty() && !options.outputs.given("--save-baseline")) {
     throw UsageError("--candidate is required (or --save-baseline, to save only the baseline)");
   }
+  const CheckFiles files{options.outputs.file("--save-baseline"), options.outputs.file("--junit"),
+                         options.outputs.file("--markdown")};
   const std::vector<check::RunSummary> baseline = read_side(options.baseline, selection);
-  if (!options.save_baseline.empty()) {
-    save(baseline, options.save_baseline);
+  if (!files.save_baseline.empty()) {
+    save(baseline, files.save_baseline);
     if (options.candidate.empty()) {
       return ExitCode::kOk;
     }
@@ -181,7 +209,7 @@ ExitCode run(const CheckCommand& options) {
         fmt::format("--paired needs as many baseline as candidate runs, found {} and {}",
                     baseline.size(), candidate.size()));
   }
-  return report(check::check_runs(baseline, candidate, settings), options);
+  return report(check::check_runs(baseline, candidate, settings), options, files);
 }
 
 }  // namespace
@@ -202,7 +230,7 @@ Action add_check_command(CLI::App& app) {
   app.add_option("--runs", options->interleaved.runs,
                  "with --run: at most so many captures of each side; fewer if the verdict is clear")
       ->capture_default_str();
-  app.add_option("--out", options->interleaved.out, "with --run: keep the captures here");
+  options->outputs.add(app, "--out", "with --run: keep the captures here");
   app.add_option("--metric", options->metrics,
                  "check only this (may be repeated): structure, step_time, exposed_comm; with a "
                  "limit: step_time:3%, exposed_comm:200us")
@@ -212,15 +240,15 @@ Action add_check_command(CLI::App& app) {
   app.add_flag("--paired", options->paired,
                "compare in pairs: the n-th baseline run and the n-th candidate run ran one after "
                "the other");
-  app.add_option("--save-baseline", options->save_baseline,
-                 "save the baseline runs in this file; those that come from no such file become "
-                 "a new session of it");
+  options->outputs.add(app, "--save-baseline",
+                       "save the baseline runs in this file; those that come from no such file "
+                       "become a new session of it");
   app.add_option("--inconclusive-is", options->inconclusive_is,
                  "exit code 0 or 1 instead of 5 if there is no verdict")
       ->option_text("pass|fail");
   app.add_flag("--json", options->json, "machine-readable output, see docs/ci.md");
-  app.add_option("--junit", options->junit, "also write a JUnit XML file");
-  app.add_option("--markdown", options->markdown, "also write a summary in GitHub's Markdown");
+  options->outputs.add(app, "--junit", "also write a JUnit XML file");
+  options->outputs.add(app, "--markdown", "also write a summary in GitHub's Markdown");
   return [options] { return run(*options); };
 }
 

@@ -21,6 +21,7 @@
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -35,7 +36,8 @@ constexpr int64_t kMostRanksOut = 4096;
 
 struct CheckpointCommandOptions {
   std::string action;
-  fs::path path, out;
+  fs::path path;
+  Outputs outputs;
   std::optional<int64_t> world_size;
   bool optimizer = false, json = false;
 };
@@ -173,19 +175,20 @@ void refuse_existing(const fs::path& out) {
 
 ExitCode merge(const CheckpointCommandOptions& options) {
   const fs::path source = source_at(options.path);
-  refuse_existing(options.out);
-  checkpoint::merge(source, options.out, options.optimizer);
-  fmt::print(stderr, "merged {} into {}\n", source.string(), options.out.string());
+  const fs::path out = options.outputs.emptied_directory("--out");
+  refuse_existing(out);
+  checkpoint::merge(source, out, options.optimizer);
+  fmt::print(stderr, "merged {} into {}\n", source.string(), out.string());
   return ExitCode::kOk;
 }
 
 ExitCode convert(const CheckpointCommandOptions& options) {
   const fs::path source = source_at(options.path);
-  const bool slash_at_end = !options.out.has_filename();
-  checkpoint::reshard(source, slash_at_end ? options.out.parent_path() : options.out,
-                      *options.world_size);
+  const fs::path out = options.outputs.emptied_directory("--out");
+  const bool slash_at_end = !out.has_filename();
+  checkpoint::reshard(source, slash_at_end ? out.parent_path() : out, *options.world_size);
   fmt::print(stderr, "converted {} into {}, a checkpoint of {} ranks\n", source.string(),
-             options.out.string(), *options.world_size);
+             out.string(), *options.world_size);
   return ExitCode::kOk;
 }
 
@@ -196,11 +199,11 @@ void check_flags(const CheckpointCommandOptions& options) {
       throw UsageError(fmt::format("{} is a flag of checkpoint {}", flag, action));
     }
   };
-  refuse(!options.out.empty() && !writes, "--out", "merge and convert");
+  refuse(options.outputs.given("--out") && !writes, "--out", "merge and convert");
   refuse(options.optimizer && options.action != "merge", "--optimizer", "merge");
   refuse(options.world_size && options.action != "convert", "--world-size", "convert");
   refuse(options.json && writes, "--json", "show and verify");
-  if (writes && options.out.empty()) {
+  if (writes && !options.outputs.given("--out")) {
     throw UsageError(fmt::format("checkpoint {} needs --out, a new directory", options.action));
   }
   if (options.action == "convert") {
@@ -238,7 +241,8 @@ Action add_checkpoint_command(CLI::App& app) {
                  "a checkpoint; a directory of checkpoints: its latest; for merge and convert also "
                  "a Hugging Face directory")
       ->required();
-  app.add_option("--out", options->out, "merge, convert: the directory to write");
+  options->outputs.add(app, "--out", "merge, convert: the directory to write",
+                       Outputs::Force::kNever);
   app.add_option("--world-size", options->world_size, "convert: number of ranks");
   app.add_flag("--optimizer", options->optimizer,
                "merge: write optimizer.safetensors, the optimizer's state, too");

@@ -11,6 +11,7 @@
 
 #include "cli/command/command_text.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -27,7 +28,8 @@ void write_pages(const std::filesystem::path& directory) {
   }
 }
 
-ExitCode run(const std::string& format, const std::filesystem::path& out) {
+ExitCode run(const std::string& format, const Outputs& outputs) {
+  const std::filesystem::path out = outputs.directory("--out");
   if ((format == "man") != !out.empty()) {
     throw UsageError("completion: man needs --out DIR; bash, zsh and fish have no --out");
   }
@@ -47,7 +49,7 @@ ExitCode run(const std::string& format, const std::filesystem::path& out) {
 Action add_completion_command(CLI::App& app) {
   struct Options {
     std::string format;
-    std::filesystem::path out;
+    Outputs outputs;
   };
   auto options = std::make_shared<Options>();
   app.add_option("format", options->format,
@@ -56,8 +58,9 @@ Action add_completion_command(CLI::App& app) {
       ->option_text("bash|zsh|fish|man")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish", "man"}));
-  app.add_option("--out", options->out, "with man: the directory to write to")->option_text("DIR");
-  return [options] { return run(options->format, options->out); };
+  options->outputs.add(app, "--out", "with man: the directory to write to", Outputs::Force::kNever)
+      ->option_text("DIR");
+  return [options] { return run(options->format, options->outputs); };
 }
 
 }  // namespace shardlens::cli

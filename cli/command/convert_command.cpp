@@ -21,6 +21,7 @@
 
 #include "cli/capture/directory_lock.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/flags/step_range.h"
 
 namespace shardlens::cli {
@@ -31,21 +32,17 @@ namespace {
 constexpr Nanoseconds kBaseGrain = Nanoseconds{7889238} * 1'000'000'000;
 
 struct ConvertOptions {
-  std::filesystem::path in, out;
+  std::filesystem::path in;
+  Outputs outputs;
   std::string steps;
   std::vector<int64_t> ranks;
   std::vector<std::string> categories;
 };
 
-bool is_trace_file_name(const std::filesystem::path& path) {
-  const std::string name = path.filename().string();
+// Whether --out is one file; otherwise it is a directory.
+bool is_one_file(const ConvertOptions& options) {
+  const std::string name = options.outputs.shown("--out");
   return name.ends_with(".json") || name.ends_with(".json.gz");
-}
-
-std::filesystem::path output_of(const ConvertOptions& options, const trace::Trace& trace) {
-  return is_trace_file_name(options.out)
-             ? options.out
-             : options.out / fmt::format("rank{}.pt.trace.json.gz", *trace.metadata.rank);
 }
 
 // First pass over a trace: passes all events to the filter, and reads everything but the events.
@@ -164,6 +161,21 @@ void choose_ranks(std::vector<Input>& inputs, const ConvertOptions& options) {
   }
 }
 
+// The file of each input.
+std::vector<std::filesystem::path> output_files(const ConvertOptions& options,
+                                                const std::vector<Input>& inputs) {
+  if (is_one_file(options)) {
+    return {options.outputs.file("--out")};
+  }
+  const std::filesystem::path directory = options.outputs.directory("--out");
+  std::vector<std::filesystem::path> out;
+  for (const Input& input : inputs) {
+    out.push_back(options.outputs.file_in(
+        "--out", directory, fmt::format("rank{}.pt.trace.json.gz", *input.trace.metadata.rank)));
+  }
+  return out;
+}
+
 void check_categories(const std::vector<Input>& inputs, const ConvertOptions& options) {
   std::set<std::string> seen;
   for (const Input& input : inputs) {
@@ -203,27 +215,30 @@ ExitCode run(const ConvertOptions& options) {
   order_by_rank(inputs);
   choose_ranks(inputs, options);
   check_categories(inputs, options);
-  if (is_trace_file_name(options.out) && inputs.size() > 1) {
+  const bool one_file = is_one_file(options);
+  if (one_file && inputs.size() > 1) {
     throw UsageError(
         fmt::format("--out: '{}' is one file, but there are {} ranks; give a directory, or choose "
                     "one rank with --ranks",
-                    options.out.string(), inputs.size()));
+                    options.outputs.shown("--out"), inputs.size()));
   }
   std::optional<DirectoryLock> lock;
-  if (!is_trace_file_name(options.out)) {
+  const std::vector<std::filesystem::path> files = output_files(options, inputs);
+  if (!one_file) {
+    const std::filesystem::path directory = files.front().parent_path();
     std::error_code error;
-    std::filesystem::create_directories(options.out, error);
+    std::filesystem::create_directories(directory, error);
     if (error) {
       throw RuntimeFault(
-          fmt::format("'{}' cannot be created: {}", options.out.string(), error.message()));
+          fmt::format("'{}' cannot be created: {}", directory.string(), error.message()));
     }
-    lock.emplace(options.out);
+    lock.emplace(directory);
   }
-  for (const Input& input : inputs) {
-    tell(input.trace);
-    const std::filesystem::path out = output_of(options, input.trace);
-    const int64_t events = write(input, out);
-    std::fputs(fmt::format("shardlens: {}: {} events\n", out.string(), events).c_str(), stderr);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    tell(inputs[i].trace);
+    const int64_t events = write(inputs[i], files[i]);
+    std::fputs(fmt::format("shardlens: {}: {} events\n", files[i].string(), events).c_str(),
+               stderr);
   }
   return ExitCode::kOk;
 }
@@ -235,10 +250,10 @@ Action add_convert_command(CLI::App& app) {
   app.add_option("in", options->in,
                  "a trace (.json, .json.gz, .json.zst), a spool, or a directory of them")
       ->required();
-  app.add_option(
-         "--out", options->out,
-         "a file ending in .json or .json.gz, or a directory for a rank<r>.pt.trace.json.gz of "
-         "each rank")
+  options->outputs
+      .add(app, "--out",
+           "a file ending in .json or .json.gz, or a directory for a rank<r>.pt.trace.json.gz of "
+           "each rank")
       ->required();
   app.add_option("--steps", options->steps, "A:B: only steps A to B - 1");
   app.add_option("--ranks", options->ranks, "only these ranks: 0,2")->delimiter(',');

@@ -19,6 +19,7 @@
 #include "core/base/this_process.h"
 
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 
 namespace shardlens::cli {
 namespace {
@@ -27,6 +28,7 @@ struct GuiOptions {
   std::vector<std::string> paths;
   std::vector<std::string> plans, compared, hardware;
   std::map<std::string, std::string> values;  // by flag; as given
+  Outputs outputs;
   bool simulate = false, figures = false, selftest = false;
 };
 
@@ -51,6 +53,10 @@ ExitCode run(const GuiOptions& options) {
       arguments.push_back(flag);
       arguments.push_back(value);
     }
+  }
+  if (const std::filesystem::path picture = options.outputs.file("--export-png");
+      !picture.empty()) {
+    arguments.insert(arguments.end(), {"--export-png", picture.string()});
   }
   for (const auto& [flag, values] : {std::pair{"--plan", &options.plans},
                                      {"--compare", &options.compared},
@@ -114,7 +120,9 @@ Action add_gui_command(CLI::App& app) {
   flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
   flag("--theme", "light|dark", "colours");
   flag("--size", "WxH", "size of the window [1280x800]");
-  flag("--export-png", "FILE", "write a picture of the window and exit; needs no display");
+  options->outputs
+      .add(app, "--export-png", "write a picture of the window and exit; needs no display")
+      ->option_text("FILE");
   flag("--config-dir", "DIR", "directory for settings");
   app.add_flag("--selftest", options->selftest, "test the window with the run and exit");
   return [options] { return run(*options); };

@@ -27,6 +27,7 @@
 
 #include "cli/capture/engine_program.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/results/output.h"
 #include "cli/results/parameter_ranges.h"
@@ -49,7 +50,7 @@ struct PlanOptions {
   plan::StepSettings step;
   bool parameters = false, actions = false, json = false, engine = false;
   std::vector<std::filesystem::path> from_trace;
-  std::filesystem::path out;
+  Outputs outputs;
 };
 
 std::string shown(std::string_view fqn) {
@@ -376,12 +377,12 @@ void print_plan(const PlanOptions& options,
 ExitCode run_plan(const PlanOptions& options) {
   if (!options.from_trace.empty()) {
     return plan_from_trace({.traces = options.from_trace,
-                            .out = options.out,
+                            .outputs = &options.outputs,
                             .model = options.model,
                             .json = options.json,
                             .parameters = options.parameters});
   }
-  if (!options.out.empty()) {
+  if (options.outputs.given("--out")) {
     throw UsageError("--out needs --from-trace");
   }
   if (options.model.empty()) {
@@ -433,8 +434,8 @@ Action add_plan_command(CLI::App& app) {
                                 ->option_text("PATH…")
                                 ->excludes(strategy)
                                 ->excludes("--plan");
-  app.add_option("--out", options->out,
-                 "with --from-trace: write plan.json and workload.json to this directory")
+  options->outputs
+      .add(app, "--out", "with --from-trace: write plan.json and workload.json to this directory")
       ->option_text("DIR");
   app.add_option("--mesh", options->mesh, "R replicas of S shards; replaces the plan's mesh")
       ->excludes(from_trace)

@@ -22,6 +22,7 @@
 
 #include "cli/command/subcommand.h"
 #include "cli/flags/analysis_flags.h"
+#include "cli/flags/outputs.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -31,7 +32,7 @@ struct ReportOptions {
   AnalysisFlags analysis;
   bool simulate = false, advise = false;
   std::vector<std::filesystem::path> plans;
-  std::filesystem::path out;
+  Outputs outputs;
 };
 
 // Predictions for the run's own plan and each plan file, on the machine of the run, in the format
@@ -58,6 +59,7 @@ nlohmann::ordered_json simulated(const std::shared_ptr<const sim::RecordedRun>& 
 }
 
 ExitCode run(const ReportOptions& options) {
+  const std::filesystem::path out = options.outputs.file("--out");
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   settings.detail = analysis::DetailLevel::kAll;
   const trace::Run opened = analysis::open_run(options.analysis.paths);
@@ -73,7 +75,7 @@ ExitCode run(const ReportOptions& options) {
       page.advice = sim::advice_json(sim::advise(recorded, result));
     }
   }
-  write_file_atomically(options.out, report::html_report(opened, result, page));
+  write_file_atomically(out, report::html_report(opened, result, page));
   return ExitCode::kOk;
 }
 
@@ -90,7 +92,7 @@ Action add_report_command(CLI::App& app) {
                  "also simulate this plan file on the machine of the run; may be repeated")
       ->option_text("FILE")
       ->allow_extra_args(false);
-  app.add_option("--out", options->out, "the HTML file to write")->required();
+  options->outputs.add(app, "--out", "the HTML file to write")->required();
   return [options] { return run(*options); };
 }
 

@@ -26,6 +26,7 @@
 #include "sim/search/search.h"
 
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/scenario_options.h"
 #include "cli/results/output.h"
@@ -41,7 +42,7 @@ struct SearchCommand {
   RunOptions run;
   int64_t memory_limit = 0;
   ScenarioOptions scenario;
-  std::filesystem::path out, state;
+  Outputs outputs;
   unsigned threads = 0;
   std::vector<std::string> precisions;  // --precisions, as given
   bool per_block = false, json = false;
@@ -333,14 +334,14 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
 }
 
 // The fastest plan of both searches.
-void write_best(const SearchCommand& options,
+void write_best(const std::filesystem::path& out,
                 const sim::SearchResult& result,
                 const std::vector<Listed>& plans,
                 const std::optional<sim::PerBlockPlan>& per_block) {
-  const auto write = [&options](const plan::Plan& plan, int64_t batch, int64_t accumulate) {
-    write_file_atomically(options.out, plan::to_json(plan));
-    fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", options.out.string(),
-               batch, accumulate);
+  const auto write = [&out](const plan::Plan& plan, int64_t batch, int64_t accumulate) {
+    write_file_atomically(out, plan::to_json(plan));
+    fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", out.string(), batch,
+               accumulate);
   };
   const sim::Found* best = result.best();
   if (per_block && (best == nullptr ||
@@ -388,6 +389,8 @@ ExitCode run(const SearchCommand& options) {
     throw UsageError(
         fmt::format("--threads {}: expected at most {}", options.threads, kMostThreads));
   }
+  const std::filesystem::path out = options.outputs.file("--out");
+  const std::filesystem::path state_file = options.outputs.file("--state");
   sim::SearchOptions search;
   search.precisions = precisions_of(options);
   const sim::Scenario scenario = scenario_of(options.run, options.scenario);
@@ -395,8 +398,8 @@ ExitCode run(const SearchCommand& options) {
   search.memory_limit = options.memory_limit;
   search.threads = options.threads;
   std::optional<SearchState> state;
-  if (!options.state.empty()) {
-    state.emplace(options.state, identity_of(options, scenario));
+  if (!state_file.empty()) {
+    state.emplace(state_file, identity_of(options, scenario));
     search.known = state->known();
   }
   const bool shows = isatty(STDERR_FILENO) == 1;
@@ -424,8 +427,8 @@ ExitCode run(const SearchCommand& options) {
   std::signal(SIGINT, SIG_DFL);
   print_summary(result, shows);
   const std::vector<Listed> plans = listed(result, scenario);
-  if (!options.out.empty()) {
-    write_best(options, result, plans, per_block);
+  if (!out.empty()) {
+    write_best(out, result, plans, per_block);
   }
   if (options.json) {
     write_stdout(json_text(result, plans, bare, per_block, ranks));
@@ -467,9 +470,8 @@ Action add_search_command(CLI::App& app) {
       ->required()
       ->transform(CLI::AsSizeValue(false))
       ->option_text("BYTES (required)");
-  app.add_option("--out", options->out, "write the fastest plan to this file, a plan for capture");
-  app.add_option("--state", options->state,
-                 "save results in this file; if it exists, continue from it");
+  options->outputs.add(app, "--out", "write the fastest plan to this file, a plan for capture");
+  options->outputs.add(app, "--state", "save results in this file; if it exists, continue from it");
   app.add_option("--threads", options->threads, "number of concurrent simulations [cores]");
   app.add_flag("--per-block", options->per_block,
                "also search plans whose blocks differ: kept after forward, checkpointed (with what "

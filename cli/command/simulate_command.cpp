@@ -18,6 +18,7 @@
 
 #include "cli/capture/capture_directory.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/scenario_options.h"
 #include "cli/results/output.h"
@@ -34,6 +35,7 @@ struct SimulateOptions {
   std::optional<sim::HostMode> host;  // nullopt: the calibration's; kAhead for a spec
   bool waits_for_loss = false;
   std::optional<double> operator_us, action_us, unit_us;
+  Outputs outputs;
   bool json = false;
 };
 
@@ -94,7 +96,7 @@ ExitCode run(const SimulateOptions& options) {
   if (options.ranks != "one" && options.ranks != "all") {
     throw UsageError(fmt::format("--ranks: expected one or all, found '{}'", options.ranks));
   }
-  const std::filesystem::path& out = options.run.out;
+  const std::filesystem::path out = options.outputs.emptied_directory("--out");
   if (!out.empty()) {
     check_capture_directory(out);
   }
@@ -168,7 +170,8 @@ Action add_simulate_command(CLI::App& app) {
   for (const char* flag : {"--operator-us", "--action-us", "--unit-us"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");
   }
-  app.add_option("--out", run_options.out, "write the step as a capture directory for analyze");
+  options->outputs.add(app, "--out", "write the step as a capture directory for analyze",
+                       Outputs::Force::kNever);
   app.add_flag("--json", options->json, "machine-readable output");
   return [options, &app] {
     take_given(app, options->run, options->scenario);

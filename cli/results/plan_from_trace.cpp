@@ -184,6 +184,7 @@ plan::ResolvedPlan applied(const RecoveredPlan& recovered,
 }  // namespace
 
 ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
+  const std::filesystem::path out = options.outputs->directory("--out");
   trace::ReadOptions read;
   read.keep_args = true;
   const trace::Run run = analysis::open_run(options.traces, read);
@@ -202,22 +203,22 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
   if (options.parameters) {
     resolved = applied(recovered, run, options.model);
   }
-  if (!options.out.empty()) {
+  if (!out.empty()) {
+    const auto plan_file = options.outputs->file_in("--out", out, "plan.json");
+    const auto workload_file = options.outputs->file_in("--out", out, "workload.json");
     std::error_code error;
-    std::filesystem::create_directories(options.out, error);
+    std::filesystem::create_directories(out, error);
     if (error) {
-      throw RuntimeFault(
-          fmt::format("{}: cannot be created: {}", options.out.string(), error.message()));
+      throw RuntimeFault(fmt::format("{}: cannot be created: {}", out.string(), error.message()));
     }
-    const DirectoryLock lock(options.out);
+    const DirectoryLock lock(out);
     plan::ResolvedPlan names;  // workload.json lists units by name
     for (const RecoveredUnit& unit : recovered.units) {
       names.units.emplace_back();
       names.units.back().fqn = unit.fqn;
     }
-    write_file_atomically(options.out / "plan.json", plan::to_json(recovered.plan));
-    write_file_atomically(options.out / "workload.json",
-                          plan::to_json(recovered.recorded.workload, names));
+    write_file_atomically(plan_file, plan::to_json(recovered.plan));
+    write_file_atomically(workload_file, plan::to_json(recovered.recorded.workload, names));
   }
   if (options.json) {
     const std::string text = json_text(recovered);
@@ -231,9 +232,9 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
     if (resolved) {
       print_parameters(*resolved);
     }
-    if (!options.out.empty()) {
-      write_stdout(fmt::format("written: {} and {}\n", (options.out / "plan.json").string(),
-                               (options.out / "workload.json").string()));
+    if (!out.empty()) {
+      write_stdout(fmt::format("written: {} and {}\n", (out / "plan.json").string(),
+                               (out / "workload.json").string()));
     }
   }
   return ExitCode::kOk;

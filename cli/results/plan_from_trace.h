@@ -5,12 +5,14 @@
 
 #include "core/base/error.h"
 
+#include "cli/flags/outputs.h"
+
 namespace shardlens::cli {
 
 struct PlanFromTraceOptions {
   std::vector<std::filesystem::path> traces;
-  std::filesystem::path out;    // directory for plan.json and workload.json; "": only print
-  std::filesystem::path model;  // gives names to units; "": the trace's names
+  const Outputs* outputs = nullptr;  // --out: directory for plan.json and workload.json
+  std::filesystem::path model;       // gives names to units; "": the trace's names
   bool json = false;
   bool parameters = false;  // the elements of each parameter on each rank
 };

@@ -58,13 +58,15 @@ uint64_t size_of(const fs::path& path) {
 
 Written write_summary(const fs::path& trace,
                       const fs::path& out,
+                      const Outputs& outputs,
                       const analysis::AnalysisOptions& options,
                       const std::string& comm_regex,
                       Names& names) {
   analysis::RankSummary summary =
       analysis::summarize(analysis::open_run(std::span(&trace, 1)), options);
   summary.comm_regex = comm_regex;
-  const fs::path path = (out.empty() ? trace.parent_path() : out) / analysis::summary_name(summary);
+  const fs::path path = outputs.file_in("--out", out.empty() ? trace.parent_path() : out,
+                                        analysis::summary_name(summary));
   names.take(path, trace);
   const std::optional<int64_t> rank = summary.rank;
   const std::string bytes = analysis::to_summary_bytes(std::move(summary));
@@ -98,7 +100,7 @@ std::string as_text(const std::vector<Written>& all) {
 }  // namespace
 
 std::string write_summaries(std::span<const fs::path> paths,
-                            const fs::path& out,
+                            const Outputs& outputs,
                             const analysis::AnalysisOptions& options,
                             const std::string& comm_regex,
                             bool json) {
@@ -107,6 +109,8 @@ std::string write_summaries(std::span<const fs::path> paths,
     const std::vector<fs::path> found = trace::trace_paths(path);
     traces.insert(traces.end(), found.begin(), found.end());
   }
+  // May be the directory of the traces: no summary has the name of a trace.
+  const fs::path out = outputs.shared_directory("--out");
   if (!out.empty()) {
     std::error_code error;
     fs::create_directories(out, error);
@@ -117,7 +121,7 @@ std::string write_summaries(std::span<const fs::path> paths,
   std::vector<Written> all(traces.size());
   Names names;
   trace::in_parallel(traces.size(), [&](size_t i) {
-    all[i] = write_summary(traces[i], out, options, comm_regex, names);
+    all[i] = write_summary(traces[i], out, outputs, options, comm_regex, names);
   });
   return json ? as_json(all) : as_text(all);
 }

@@ -40,6 +40,7 @@
 
 #include "cli/capture/directory_lock.h"
 #include "cli/flags/prepared_run.h"
+#include "cli/flags/run_outputs.h"
 #include "cli/flags/saved_run.h"
 #include "cli/worker/shared_settings.h"
 #include "cli/worker/stop_signal.h"
@@ -375,6 +376,7 @@ class Worker {
 }  // namespace
 
 void run_worker(const RunOptions& options, const Placement& placement) {
+  check_outputs(options);
   // Not destroyed after an exception, since its communication threads may be blocked (see
   // worker_main.cpp).
   auto* worker = new Worker(options, placement);
