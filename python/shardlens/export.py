@@ -247,6 +247,13 @@ def _positive(text):
     return int(text)
 
 
+def _is_of_model(path, folder):
+    """Whether the file is the model's config or weights, by any name."""
+    if not path.exists() or not folder.is_dir():
+        return False
+    return any((each.name == "config.json" or each.suffix in (".safetensors", ".bin")) and each.samefile(path) for each in folder.iterdir())
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m shardlens.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
@@ -262,6 +269,9 @@ def main(arguments=None):
     if not folder.is_dir() or Path(options.out).is_dir():  # before the export, which may take minutes
         print(f"error: --out {options.out}: {f'{folder} is not a folder' if not folder.is_dir() else 'is a folder; expected a file'}", file=sys.stderr)
         return 3
+    if options.hf and _is_of_model(Path(options.out), Path(options.hf)):
+        print(f"error: --out {options.out}: is a file of the model that --hf reads; it would be replaced; choose another path", file=sys.stderr)
+        return 2
     try:
         if options.hf:
             make = lambda: from_transformers(options.hf, options.seq, options.dtype)  # noqa: E731

@@ -194,3 +194,15 @@ def test_errors_say_what_was_expected(arguments, message, tmp_path, capsys):
 def test_where_nothing_can_be_written_is_refused_before_the_export(out, message, tmp_path, capsys):
     assert export.main(["--call", "nothing:nothing", "--out", f"{tmp_path}/{out}"]) == 3
     assert message in capsys.readouterr().err
+
+
+def test_a_file_of_the_model_is_not_replaced(tmp_path, capsys):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / "config.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to(model / "config.json")
+    (tmp_path / "name.json").hardlink_to(model / "config.json")
+    for out in (model / "config.json", tmp_path / "link.json", tmp_path / "name.json"):
+        assert export.main(["--hf", str(model), "--out", str(out)]) == 2
+        assert f"--out {out}: is a file of the model that --hf reads" in capsys.readouterr().err
+    assert (model / "config.json").read_text() == "{}"
