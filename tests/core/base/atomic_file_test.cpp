@@ -5,6 +5,7 @@
 #include <iterator>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -112,6 +113,81 @@ TEST_F(AtomicFileTest, DescriptorsOfTheProcessAreWrittenWhereTheyAre) {
   EXPECT_EQ(text(at("log")), "before text more after");
   EXPECT_THAT(test::message_of<RuntimeFault>([&] { write_file_atomically(at("link"), "text"); }),
               AllOf(HasSubstr(at("link").string()), HasSubstr("Bad file descriptor")));
+}
+
+TEST_F(AtomicFileTest, PermissionsOfTheReplacedFileStay) {
+  const auto permissions = [&](const std::string& name) {
+    return fs::status(at(name)).permissions();
+  };
+  std::ofstream(at("secret")) << "before";
+  fs::permissions(at("secret"), fs::perms(0600));
+  fs::create_symlink("secret", at("link"));
+  AtomicFile file(at("link"));
+  file.write("after");
+  for (const auto& entry : fs::directory_iterator(directory_.path())) {
+    EXPECT_FALSE(entry.is_regular_file() &&
+                 permissions(entry.path().filename()) != fs::perms(0600));
+  }
+  file.commit();
+  EXPECT_EQ(text(at("secret")), "after");
+  EXPECT_EQ(permissions("secret"), fs::perms(0600));
+  fs::permissions(at("secret"), fs::perms(0664));
+  write_file_atomically(at("secret"), "again");
+  EXPECT_EQ(permissions("secret"), fs::perms(0664));
+  const mode_t umask = ::umask(027);
+  write_file_atomically(at("new"), "text");
+  ::umask(umask);
+  EXPECT_EQ(permissions("new"), fs::perms(0640));
+}
+
+// The name that temporary files had before they were random.
+TEST_F(AtomicFileTest, ALinkWithATemporaryNameIsNotFollowed) {
+  std::ofstream(at("theirs")) << "before";
+  for (int count = 0; count < 100; ++count) {
+    fs::create_symlink("theirs",
+                       at("a.tmp" + std::to_string(::getpid()) + "." + std::to_string(count)));
+  }
+  write_file_atomically(at("a"), "text");
+  EXPECT_EQ(text(at("theirs")), "before");
+  EXPECT_FALSE(fs::is_symlink(at("a")));
+  EXPECT_EQ(text(at("a")), "text");
+}
+
+TEST_F(AtomicFileTest, TheLongestNameCanBeWritten) {
+  const std::string longest(255, 'x');
+  write_file_atomically(at(longest), "text");
+  EXPECT_EQ(text(at(longest)), "text");
+}
+
+TEST_F(AtomicFileTest, ADirectoryThatIsExchangedIsNotWritten) {
+  fs::create_directory(at("data"));
+  fs::create_directory(at("theirs"));
+  AtomicFile file(at("data/a"));
+  file.write("text");
+  fs::rename(at("data"), at("moved"));
+  fs::create_directory_symlink("theirs", at("data"));
+  file.commit();
+  EXPECT_TRUE(fs::is_empty(at("theirs")));
+  EXPECT_EQ(text(at("moved/a")), "text");
+}
+
+TEST_F(AtomicFileTest, WritersAtOnceLeaveOneWholeFile) {
+  const auto content = [](int writer) {
+    return std::string(100'000, static_cast<char>('a' + writer));
+  };
+  std::vector<std::thread> writers;
+  for (int writer = 0; writer < 4; ++writer) {
+    writers.emplace_back([&, writer] {
+      for (int round = 0; round < 5; ++round) {
+        write_file_atomically(at("a"), content(writer));
+      }
+    });
+  }
+  for (std::thread& writer : writers) {
+    writer.join();
+  }
+  EXPECT_EQ(entries(), 1U);
+  EXPECT_THAT(text(at("a")), testing::AnyOf(content(0), content(1), content(2), content(3)));
 }
 
 TEST_F(AtomicFileTest, WhatCannotBeWrittenIsNamed) {
