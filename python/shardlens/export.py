@@ -18,7 +18,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from . import __version__
+from . import __version__, files
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -227,11 +227,8 @@ def export(make_source, batches=(2, 4), dtype="bfloat16", experts=None):
 
 
 def write(contents, path):
-    """Writes model.json under a temporary name first."""
-    path = Path(path)
-    unfinished = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    unfinished.write_text(json.dumps(contents, separators=(",", ":")), encoding="utf-8")
-    unfinished.replace(path)
+    """Writes model.json."""
+    files.write(path, json.dumps(contents, separators=(",", ":")))
 
 
 def _pair(text):

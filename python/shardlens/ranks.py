@@ -5,10 +5,9 @@ ray, dask and fsspec are imported only if they are asked for.
 import glob
 import os
 import re
-import tempfile
 from pathlib import Path
 
-from . import program
+from . import files, program
 
 ENDING = ".summary.msgpack.gz"
 _TRACES = (".json", ".json.gz", ".json.zst", ".spool")
@@ -103,7 +102,7 @@ def _fetch(url, directory):
 
 def summarize(path):
     """Name and bytes of the summary of one trace: what runs on a worker."""
-    with tempfile.TemporaryDirectory() as directory:
+    with files.PrivateFolder() as directory:
         out = os.path.join(directory, "out")
         local = _fetch(path, directory) if is_remote(path) else path
         try:
@@ -163,7 +162,7 @@ def write_summaries(paths, on, directory):
     Errors: ShardlensError of the first trace that cannot be summarized.
     """
     directory = Path(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    files.make_folder(directory)
     traces = expand(paths)
     written = {}
     for trace, (name, summary) in zip(traces, _results(on, traces)):
@@ -171,5 +170,5 @@ def write_summaries(paths, on, directory):
         if file in written:
             raise program.ShardlensError(f"{trace}: its summary is {name}, like that of {written[file]}; open one run at a time", 3)
         written[file] = trace
-        file.write_bytes(summary)
+        files.write(file, summary)
     return list(written)

@@ -21,7 +21,7 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__
+from . import __version__, files
 
 
 def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False):
@@ -51,13 +51,6 @@ def _guarded(method):
             return None
 
     return guarded
-
-
-def _write(path, text):
-    """Writes the file under a temporary name first."""
-    unfinished = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(path)
 
 
 class Recorder:
@@ -117,7 +110,7 @@ class Recorder:
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        self.directory.mkdir(parents=True, exist_ok=True)
+        files.make_folder(self.directory)
         inner, ddp = unwrap_ddp(self._model)
         self._log = ActionLog(self._model)
         self._reduces = gradient_sync(self._model)
@@ -165,16 +158,11 @@ class Recorder:
             return
         try:
             path = self.directory / f"rank{self._rank}.pt.trace.json.gz"
-            plain = path.with_name(f"{path.name}.tmp{os.getpid()}.json")
-            packed = path.with_name(f"{path.name}.tmp{os.getpid()}.gz")
-            try:
-                profiler.export_chrome_trace(str(plain))
-                with open(plain, "rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
+            with files.PrivateFolder(self.directory) as folder:  # torch.profiler makes files next to the one that it is asked for
+                plain = os.path.join(folder, "trace.json")
+                profiler.export_chrome_trace(plain)
+                with open(plain, "rb") as source, files.create(path) as packed, gzip.GzipFile("", "wb", 1, packed) as target:
                     shutil.copyfileobj(source, target, 1 << 20)
-                packed.replace(path)
-            finally:
-                plain.unlink(missing_ok=True)
-                packed.unlink(missing_ok=True)
             self._written = True
         except Exception as error:  # noqa: BLE001
             self._give_up(f"the trace could not be written: {error}")
@@ -199,7 +187,7 @@ class Recorder:
             self._warn(f"the run ended after {self._step} steps, before the {self._warmup + self._steps} that record() was asked for: there is no trace")
         rows = list(self._log.lines())
         if rows:
-            _write(self.directory / f"rank{self._rank}.actions.jsonl", "\n".join(rows) + "\n")
+            files.write(self.directory / f"rank{self._rank}.actions.jsonl", "\n".join(rows) + "\n")
         if self._rank == 0:
             self._write_companions(error)
 
@@ -208,20 +196,20 @@ class Recorder:
         from .live_plan import NoPlan, plan_of
 
         try:
-            _write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log), indent=2) + "\n")
+            files.write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log), indent=2) + "\n")
         except NoPlan as reason:
             self._notes.append(f"no plan.json: {reason}")
-        _write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")
+        files.write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")
         lines = []
         for step, loss, milliseconds in self._metrics:
             row = {"step": step, "step_ms": milliseconds}
             if loss is not None:
                 row["loss"] = float(loss)
             lines.append(json.dumps(row))
-        _write(self.directory / "metrics.jsonl", "".join(line + "\n" for line in lines))
+        files.write(self.directory / "metrics.jsonl", "".join(line + "\n" for line in lines))
         if error is not None:
             self._notes.append(f"the training loop ended with {type(error).__name__}")
-        _write(self.directory / "run.json", json.dumps(self._run_json(), indent=2) + "\n")
+        files.write(self.directory / "run.json", json.dumps(self._run_json(), indent=2) + "\n")
 
     def _run_json(self):
         import torch

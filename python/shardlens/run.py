@@ -5,11 +5,10 @@ Times are integer nanoseconds, sizes bytes, fractions of 1. A unit is named by t
 import csv
 import io
 import os
-import tempfile
 from html import escape
 from pathlib import Path
 
-from . import program, ranks
+from . import files, program, ranks
 
 _PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter", "all_reduce", "other")
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
@@ -60,9 +59,9 @@ def _with_plan(command, plan, settings):
         return program.ask([*command, "--plan", plan, *_flags(settings)])
     import json
 
-    with tempfile.TemporaryDirectory() as directory:
+    with files.PrivateFolder() as directory:
         file = Path(directory) / "plan.json"
-        file.write_text(json.dumps(plan), encoding="utf-8")
+        files.write(file, json.dumps(plan))
         return program.ask([*command, "--plan", file, *_flags(settings)])
 
 
@@ -279,12 +278,12 @@ class MergedRun(Run):
 
     def __init__(self, paths, on=None, summaries=None):
         if summaries is None:
-            self._directory = tempfile.TemporaryDirectory(prefix="shardlens-")  # removed with this object
-            summaries = self._directory.name
-        files = ranks.write_summaries(paths, on, summaries)
+            self._directory = files.PrivateFolder()  # removed with this object
+            summaries = self._directory.path
+        written = ranks.write_summaries(paths, on, summaries)
         remote = any(map(ranks.is_remote, paths))
         self.paths = self.checked = [str(path) if ranks.is_remote(path) else Path(path) for path in paths]
-        self._prepare(["merge", *files], has_traces=not remote)
+        self._prepare(["merge", *written], has_traces=not remote)
 
 
 class Count(int):
