@@ -2,12 +2,18 @@
 
 Each answer gives figures of the program's own JSON; nothing is computed here but sums and shares.
 """
+import os
 import shlex
 
+from .ranks import is_remote
 from .run import _PARTS, _flags, _ms, _percent
 from .run import open as open_run
 
 LIMIT = 2000  # bytes of UTF-8
+# Flags that a client may set: none that writes, runs or loads anything but what is named here.
+_SIMULATE = ("hardware", "stack", "transport", "strategy", "mesh", "world_size", "batch", "seq", "accumulate", "no_sync", "optimizer", "optimizer_impl", "momentum",
+             "precision", "expert_skew", "ranks", "slow_rank", "host", "operator_us", "action_us", "unit_us", "waits_for_loss")
+_ADVISE = ("memory_limit", "top")
 _LINE = 300
 
 
@@ -66,8 +72,29 @@ def _waste(run, unit=None):
             yield f"waste, rank {rank['rank']}: {row['kind']} of {_unit(row['where'])}, {row['count']} times, {_ms(row['lost_ns'])} ms lost"
 
 
+def _allowed(settings, names):
+    """The settings, if all are among `names` and simple values. Errors: ValueError; a client's text must not become another flag."""
+    settings = settings or {}
+    for key, value in settings.items():
+        if key not in names:
+            raise ValueError(f"settings: '{key}' is not accepted here; expected {', '.join(names)}")
+        if value is not None and not isinstance(value, (bool, int, float, str)):
+            raise ValueError(f"settings: {key} is {type(value).__name__}, expected a number, a text or a truth value")
+        if isinstance(value, str) and value.startswith("-"):
+            raise ValueError(f"settings: {key} is '{value}', which begins with '-'")
+    return settings
+
+
+def _local(path):
+    """A path of a run, which the program cannot take for a flag. Errors: ValueError for a URL: a client chooses no servers."""
+    if is_remote(path):
+        raise ValueError(f"{path}: expected a path of this machine")
+    return os.path.abspath(path) if str(path).startswith("-") else path
+
+
 def analyze(path):
     """What a run did: times of each rank, the collectives that are exposed most and why, differences of order, waste."""
+    path = _local(path)
     run = open_run(path)
     lines = []
     for rank in run.analysis["ranks"][:4]:
@@ -89,6 +116,7 @@ def analyze(path):
 
 def explain(path, unit, rank=0):
     """Why one unit's collectives are exposed: counts, bytes, times and causes, and the collectives with most exposed time."""
+    path = _local(path)
     run = open_run(path)
     unit = "" if unit == "(root)" else unit
     ranks = [entry for entry in run.analysis["ranks"] if entry["rank"] == rank]
@@ -117,6 +145,7 @@ def explain(path, unit, rank=0):
 
 def compare(before, after):
     """What changed from one run to another: times, where the change of the step comes from, and what the steps did differently."""
+    before, after = _local(before), _local(after)
     answer = open_run(before).compare(open_run(after))
     lines = []
     for row in answer["metrics"]:
@@ -137,7 +166,7 @@ def simulate(path, plan=None, settings=None):
     """What another plan would take: of a recorded run (its own error first), or of a model's config on a machine (settings: hardware)."""
     from . import run as runs
 
-    settings = settings or {}
+    path, settings = _local(path), _allowed(settings, _SIMULATE)
     answer = runs.simulate(path, plan, **settings)
     lines = []
     if answer["baseline"]:
@@ -161,11 +190,16 @@ def _interval(change):
     return f"{change['change_ns'] / 1e6:+.3f} ms (90 %: {low} to {high})"
 
 
-def advise(path, settings=None):
-    """The changes of a recorded run's plan that would make its steps shorter, after the simulator's error for the run as it is, and its waste."""
+def advise(path, settings=None, measure=None):
+    """The changes of a recorded run's plan that would make its steps shorter, after the simulator's error for the run as it is, and its waste.
+
+    `measure`: the first so many changes are also captured on this machine, which runs the recorded training again.
+    """
     from . import run as runs
 
-    settings = settings or {}
+    path, settings = _local(path), dict(_allowed(settings, _ADVISE))
+    if measure:
+        settings["measure"] = measure
     answer = runs.advise(path, **settings)
     base, changes = answer["baseline"], answer["changes"]
     lines = [f"the run's own plan: {_ms(base['measured_step_ns'])} ms measured, {_ms(base['simulated_step_ns'])} ms simulated, error {100 * base['error']:+.1f} %"
@@ -176,6 +210,8 @@ def advise(path, settings=None):
         lines.append("uncertain: this error is larger than the gains below")
     for number, change in enumerate(changes, 1):
         lines.append(f"{number}. {change['title']}: {_ms(change['step_ns'])} ms a step, {_interval(change)}, peak {change['peak_allocated_bytes']} bytes allocated")
+        if change.get("measured_change_ns") is not None:
+            lines.append(f"   measured: {change['measured_change_ns'] / 1e6:+.3f} ms, ± {change['measured_error_ns'] / 1e6:.3f}")
         if change["hides"]:
             first, more = change["hides"][0], len(change["hides"]) - 1
             lines.append(f"   exposes less: {first['collective']} of {_unit(first['unit'])} {_ms(first['ns'])} ms" + (f", {more} more" if more else ""))

@@ -1,16 +1,21 @@
 """A server of the Model Context Protocol over stdio: assistants ask about recorded runs, and get answers of at most 2 kB with their evidence.
 
-    python -m shardlens.mcp
+    python -m shardlens.mcp [--allow-measure]
 
+The tools read runs and write nothing. With --allow-measure an assistant may also run the training of a recorded capture again.
 Needs the package `mcp` (pip install 'shardlens[mcp]').
 """
+import argparse
 import sys
 
 from . import __version__, answers
 from .program import ShardlensError
 
 
-def server():
+_MOST_MEASURED = 5  # changes
+
+
+def server(allow_measure=False):
     """The server with its tools. Errors: ImportError without the package `mcp`."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
@@ -44,21 +49,33 @@ def server():
     @found.tool(structured_output=False)
     def simulate(path: str, plan: dict | None = None, settings: dict | None = None) -> str:
         """Step time and memory under another plan. path: a recorded run, or a model's config.json (then settings needs hardware, such as "8xH100").
-        plan: the contents of a plan file. settings: flags of `shardlens simulate`, such as {"strategy": "shard_grad_op", "accumulate": 4}."""
+        plan: the contents of a plan file. settings: step and machine, as flags of `shardlens simulate`, such as {"strategy": "shard_grad_op", "accumulate": 4}."""
         return told(answers.simulate, path, plan, settings)
 
     @found.tool(structured_output=False)
     def advise(path: str, settings: dict | None = None) -> str:
         """Which changes of a recorded run's plan would make its steps shorter: predicted gains with 90 % intervals, memory, and the lines of PyTorch that make
-        them; then what is wasteful as it is. settings: flags of `shardlens advise`, such as {"memory_limit": "80GiB", "top": 3}."""
+        them; then what is wasteful as it is. settings: memory_limit and top, such as {"memory_limit": "80GiB", "top": 3}."""
         return told(answers.advise, path, settings)
+
+    if allow_measure:
+        @found.tool(structured_output=False)
+        def measure(path: str, changes: int = 1) -> str:
+            """What advise answers, and the measured gains of the first changes: runs the training of a capture again on this machine, eight times or more.
+            path: a directory of `shardlens capture`, with its traces of all ranks."""
+            if not 1 <= changes <= _MOST_MEASURED:
+                raise ToolError(f"changes: expected 1 to {_MOST_MEASURED}, found {changes}")
+            return told(answers.advise, path, None, changes)
 
     return found
 
 
-def main():
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m shardlens.mcp", description="A server of the Model Context Protocol over stdio.")
+    parser.add_argument("--allow-measure", action="store_true", help="an assistant may run the training of a recorded capture again")
+    allow_measure = parser.parse_args(arguments).allow_measure
     try:
-        made = server()
+        made = server(allow_measure)
     except ImportError as error:
         sys.exit(f"error: {error}; the server needs the package mcp: pip install 'shardlens[mcp]'")
     made.run()

@@ -13,6 +13,7 @@ ENDING = ".summary.msgpack.gz"
 _TRACES = (".json", ".json.gz", ".json.zst", ".spool")
 # Files of a run directory that the analysis reads next to a trace.
 _COMPANIONS = ("plan.json", "workload.json", "run.json", "config.json", "model.json", "metrics.jsonl")
+_LARGEST_TRACE, _LARGEST_COMPANION = 16 << 30, 1 << 30  # bytes, as the program reads them
 
 
 def is_remote(path):
@@ -86,6 +87,16 @@ def expand(paths):
     return traces
 
 
+def _get_file(system, path, file, most):
+    """Copies a remote file of at most `most` bytes."""
+    about = system.info(path)
+    if about.get("type") != "file":
+        raise program.ShardlensError(f"{system.unstrip_protocol(path)}: is no file", 3)
+    if (about.get("size") or 0) > most:
+        raise program.ShardlensError(f"{system.unstrip_protocol(path)}: is larger than {most >> 20} MiB", 3)
+    system.get_file(path, file)
+
+
 def _fetch(url, directory):
     """Copies a trace and the files of its run into a directory; returns the trace's path."""
     system, inside = _filesystem(url)
@@ -96,7 +107,7 @@ def _fetch(url, directory):
     for each in [name, *companions]:
         path = f"{parent}/{each}" if parent else each
         if each == name or system.exists(path):
-            system.get_file(path, os.path.join(directory, each))
+            _get_file(system, path, os.path.join(directory, each), _LARGEST_TRACE if each == name else _LARGEST_COMPANION)
     return os.path.join(directory, name)
 
 

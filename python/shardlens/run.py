@@ -45,9 +45,13 @@ def _flags(settings):
     for key, value in settings.items():
         if value is None or value is False:
             continue
-        flags.append("--" + key.replace("_", "-"))
-        if value is not True:
-            flags.append(str(value))
+        flag = "--" + key.replace("_", "-")
+        if value is True:
+            flags.append(flag)
+        elif str(value).startswith("-"):  # which would be read as the next flag
+            flags.append(f"{flag}={value}")
+        else:
+            flags += [flag, str(value)]
     return flags
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from shardlens import answers
-from shardlens.program import ask
+from shardlens.program import ShardlensError, ask
 
 
 def test_an_answer_has_the_programs_figures_and_its_evidence(traces):
@@ -77,12 +77,32 @@ def test_answers_are_small_however_long_the_names_are():
     assert text.splitlines()[-1] == "evidence: shardlens compare a b"
 
 
-def calls(*questions):
+def test_a_clients_settings_and_paths_are_no_other_flags(traces, tmp_path, monkeypatch):
+    """Whatever a client sends, the program is not asked to write or to run anything."""
+    run, plan = str(traces / "fsdp2-default"), {"version": 1, "units": [{"modules": ""}]}
+    monkeypatch.chdir(tmp_path)
+    for settings in ({"out": "o"}, {"out=o --top": 1}, {"no_sync": "--out=o"}, {"strategy": "--out=o"}, {"batch": ["1", "--out", "o"]}, {"plan": "p"},
+                     {"calibration": "c"}):
+        with pytest.raises(ValueError, match="settings: "):
+            answers.simulate(run, plan, settings)
+    for settings in ({"out": "o"}, {"measure": 1}, {"top": "--out=o"}):
+        with pytest.raises(ValueError, match="settings: "):
+            answers.advise(run, settings)
+    for path in ("--out=o", "-o", "--measure=1"):
+        for question in (answers.analyze, answers.advise, lambda path: answers.compare(run, path), lambda path: answers.simulate(path, None, {"hardware": "8xH100"})):
+            with pytest.raises(ShardlensError, match=path):
+                question(path)
+    with pytest.raises(ValueError, match="expected a path of this machine"):
+        answers.analyze("https://example.invalid/run")
+    assert not list(tmp_path.iterdir())
+
+
+def calls(*questions, flags=()):
     """The results of tools, asked of a server in a process of its own; and the names of its tools."""
     from mcp import Client, StdioServerParameters, stdio_client
 
     async def ask_all():
-        parameters = StdioServerParameters(command=sys.executable, args=["-m", "shardlens.mcp"], env=dict(os.environ))
+        parameters = StdioServerParameters(command=sys.executable, args=["-m", "shardlens.mcp", *flags], env=dict(os.environ))
         async with Client(stdio_client(parameters)) as client:
             tools = (await client.list_tools()).tools
             return tools, [await client.call_tool(name, arguments) for name, arguments in questions]
@@ -115,6 +135,20 @@ def test_assistants_ask_over_stdio(traces):
     assert "error +" in texts[3] and "this plan: " in texts[3] and json.dumps(plan) not in texts[3]
     assert texts[5] == answers.advise(default, {"top": 1})
     assert "no such file or directory" in texts[6] and "'model.layers.1'" in texts[7]
+
+
+def test_a_server_measures_only_if_it_was_started_for_it(traces):
+    pytest.importorskip("mcp")
+    path = str(traces / "fsdp2-default")  # of a program, which cannot be repeated
+    tools, (refused, settings, too_many) = calls(
+        ("measure", {"path": path}), ("advise", {"path": path, "settings": {"measure": 1}}), ("measure", {"path": path, "changes": 1000}),
+        flags=["--allow-measure"])
+    assert "measure" in {tool.name for tool in tools}
+    assert "--measure" in refused.content[0].text and "is not a capture" in refused.content[0].text
+    assert settings.is_error and "'measure' is not accepted" in settings.content[0].text
+    assert too_many.is_error and "expected 1 to 5" in too_many.content[0].text
+    _, (unknown,) = calls(("measure", {"path": path}))
+    assert unknown.is_error and "measure" in unknown.content[0].text
 
 
 def test_without_the_package_the_server_says_what_it_needs():
