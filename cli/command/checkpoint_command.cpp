@@ -18,6 +18,7 @@
 #include "core/checkpoint/save_directory.h"
 #include "core/checkpoint/whole_tensors.h"
 #include "core/models/safetensors.h"
+#include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"
@@ -82,7 +83,7 @@ std::string show_json(const fs::path& folder, const Index& index) {
                               {"bytes", bytes_of(tensor)},
                               {"pieces", tensor.pieces.size()}});
   }
-  return out.dump(2) + "\n";
+  return plan::json_text(out, 2) + "\n";
 }
 
 std::string show_text(const fs::path& folder, const Index& index) {
@@ -140,7 +141,7 @@ ExitCode verify(const CheckpointCommandOptions& options) {
                                      {"bytes", result.bytes},
                                      {"without_checksum", result.without_checksum},
                                      {"damaged", result.damaged}};
-    write_stdout(out.dump(2) + "\n");
+    write_stdout(plan::json_text(out, 2) + "\n");
   } else {
     for (const std::string& damage : result.damaged) {
       write_stdout(damage + "\n");

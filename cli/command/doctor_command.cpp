@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"
@@ -66,7 +67,7 @@ std::string json_of(const std::vector<Part>& parts, bool ok) {
                             {"seen", part.seen},
                             {"advice", part.advice}});
   }
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 ExitCode run(const DoctorOptions& options) {

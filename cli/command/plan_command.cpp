@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
@@ -160,7 +161,7 @@ std::string json_text(const ResolvedPlan& plan,
                                 {"cause", name_of(planned.action.cause)}});
     }
   }
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 std::string mesh_words(const ResolvedPlan& plan) {

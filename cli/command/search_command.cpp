@@ -19,6 +19,7 @@
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/heap.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "sim/scenario/uncertainty.h"
@@ -267,7 +268,7 @@ std::string json_text(const sim::SearchResult& result,
   for (size_t i = 0; i < result.pareto.size(); ++i) {
     out["pareto"].push_back(row(i));
   }
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 void print_text(const sim::SearchResult& result, const std::vector<Listed>& plans, int64_t ranks) {
@@ -318,8 +319,10 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
   const plan::ModelConfig* config = scenario.model->config();
   const sim::Calibration* calibration = scenario.machine->calibration();
   const sim::Stack* stack = stack_of(options.run, options.scenario, config);
-  return json{
-      {"model", config == nullptr ? json() : json::parse(plan::read_text_file(config->source))},
+  return plan::json_text(json{
+      {"model", config == nullptr
+                    ? json()
+                    : plan::parse_json(plan::read_text_file(config->source), config->source)},
       {"plan", json::parse(plan::to_json(scenario.plan))},
       {"hardware", options.run.hardware},
       {"stack", stack == nullptr ? options.scenario.stack : stack->name},
@@ -329,8 +332,7 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
       {"seq", scenario.step.seq.value_or(0)},
       {"no_sync", !scenario.step.sync_every_microbatch},
       {"optimizer_states", scenario.step.optimizer_states()},
-      {"memory_limit", options.memory_limit}}
-      .dump();
+      {"memory_limit", options.memory_limit}});
 }
 
 // The fastest plan of both searches.

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
 #include "sim/validate/collective_tables.h"
@@ -88,7 +89,7 @@ std::string json_text(const sim::Validation& result) {
                                {"constants", each.constants},
                                {"errors", errors_json(each.errors)}});
   }
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 // The simulator and the simple models, on the rows not used to fit, then on each code base from the
@@ -201,7 +202,7 @@ std::string collectives_json(const sim::CollectiveTable& table,
                              {"unseen_sizes", each.unseen.sizes},
                              {"unseen_error", value(each.unseen.mean)}});
   }
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 void print_collectives(const std::vector<sim::CurveError>& errors) {

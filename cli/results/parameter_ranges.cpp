@@ -12,6 +12,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/plan/held_ranges.h"
+#include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 
 #include "cli/results/output.h"
@@ -213,7 +214,7 @@ ordered_json parameter_json(const ResolvedPlan& plan,
 class Lines {
  public:
   void add(const ordered_json& element) {
-    write_stdout((first_ ? "\n  " : ",\n  ") + element.dump());
+    write_stdout((first_ ? "\n  " : ",\n  ") + plan::json_text(element));
     first_ = false;
   }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
@@ -69,7 +70,7 @@ std::string json_text(const RecoveredPlan& recovered) {
     out["diagnostics"].push_back(
         {{"severity", trace::name_of(d.severity)}, {"message", d.message}, {"count", d.count}});
   }
-  return out.dump(1, ' ', false, ordered_json::error_handler_t::replace) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 std::string prefetch_words(const plan::Plan& plan) {

@@ -16,6 +16,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/plan/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/trace/bytes/parallel.h"
@@ -84,7 +85,7 @@ std::string as_json(const std::vector<Written>& all) {
          {"trace", each.trace.string()},
          {"trace_bytes", each.trace_bytes}});
   }
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return plan::json_text(out) + "\n";
 }
 
 std::string as_text(const std::vector<Written>& all) {

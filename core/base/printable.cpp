@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace shardlens {
 namespace {
 
@@ -68,6 +70,21 @@ std::string printable(std::string_view text, LineEnds ends) {
       out += '?';
     }
     text.remove_prefix(bytes);
+  }
+  return out;
+}
+
+std::string escaped_bytes(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const CodePoint next = first_of(text);
+    if (next.valid) {
+      out += text.substr(0, next.bytes);
+    } else {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    }
+    text.remove_prefix(next.valid ? next.bytes : 1);
   }
   return out;
 }

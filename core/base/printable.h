@@ -15,6 +15,9 @@ enum class LineEnds : uint8_t { kReplaced, kKept };
 // strangers may have chosen.
 [[nodiscard]] std::string printable(std::string_view text, LineEnds ends = LineEnds::kReplaced);
 
+// `text` with "\xNN" for each byte that is not UTF-8, for JSON.
+[[nodiscard]] std::string escaped_bytes(std::string_view text);
+
 // UTF-8 `text`, or its begin and end with "…" between if it has more than `most` code points, at
 // least 3.
 [[nodiscard]] std::string elided(std::string_view text, size_t most);

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_dump.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/json_pieces.h"
@@ -188,7 +189,7 @@ namespace {
 // Names come from JSON and should be UTF-8; invalid bytes are replaced, so that the document stays
 // valid.
 std::string dumped(const ordered_json& json) {
-  return json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+  return plan::json_text(json);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/printable.h"
+#include "core/plan/json_dump.h"
 
 namespace shardlens::report {
 namespace {
@@ -267,23 +268,22 @@ std::string check_json(const CheckResult& result) {
                            {"part", row.part},
                            {"delta_ns", row.delta}});
   }
-  return Json{{"schema", 1},
-              {"verdict", name_of(result.verdict)},
-              {"reason", result.reason},
-              {"metrics", metrics},
-              {"structural", structural},
-              {"attribution", attribution},
-              {"causes", result.causes},
-              {"notes", result.notes},
-              {"runs",
-               {{"baseline", result.baseline_runs},
-                {"candidate", result.candidate_runs},
-                {"steps", result.steps},
-                {"baseline_sessions", result.baseline_sessions},
-                {"candidate_sessions", result.candidate_sessions},
-                {"by_sessions", result.by_sessions}}},
-              {"alpha", result.alpha}}
-             .dump() +
+  return plan::json_text(Json{{"schema", 1},
+                              {"verdict", name_of(result.verdict)},
+                              {"reason", result.reason},
+                              {"metrics", metrics},
+                              {"structural", structural},
+                              {"attribution", attribution},
+                              {"causes", result.causes},
+                              {"notes", result.notes},
+                              {"runs",
+                               {{"baseline", result.baseline_runs},
+                                {"candidate", result.candidate_runs},
+                                {"steps", result.steps},
+                                {"baseline_sessions", result.baseline_sessions},
+                                {"candidate_sessions", result.candidate_sessions},
+                                {"by_sessions", result.by_sessions}}},
+                              {"alpha", result.alpha}}) +
          "\n";
 }
 

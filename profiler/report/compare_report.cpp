@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_dump.h"
 #include "profiler/report/check_report.h"
 #include "profiler/report/optional_values.h"
 
@@ -47,7 +48,7 @@ std::string compare_json(const Comparison& comparison) {
                      {"candidate_exposed_ns", or_null(item.candidate_exposed)},
                      {"within_noise", item.matched() ? Json(item.within_noise) : Json(nullptr)}});
   }
-  return out.dump() + "\n";
+  return plan::json_text(out) + "\n";
 }
 
 std::string compare_text(const Comparison& comparison, Style style) {

@@ -8,6 +8,8 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_dump.h"
+
 namespace shardlens::report {
 namespace {
 
@@ -82,7 +84,9 @@ std::string hta_json(const std::vector<HtaFigures>& ranks) {
     }
     rows.push_back(std::move(row));
   }
-  return nlohmann::ordered_json{{"schema", 1}, {"compat", "hta"}, {"ranks", rows}}.dump() + "\n";
+  return plan::json_text(
+             nlohmann::ordered_json{{"schema", 1}, {"compat", "hta"}, {"ranks", rows}}) +
+         "\n";
 }
 
 }  // namespace shardlens::report

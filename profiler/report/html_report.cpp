@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_dump.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/report_page.h"
@@ -317,8 +318,7 @@ std::string html_report(const trace::Run& run,
     const auto kind = static_cast<analysis::WasteKind>(i);
     data["waste_words"][std::string(analysis::name_of(kind))] = analysis::explanation_of(kind);
   }
-  const std::string json =
-      script_safe(data.dump(-1, ' ', false, ordered_json::error_handler_t::replace));
+  const std::string json = script_safe(plan::json_text(data));
   const std::string_view page = report_page();
   const std::string_view mark = "@DATA@";
   const size_t at = page.find(mark);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/hardware/curve_json.h"
@@ -230,7 +231,7 @@ std::string to_json(const Calibration& c) {
                                                       {"overhead_us", c.collective_overhead_us}};
   out["hidden"] = c.hidden;
   out["unknown"] = c.unknown;
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 Calibration parse_calibration(std::string_view json, const std::string& source) {

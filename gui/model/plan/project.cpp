@@ -9,6 +9,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 
 namespace shardlens::gui {
@@ -139,7 +140,7 @@ std::string to_json(const Project& project, const fs::path& file) {
     marks.push_back({{"time_ns", mark.time}, {"note", mark.note.toStdString()}});
   }
   out["notes"] = project.notes.toStdString();
-  return out.dump(2) + "\n";
+  return plan::json_text(out, 2) + "\n";
 }
 
 Project parse_project(std::string_view json, const fs::path& file) {

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_dump.h"
 #include "profiler/report/figures_json.h"
 #include "sim/scenario/prediction_json.h"
 
@@ -36,7 +37,7 @@ std::string figures_json(const RankData* rank, const PlanSession& session) {
     out["versions"].push_back(version_json(version));
   }
   out["note"] = session.why().toStdString();
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 }  // namespace shardlens::gui

@@ -40,6 +40,14 @@ TEST(Printable, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(printable("a\xe5\x90"), "a??");          // cut off
 }
 
+TEST(EscapedBytes, KeepsNamesThatDifferApart) {
+  EXPECT_EQ(escaped_bytes("größe\n"), "größe\n");
+  EXPECT_EQ(escaped_bytes("a\xff"
+                          "b\x80"),
+            "a\\xffb\\x80");
+  EXPECT_EQ(escaped_bytes("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // a surrogate
+}
+
 TEST(Printable, KeepsLineEndsWhereAsked) {
   EXPECT_EQ(printable("a\nb\r\n", LineEnds::kKept), "a\nb?\n");
 }
