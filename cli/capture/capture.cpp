@@ -12,7 +12,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/workload.h"
 #include "sim/cost/fabric_timer.h"
 
@@ -60,13 +60,13 @@ std::string run_json(const RunOptions& options, const std::string& worker) {
   if (backend_of(options) == Backend::kEmulated) {
     out["numerics"] = "emulated";
   }
-  return out.dump(2) + "\n";
+  return plan::json_text(out, 2) + "\n";
 }
 
 DirectoryLock write_inputs(const RunOptions& options,
                            const PreparedRun& run,
                            const std::string& worker) {
-  const std::string config = plan::read_text_file(run.config.source);
+  const std::string config = copied_config(run.config.source);
   DirectoryLock lock = prepare_capture_directory(options.out);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
   plan::StepSettings step = options.step;
@@ -76,7 +76,9 @@ DirectoryLock write_inputs(const RunOptions& options,
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
   write_file_atomically(options.out / "run.json", run_json(options, worker));
   // A copy, so that the order check has the model even when the capture is moved.
-  write_file_atomically(options.out / "config.json", config);
+  if (!config.empty()) {
+    write_file_atomically(options.out / "config.json", config);
+  }
   return lock;
 }
 

@@ -10,6 +10,9 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
+#include "core/base/printable.h"
+#include "core/plan/json_reader.h"
 #include "profiler/record/rank_now.h"
 
 namespace shardlens::cli {
@@ -111,6 +114,20 @@ DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) 
     }
   }
   return lock;
+}
+
+std::string copied_config(const std::filesystem::path& config) {
+  if (config.empty()) {
+    return "";
+  }
+  if (leads_out_of_directory(config)) {
+    fmt::print(stderr, "{}\n",
+               printable(fmt::format("{} is a link that leads out of its directory: the run gets "
+                                     "no copy of it, and needs it where it is",
+                                     config.string())));
+    return "";
+  }
+  return plan::read_text_file(config);
 }
 
 namespace {

@@ -16,6 +16,12 @@ namespace shardlens::cli {
 // Throws the errors of prepare_capture_directory(), but changes nothing.
 void check_capture_directory(const std::filesystem::path& directory);
 
+// The text of a model's config, to be copied into a run so that the run can be moved. "" without
+// one, and, with a note on stderr, for a link that leads out of the model's directory: runs are
+// given to others, and whoever made the link must not choose which file of this user goes along.
+// Errors: InputError.
+[[nodiscard]] std::string copied_config(const std::filesystem::path& config);
+
 // Removes what only a running capture needs: the files with what each rank was doing, files that
 // they had not finished, and the spools of ranks that recorded nothing, because they never trained
 // or the file system was full from the start. Returns the names of the other spools, which a failed

@@ -19,6 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostText = 255;
+// O_CLOEXEC: a worker that outlives this process for a moment must not keep the lock. O_NONBLOCK:
+// in the place of the file there may be a pipe.
+constexpr int kLockFlags = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
 
 // Whether the lock was acquired; always true on a file system without locks.
 bool try_lock(int fd, int operation) {
@@ -75,8 +78,7 @@ DirectoryLock::DirectoryLock(const fs::path& directory, std::string_view flag, U
     : path_(directory / kFile) {
   const int operation = use == Use::kAlone ? LOCK_EX : LOCK_SH;
   for (;;) {
-    // O_CLOEXEC: a worker that outlives this process for a moment must not keep the lock.
-    const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+    const int fd = ::open(path_.c_str(), kLockFlags | O_RDWR | O_CREAT, 0644);
     if (fd < 0) {
       throw UsageError(fmt::format("{} {}: cannot be written: {}", flag, directory.string(),
                                    std::strerror(errno)));
@@ -112,7 +114,7 @@ DirectoryLock::~DirectoryLock() {
 }
 
 void DirectoryLock::check(const fs::path& directory, std::string_view flag) {
-  const int fd = ::open((directory / kFile).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  const int fd = ::open((directory / kFile).c_str(), kLockFlags | O_RDONLY);
   if (fd < 0) {
     return;
   }

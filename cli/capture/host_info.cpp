@@ -1,7 +1,6 @@
 #include "cli/capture/host_info.h"
 
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <string_view>
 #include <system_error>
@@ -13,16 +12,25 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "core/base/error.h"
+#include "core/base/input_file.h"
+
 namespace shardlens::cli {
 namespace {
 
+constexpr uint64_t kLargestFile = uint64_t{16} << 20;  // of the system, about itself
+
 nlohmann::json cpu_model() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    const size_t colon = line.find(": ");
-    if (line.starts_with("model name") && colon != std::string::npos) {
-      return line.substr(colon + 2);
+  try {
+    InputLines lines("/proc/cpuinfo", {.most_bytes = kLargestFile});
+    for (std::string line; lines.next(line);) {
+      const size_t colon = line.find(": ");
+      if (line.starts_with("model name") && colon != std::string::npos) {
+        return line.substr(colon + 2);
+      }
     }
+  } catch (const InputError&) {
+    // a system without it: the model is not known
   }
   return nullptr;
 }
@@ -34,10 +42,12 @@ nlohmann::json memory_bytes() {
 }
 
 std::string first_word(const std::filesystem::path& file) {
-  std::ifstream in(file);
-  std::string word;
-  in >> word;
-  return word;
+  try {
+    const std::string text = read_input(file, {.most_bytes = kLargestFile});
+    return text.substr(0, text.find_first_of(" \n"));
+  } catch (const InputError&) {
+    return "";  // not known
+  }
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ bool is_left_behind(const fs::path& path) {
     return false;
   }
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-vararg)
-  const int fd = ::open((path / kLock).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  const int fd = ::open((path / kLock).c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) {
     return errno == ENOENT;
   }

@@ -1,7 +1,6 @@
 #include "cli/flags/prepared_run.h"
 
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -9,10 +8,13 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/plan/resolve.h"
 
 namespace shardlens::cli {
 namespace {
+
+constexpr uint64_t kLargestTokens = uint64_t{1} << 42;  // 4 TiB
 
 struct Mesh {
   int64_t replicate, shard;
@@ -122,12 +124,8 @@ PreparedRun prepare_run(const RunOptions& options, int64_t world_size) {
 }
 
 int64_t count_tokens(const std::filesystem::path& path) {
-  std::error_code error;
-  const bool regular = std::filesystem::is_regular_file(path, error);
-  const uintmax_t bytes = regular ? std::filesystem::file_size(path, error) : 0;
-  if (error || !regular || !std::ifstream(path)) {
-    throw InputError(path.string(), error ? error.message() : "cannot be read as a token file");
-  }
+  const uint64_t bytes =
+      InputFile(path, {.most_bytes = kLargestTokens, .expected = "a token file"}).size();
   const std::string name = path.filename().string();
   const unsigned width = name.ends_with(".u32.bin") ? 4U : (name.ends_with(".bin") ? 2U : 1U);
   if (bytes % width != 0) {

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -21,6 +20,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/base/this_process.h"
 
 #include "cli/capture/engine_program.h"
@@ -138,9 +138,9 @@ Part engine() {
 Part driver() {
   Part part{"NVIDIA driver", "gpu", PartState::kMissing, "no NVIDIA driver is loaded",
             "install NVIDIA's driver; without a GPU, use --backend emulated or simulate"};
-  std::ifstream in("/proc/driver/nvidia/version");
+  const char* const file = "/proc/driver/nvidia/version";
   std::string line;
-  if (std::getline(in, line)) {
+  if (has_file(file) && InputLines(file, {.most_bytes = 1 << 16}).next(line)) {
     part.state = PartState::kOk;
     part.seen = line;
     part.advice.clear();

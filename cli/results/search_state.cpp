@@ -4,11 +4,14 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/plan/json_reader.h"
 
 namespace shardlens::cli {
 
 namespace {
+
+constexpr uint64_t kLargestState = uint64_t{1} << 30;  // of millions of plans
 
 sim::Outcome outcome_of(const plan::JsonNode& line) {
   const auto amount = [&](std::string_view key) { return line.require(key).integer(); };
@@ -30,17 +33,17 @@ sim::Outcome outcome_of(const plan::JsonNode& line) {
 SearchState::SearchState(const std::filesystem::path& path, const std::string& identity)
     : path_(path) {
   const std::string first = nlohmann::json{{"search", nlohmann::json::parse(identity)}}.dump();
-  std::ifstream in(path);
-  std::string line;
   bool whole = true;  // the last line is complete
-  if (in && std::getline(in, line)) {
-    if (line != first) {
+  if (has_file(path)) {
+    InputLines lines(path, {.most_bytes = kLargestState});
+    std::string line;
+    if (lines.next(line) && line != first) {
       throw InputError(path.string(),
                        "is not the state of this search: model, hardware, limit or flags differ; "
                        "name another file");
     }
-    for (size_t number = 2; std::getline(in, line); ++number) {
-      whole = !in.eof();
+    for (size_t number = 2; lines.next(line); ++number) {
+      whole = lines.ended();
       const nlohmann::json each = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
       if (!whole || each.is_discarded()) {
         continue;  // a search was stopped while it wrote the line; the next one went on below it
@@ -57,7 +60,6 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
       }
     }
   }
-  in.close();
   const bool fresh = known_.empty();
   out_.open(path, fresh ? std::ios::trunc : std::ios::app);
   if (fresh) {

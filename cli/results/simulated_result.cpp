@@ -8,7 +8,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
-#include "core/plan/json_reader.h"
+#include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "sim/scenario/prediction_json.h"
@@ -48,7 +48,7 @@ std::string simulated_json(const SimulatedResult& result) {
                      {"tokens_per_s", result.bare->tokens_per_s}};
     }
   }
-  return out.dump(1) + "\n";
+  return plan::json_text(out, 1) + "\n";
 }
 
 void print_simulated(const SimulatedResult& result) {
@@ -129,10 +129,10 @@ void print_simulated(const SimulatedResult& result) {
 }
 
 void write_simulated(const SimulatedResult& result, const std::filesystem::path& out) {
-  const std::string config = result.config.empty() ? "" : plan::read_text_file(result.config);
-  const DirectoryLock lock = prepare_capture_directory(out);
+  const std::string config = copied_config(result.config);
   const sim::Prediction& now = result.prediction;
   const plan::ResolvedPlan& plan = now.plan;
+  const DirectoryLock lock = prepare_capture_directory(out);
   write_file_atomically(out / "plan.json", plan::to_json(plan.plan));
   write_file_atomically(out / "workload.json", plan::to_json(now.workload, plan));
   if (!config.empty()) {
@@ -153,7 +153,7 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
   if (step.optimizer == plan::Optimizer::kSgd) {
     about["options"]["momentum"] = step.momentum;
   }
-  write_file_atomically(out / "run.json", about.dump(2) + "\n");
+  write_file_atomically(out / "run.json", plan::json_text(about, 2) + "\n");
   const nlohmann::ordered_json metrics{
       {"step", sim::kSteadyStep - 1},
       {"step_ms", static_cast<double>(now.figures.duration()) / 1e6},

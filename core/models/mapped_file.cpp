@@ -1,48 +1,33 @@
 #include "core/models/mapped_file.h"
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <utility>
 
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 
 namespace shardlens::models {
 namespace {
 
-[[noreturn]] void fail(const std::filesystem::path& path, int reason) {
-  throw InputError(path.string(), std::string("cannot read: ") + std::strerror(reason));
-}
+constexpr uint64_t kLargestFile = uint64_t{1} << 42;  // 4 TiB, more than any model's weights
 
 }  // namespace
 
 MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
-  const int descriptor = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    fail(path_, errno);
+  const InputFile file(path_, {.most_bytes = kLargestFile, .expected = "a file of weights"});
+  if (file.size() == 0) {
+    return;
   }
-  struct stat status {};
-  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    const int reason = S_ISDIR(status.st_mode) ? EISDIR : (errno != 0 ? errno : EINVAL);
-    ::close(descriptor);
-    fail(path_, reason);
+  void* address = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
+  if (address == MAP_FAILED) {
+    throw InputError(path_.string(), std::string("cannot be read: ") + std::strerror(errno));
   }
-  const auto size = static_cast<size_t>(status.st_size);
-  if (size > 0) {
-    void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-    if (address == MAP_FAILED) {
-      const int reason = errno;
-      ::close(descriptor);
-      fail(path_, reason);
-    }
-    bytes_ = {static_cast<const std::byte*>(address), size};
-  }
-  ::close(descriptor);
+  bytes_ = {static_cast<const std::byte*>(address), file.size()};
 }
 
 MappedFile::~MappedFile() {

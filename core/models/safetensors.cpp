@@ -12,6 +12,7 @@
 #include <simdjson.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/base/nearest.h"
 #include "core/models/mapped_file.h"
 
@@ -200,11 +201,10 @@ std::vector<TensorEntry> parse_header(const MappedFile& file) {
 
 // The tensor names and, according to the index, the file of each; in the index's order.
 std::vector<std::pair<std::string, std::string>> parse_index(const fs::path& path) {
-  const MappedFile file(path);
   dom::parser parser;
   dom::object weight_map;
-  const simdjson::padded_string padded(reinterpret_cast<const char*>(file.bytes().data()),
-                                       file.bytes().size());
+  const simdjson::padded_string padded(
+      read_input(path, {.most_bytes = kMaxHeader, .expected = "an index of weights"}));
   dom::element document;
   if (const auto error = parser.parse(padded).get(document); error != simdjson::SUCCESS) {
     throw InputError(path.string(), std::string("not JSON: ") + simdjson::error_message(error));

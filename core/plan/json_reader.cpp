@@ -1,26 +1,23 @@
 #include "core/plan/json_reader.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <set>
-#include <system_error>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/input_pipe.h"
+#include "core/base/input_file.h"
 #include "core/base/nearest.h"
 #include "core/plan/json_fault.h"
+#include "core/plan/json_values.h"
 
 namespace shardlens::plan {
 namespace {
 
 using nlohmann::json;
 
-constexpr size_t kLargestFile = size_t{64} << 20;
+constexpr uint64_t kLargestFile = uint64_t{64} << 20;
 constexpr int kDeepest = 64;
 
 std::string escape_token(std::string_view key) {
@@ -118,31 +115,8 @@ std::string kind_of(const json& value) {
 }  // namespace
 
 std::string read_text_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    throw InputError(path.string(), "is a directory, expected a JSON file");
-  }
-  std::ifstream in;
-  {
-    const InputPipe pipe(path);
-    errno = 0;
-    in.open(path, std::ios::binary);
-  }
-  if (!in) {
-    throw InputError(path.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  }
-  std::string text;
-  std::vector<char> block(size_t{1} << 16);
-  while (in.read(block.data(), static_cast<std::streamsize>(block.size())) || in.gcount() > 0) {
-    text.append(block.data(), static_cast<size_t>(in.gcount()));
-    if (text.size() > kLargestFile) {
-      throw InputError(path.string(), "is larger than 64 MiB, expected a small JSON file");
-    }
-  }
-  if (in.bad()) {
-    throw InputError(path.string(), fmt::format("cannot be read: {}", std::strerror(errno)));
-  }
-  return text;
+  return read_input(path,
+                    {.most_bytes = kLargestFile, .pipes = true, .expected = "a small JSON file"});
 }
 
 nlohmann::json parse_json(std::string_view text, const std::string& source) {
@@ -259,17 +233,14 @@ bool JsonNode::boolean() const {
 }
 
 int64_t JsonNode::integer(int64_t low, int64_t high) const {
-  const bool fits =
-      value_->is_number_integer() &&
-      !(value_->is_number_unsigned() &&
-        value_->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
-  if (!fits || value_->get<int64_t>() < low || value_->get<int64_t>() > high) {
+  const std::optional<int64_t> value = integer_of(*value_);
+  if (!value || *value < low || *value > high) {
     if (low == std::numeric_limits<int64_t>::min() && high == std::numeric_limits<int64_t>::max()) {
       fail(fmt::format("expected an integer, found {}", shown()));
     }
     fail(fmt::format("expected an integer from {} to {}, found {}", low, high, shown()));
   }
-  return value_->get<int64_t>();
+  return *value;
 }
 
 double JsonNode::number() const {

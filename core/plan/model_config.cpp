@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/json_reader.h"
@@ -34,7 +35,7 @@ ModelConfig load_model_config(const std::filesystem::path& path) {
   std::filesystem::path file = path;
   if (std::filesystem::is_directory(path, ignored)) {
     file = path / "config.json";
-    if (!std::filesystem::exists(file, ignored)) {
+    if (!has_file(file)) {
       throw InputError(path.string(),
                        "the directory has no config.json; expected a Hugging Face model directory");
     }

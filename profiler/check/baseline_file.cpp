@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <fstream>
 #include <system_error>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/trace/model/latest_time.h"
@@ -249,7 +250,7 @@ std::string to_json(const std::vector<RunSummary>& runs) {
   for (const RunSummary& run : runs) {
     list.push_back(run_json(run));
   }
-  return Json{{"shardlens_baseline", kVersion}, {"runs", list}}.dump() + "\n";
+  return plan::json_text(Json{{"shardlens_baseline", kVersion}, {"runs", list}}) + "\n";
 }
 
 std::vector<RunSummary> parse_baseline(std::string_view json, const std::string& source) {
@@ -277,10 +278,10 @@ bool is_baseline_file(const fs::path& path) {
   if (!fs::is_regular_file(path, error)) {
     return false;
   }
-  std::ifstream in(path, std::ios::binary);
+  InputFile file(path, {.most_bytes = UINT64_MAX});  // of which only the beginning is read
   std::string begin(kMark.size(), '\0');
-  in.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return in && begin == kMark;
+  begin.resize(file.read(begin.data(), begin.size()));
+  return begin == kMark;
 }
 
 std::vector<fs::path> run_paths(const fs::path& path) {

@@ -7,11 +7,11 @@
 #include <thread>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/input_file.h"
 #include "profiler/record/now_layout.h"
 
 namespace shardlens::record {
@@ -22,7 +22,7 @@ namespace {
 class PageReader {
  public:
   explicit PageReader(const std::filesystem::path& path)
-      : fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
+      : fd_(try_open_input(path, {.most_bytes = kNowBytes})) {}
   ~PageReader() {
     if (fd_ >= 0) {
       ::close(fd_);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "profiler/record/clock.h"
 
 namespace shardlens::record {
@@ -161,7 +162,7 @@ size_t SpoolFile::keep_newest(Bytes most) {
   }
   // The name of a file that the next capture to this directory may remove.
   const std::string copy = fmt::format("{}.tmp{}.0", path_.string(), ::getpid());
-  const int from = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  const int from = try_open_input(path_, {.most_bytes = UINT64_MAX});
   const int to = ::open(copy.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   Bytes kept = -1;
   if (from >= 0 && to >= 0) {

@@ -1,18 +1,22 @@
 #include "profiler/trace/actions_file.h"
 
-#include <fstream>
 #include <optional>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
+#include "core/base/input_file.h"
+#include "core/plan/json_values.h"
+
 namespace shardlens::trace {
 namespace {
 
+constexpr uint64_t kLargestActions = uint64_t{1} << 30;
+
 std::optional<int64_t> integer_field(const nlohmann::json& line, const char* key) {
   const auto found = line.find(key);
-  return found != line.end() && found->is_number_integer() ? std::optional(found->get<int64_t>())
-                                                           : std::nullopt;
+  return found != line.end() ? plan::integer_of(*found) : std::nullopt;
 }
 
 std::string text_field(const nlohmann::json& line, const char* key) {
@@ -46,21 +50,24 @@ std::optional<RecordedAction> action_of(const nlohmann::json& line) {
 std::vector<RecordedAction> read_actions(const std::filesystem::path& path,
                                          std::vector<Diagnostic>& diagnostics) {
   std::vector<RecordedAction> actions;
-  std::ifstream in(path);
-  std::string line;
   int64_t number = 0, first_bad = 0, bad = 0;
-  while (std::getline(in, line)) {
-    ++number;
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.contains("hook")) {
-      continue;
+  try {
+    InputLines lines(path, {.most_bytes = kLargestActions});
+    for (std::string line; lines.next(line);) {
+      ++number;
+      const auto json = nlohmann::json::parse(line, nullptr, false);
+      if (json.is_object() && json.contains("hook")) {
+        continue;
+      }
+      auto action = json.is_object() ? action_of(json) : std::nullopt;
+      if (action) {
+        actions.push_back(std::move(*action));
+      } else if (++bad == 1) {
+        first_bad = number;
+      }
     }
-    auto action = json.is_object() ? action_of(json) : std::nullopt;
-    if (action) {
-      actions.push_back(std::move(*action));
-    } else if (++bad == 1) {
-      first_bad = number;
-    }
+  } catch (const InputError& error) {
+    add_diagnostic(diagnostics, Severity::kWarning, error.what());
   }
   if (bad > 0) {
     add_diagnostic(diagnostics, Severity::kWarning,

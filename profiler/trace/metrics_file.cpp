@@ -1,12 +1,17 @@
 #include "profiler/trace/metrics_file.h"
 
-#include <fstream>
 #include <string>
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/error.h"
+#include "core/base/input_file.h"
+#include "core/plan/json_values.h"
+
 namespace shardlens::trace {
 namespace {
+
+constexpr uint64_t kLargestMetrics = uint64_t{1} << 30;  // of ten million steps
 
 std::optional<double> number(const nlohmann::json& json, const char* key) {
   const auto found = json.find(key);
@@ -19,17 +24,22 @@ std::optional<double> number(const nlohmann::json& json, const char* key) {
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path,
                                       std::vector<Diagnostic>& diagnostics) {
   std::vector<StepMetrics> metrics;
-  std::ifstream in(path);
-  std::string line;
-  while (std::getline(in, line)) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
-      add_diagnostic(diagnostics, Severity::kWarning,
-                     path.string() + ": lines that are not metrics of a step");
-      continue;
+  try {
+    InputLines lines(path, {.most_bytes = kLargestMetrics});
+    for (std::string line; lines.next(line);) {
+      const auto json = nlohmann::json::parse(line, nullptr, false);
+      const auto step =
+          json.is_object() && json.contains("step") ? plan::integer_of(json["step"]) : std::nullopt;
+      if (!step) {
+        add_diagnostic(diagnostics, Severity::kWarning,
+                       path.string() + ": lines that are not metrics of a step");
+        continue;
+      }
+      metrics.push_back({*step, number(json, "loss"), number(json, "grad_norm"),
+                         number(json, "step_ms"), number(json, "tokens_per_s")});
     }
-    metrics.push_back({json["step"].get<int64_t>(), number(json, "loss"), number(json, "grad_norm"),
-                       number(json, "step_ms"), number(json, "tokens_per_s")});
+  } catch (const InputError& error) {
+    add_diagnostic(diagnostics, Severity::kWarning, error.what());
   }
   return metrics;
 }

@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/plan/json_fault.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/json_values.h"
 #include "core/plan/resolve.h"
 #include "profiler/trace/actions_file.h"
 #include "profiler/trace/bytes/parallel.h"
@@ -49,7 +51,8 @@ std::vector<fs::path> traces_of(const fs::path& directory) {
   std::set<int64_t> ranks;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
-    if (!entry.is_regular_file()) {
+    std::error_code unreachable;  // a link that leads to itself
+    if (!entry.is_regular_file(unreachable)) {
       continue;
     }
     if (is_trace_name(name)) {
@@ -85,7 +88,7 @@ uint64_t size_of(const fs::path& path) {
 
 // config.json next to the traces, else the model that run.json names.
 fs::path model_of(const fs::path& directory, const nlohmann::json& options) {
-  if (fs::exists(directory / "config.json")) {
+  if (has_file(directory / "config.json")) {
     return directory / "config.json";
   }
   return options.value("model", "");
@@ -139,12 +142,22 @@ PlannedInputs read_planned(const fs::path& directory,
   return planned;
 }
 
+// Whether the run has this file; a warning if it is there but is no file.
+bool has_companion(const fs::path& path, Run& run) {
+  try {
+    return has_file(path);
+  } catch (const InputError& error) {
+    add_diagnostic(run.diagnostics, Severity::kWarning, error.what());
+    return false;
+  }
+}
+
 // The actions that shardlens.record wrote next to each rank's trace.
 void read_recorded_actions(const fs::path& directory, Run& run) {
   for (Trace& trace : run.traces) {
     const fs::path path =
         directory / fmt::format("rank{}.actions.jsonl", trace.metadata.rank.value_or(0));
-    if (fs::exists(path)) {
+    if (has_companion(path, run)) {
       trace.recorded_actions = read_actions(path, run.diagnostics);
     }
   }
@@ -152,28 +165,33 @@ void read_recorded_actions(const fs::path& directory, Run& run) {
 
 void read_companions(const fs::path& directory, Run& run) {
   read_recorded_actions(directory, run);
-  if (fs::exists(directory / "metrics.jsonl")) {
+  if (has_companion(directory / "metrics.jsonl", run)) {
     run.metrics = read_metrics(directory / "metrics.jsonl", run.diagnostics);
   }
   nlohmann::json environment = nlohmann::json::object();
-  if (fs::exists(directory / "run.json")) {
-    run.environment = plan::read_text_file(directory / "run.json");
-    environment = nlohmann::json::parse(run.environment, nullptr, false);
+  if (has_companion(directory / "run.json", run)) {
+    const fs::path file = directory / "run.json";
+    run.environment = plan::read_text_file(file);
+    try {
+      environment = plan::parse_json(run.environment, file.string());
+    } catch (const InputError& error) {
+      add_diagnostic(run.diagnostics, Severity::kWarning, error.what());
+      environment = nullptr;
+    }
     if (!environment.is_object()) {
-      add_diagnostic(run.diagnostics, Severity::kWarning,
-                     (directory / "run.json").string() + ": not a JSON object");
+      add_diagnostic(run.diagnostics, Severity::kWarning, file.string() + ": not a JSON object");
       environment = nlohmann::json::object();
       run.environment.clear();
     }
   }
-  if (!fs::exists(directory / "plan.json")) {
+  if (!has_companion(directory / "plan.json", run)) {
     return;
   }
   try {
-    if (fs::exists(directory / "workload.json")) {
+    if (has_file(directory / "workload.json")) {
       run.planned =
           read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
-    } else if (fs::exists(directory / "model.json")) {
+    } else if (has_file(directory / "model.json")) {
       run.program = read_recorded_program(directory, environment,
                                           run.traces.front().metadata.world_size.value_or(1));
     } else {
@@ -195,7 +213,7 @@ void read_companions(const fs::path& directory, Run& run) {
 int64_t recorded_ranks(const nlohmann::json& environment) {
   const auto size = [](const nlohmann::json& object, const char* key) {
     const auto found = object.find(key);
-    return found != object.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+    return found != object.end() ? plan::integer_of(*found).value_or(0) : 0;
   };
   const auto options = environment.find("options");
   if (options == environment.end() || !options->is_object()) {

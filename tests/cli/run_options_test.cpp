@@ -239,7 +239,7 @@ TEST(PreparedRunTest, RefusesBeforeAnythingStarts) {
   };
   EXPECT_THAT(with([](RunOptions& o) { o.model = "/nonexistent"; }), testing::StartsWith("3 "));
   EXPECT_THAT(with([](RunOptions& o) { o.tokens = "/nonexistent"; }),
-              HasSubstr("3 /nonexistent: No such file"));
+              HasSubstr("3 /nonexistent: no such file"));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch; }), testing::StartsWith("3 "));
   EXPECT_THAT(with([&](RunOptions& o) { o.tokens = scratch / "odd.bin"; }),
               HasSubstr("3 bytes are not a multiple of"));

@@ -69,6 +69,23 @@ TEST_F(SimulateCommandTest, IsReproducible) {
   EXPECT_EQ(simulated(flags), simulated(flags));
 }
 
+// Whoever made the run would otherwise choose which file of this user is given to others with it.
+TEST_F(SimulateCommandTest, OutHasNoFileOfALinkThatLeadsOutOfTheRun) {
+  const auto simulated_run = [this](const std::string& run_folder, const std::string& out) {
+    const CommandResult result = run("simulate --workload " + run_folder + " --out " + out);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.err;
+  };
+  const std::filesystem::path source = folder_ + "/run";
+  (void)simulated("--hardware 4xPCIe --out " + source.string());
+  EXPECT_EQ(simulated_run(source, folder_ + "/a"), "");
+  EXPECT_TRUE(std::filesystem::exists(folder_ + "/a/config.json"));
+  std::filesystem::rename(source / "config.json", folder_ + "/other.json");
+  std::filesystem::create_symlink("../other.json", source / "config.json");
+  EXPECT_THAT(simulated_run(source, folder_ + "/b"), HasSubstr("a link that leads out"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/b/config.json"));
+}
+
 TEST_F(SimulateCommandTest, OutIsACaptureThatAnalyzeReads) {
   const std::string out = folder_ + "/out";
   const json step = simulated("--hardware 4xPCIe --out " + out);

@@ -1,15 +1,11 @@
 #include "profiler/trace/bytes/byte_source.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/input_pipe.h"
+#include "core/base/input_file.h"
 #include "profiler/trace/bytes/inflate.h"
 #include "profiler/trace/bytes/read_ahead.h"
 
@@ -30,42 +26,20 @@ class TextSource final : public ByteSource {
   std::string_view text_;
 };
 
+// Larger ones cannot be analyzed in the memory of a usual machine.
+constexpr uint64_t kLargestTrace = uint64_t{16} << 30;
+
 // Uses read(2) instead of mmap, because pages of a mapped file count as memory of this process.
 class FileSource final : public ByteSource {
  public:
   FileSource(const std::filesystem::path& path, Progress* progress)
-      : name_(path.string()), progress_(progress) {
-    std::error_code error;
-    if (!std::filesystem::exists(path, error)) {
-      throw InputError(name_, "no such file");
-    }
-    if (std::filesystem::is_directory(path, error)) {
-      throw InputError(name_, "is a directory, expected a file");
-    }
-    const InputPipe pipe(path);
-    descriptor_ =
-        ::open(name_.c_str(), O_RDONLY | O_CLOEXEC);  // NOLINT(cppcoreguidelines-pro-type-vararg)
-    if (descriptor_ < 0) {
-      throw InputError(name_, std::strerror(errno));
-    }
-    (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_SEQUENTIAL);
-  }
-  ~FileSource() override {
-    if (descriptor_ >= 0) {
-      ::close(descriptor_);
-    }
+      : file_(path, {.most_bytes = kLargestTrace, .pipes = true}), progress_(progress) {
+    (void)::posix_fadvise(file_.descriptor(), 0, 0, POSIX_FADV_SEQUENTIAL);
   }
   size_t read(char* out, size_t size) override {
-    while (true) {
-      const ssize_t got = ::read(descriptor_, out, size);
-      if (got >= 0) {
-        note(static_cast<uint64_t>(got));
-        return static_cast<size_t>(got);
-      }
-      if (errno != EINTR) {
-        throw InputError(name_, fmt::format("cannot be read: {}", std::strerror(errno)));
-      }
-    }
+    const size_t got = file_.read(out, size);
+    note(got);
+    return got;
   }
 
  private:
@@ -77,9 +51,8 @@ class FileSource final : public ByteSource {
     progress_->check();
   }
 
-  std::string name_;
+  InputFile file_;
   Progress* progress_;
-  int descriptor_ = -1;
 };
 
 // Returns the first bytes, which were already read to find the file's kind, and then the rest.

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <map>
 #include <optional>
 #include <utility>
@@ -15,6 +13,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/hook.h"
+#include "core/base/input_file.h"
 #include "core/base/recorder.h"
 #include "core/schedule/action.h"
 #include "profiler/trace/model/event_args.h"
@@ -24,8 +23,9 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr uint32_t kMaxTextBytes = 1U << 20;       // a longer text is taken for damage
-constexpr size_t kBlockRecords = size_t{1} << 14;  // 1 MiB
+constexpr uint32_t kMaxTextBytes = 1U << 20;           // a longer text is taken for damage
+constexpr size_t kBlockRecords = size_t{1} << 14;      // 1 MiB
+constexpr uint64_t kLargestSpool = uint64_t{5} << 30;  // more than the largest --record-limit
 constexpr int kAxisCount = 4, kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;
 
@@ -353,18 +353,14 @@ Spool parse_spool(std::string_view bytes, const std::string& source) {
 
 // Reads in blocks, so that a large spool is not in memory twice.
 Spool read_spool(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {  // a pipe would wait for a writer
-    throw InputError(path.string(), error ? error.message() : "is no file");
-  }
-  std::ifstream in(path, std::ios::binary);
-  if (!in) {
-    throw InputError(path.string(), fmt::format("cannot be opened: {}", std::strerror(errno)));
-  }
+  InputFile file(path, {.most_bytes = kLargestSpool});
   std::string block(kBlockRecords * kSpoolRecordBytes, '\0');
   const auto next = [&](size_t size) {
-    in.read(block.data(), static_cast<std::streamsize>(size));
-    return std::string_view(block).substr(0, static_cast<size_t>(in.gcount()));
+    size_t have = 0;
+    for (size_t got = 1; got != 0 && have < size; have += got) {
+      got = file.read(block.data() + have, size - have);
+    }
+    return std::string_view(block).substr(0, have);
   };
   Parser parser(next(sizeof(SpoolHeader)), path.string());
   for (std::string_view bytes = next(block.size()); !bytes.empty(); bytes = next(block.size())) {
