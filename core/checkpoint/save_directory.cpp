@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <set>
@@ -13,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/durable_file.h"
 #include "core/checkpoint/rank_part.h"
@@ -95,9 +95,8 @@ void merge_part(Index part, Index& index, std::unordered_map<std::string, size_t
 }
 
 void copy_durably(const fs::path& from, const fs::path& to) {
-  std::ifstream in(from, std::ios::binary);
-  if (in) {
-    write_durably(to, std::string(std::istreambuf_iterator<char>(in), {}));
+  if (has_file(from)) {
+    write_durably(to, plan::read_text_file(from));
   }
 }
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,6 +12,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/durable_file.h"
 #include "core/checkpoint/rank_part.h"
@@ -21,6 +20,7 @@
 #include "core/models/checkpoint_layout.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"
+#include "core/plan/json_reader.h"
 #include "core/plan/shard_layout.h"
 
 namespace shardlens::checkpoint {
@@ -101,11 +101,6 @@ void create_folder(const fs::path& folder) {
   if (error) {
     throw RuntimeFault(fmt::format("cannot create {}: {}", folder.string(), error.message()));
   }
-}
-
-std::string contents_of(const fs::path& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
 }
 
 // Writes the tensors, each as the parts that `parts_of` says, which follow one another in it.
@@ -198,10 +193,9 @@ void merge(const fs::path& path, const fs::path& out, bool with_state) {
   if (with_state) {
     write_safetensors(out / "optimizer.safetensors", states, as_it_is);
   }
-  std::error_code error;
   for (const char* name : {kConfig, "generation_config.json"}) {
-    if (fs::exists(path / name, error)) {
-      write_file_atomically(out / name, contents_of(path / name));
+    if (has_file(path / name)) {
+      write_file_atomically(out / name, plan::read_text_file(path / name));
     }
   }
 }
@@ -224,8 +218,8 @@ void reshard(const fs::path& path, const fs::path& out, int64_t world_size) {
   origin.layout = "per_parameter";
   write_index(folder, saved.position, origin);
   for (const char* name : {kConfig, "generation_config.json"}) {
-    if (fs::exists(path / name, error)) {
-      write_durably(folder / name, contents_of(path / name));
+    if (has_file(path / name)) {
+      write_durably(folder / name, plan::read_text_file(path / name));
     }
   }
   sync_directory(folder);

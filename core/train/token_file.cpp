@@ -7,12 +7,12 @@
 #include <cstring>
 #include <string>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 
 namespace shardlens::train {
 namespace {
@@ -28,7 +28,9 @@ int width_of(const std::filesystem::path& path) {
 }  // namespace
 
 TokenFile::TokenFile(const std::filesystem::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), width_(width_of(path)) {
+    : path_(path),
+      descriptor_(InputFile(path, {.most_bytes = uint64_t{1} << 42}).release()),
+      width_(width_of(path)) {
   struct stat status {};
   int reason = 0;
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {

@@ -1,7 +1,5 @@
 #include "core/train/training_checkpoint.h"
 
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,11 +13,13 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/checkpoint_layout.h"
 #include "core/models/initial_values.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"
+#include "core/plan/json_reader.h"
 
 namespace shardlens::train {
 namespace {
@@ -40,9 +40,8 @@ void fill_floats(const at::Tensor& values, Fill fill) {
 }
 
 void copy_if_there(const fs::path& from, const fs::path& to) {
-  std::ifstream in(from, std::ios::binary);
-  if (in) {
-    write_file_atomically(to, std::string(std::istreambuf_iterator<char>(in), {}));
+  if (has_file(from)) {
+    write_file_atomically(to, plan::read_text_file(from));
   }
 }
 
