@@ -14,6 +14,9 @@ import checking
 TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
 HEADER_LINES, SOURCE_LINES = 250, 600
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Text)", re.I)
+READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
+OPENS = {"core/base/input_file.cpp": "the one place", "profiler/record/now_page.cpp": "maps a page that it creates",
+         "cli/capture/directory_lock.cpp": "locks", "cli/capture/private_directory.cpp": "locks"}
 PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
 
 
@@ -50,6 +53,20 @@ def check_file(root, file):
                 yield f"{path}:{number}: {what}: {found.group()}"
 
 
+def check_reading(root, file):
+    """Inputs are opened in one place, which refuses devices, directories and files of any size, and does not wait."""
+    path = file.relative_to(root).as_posix()
+    text = file.read_text(encoding="utf-8")
+    if path in OPENS or path.split("/")[0] in ("tests", "bench"):
+        return
+    for found in READS.finditer(text):
+        call = text[found.start():text.find(";", found.start())]
+        if "O_WRONLY" in call or '"/dev/null"' in call or "O_DIRECTORY" in call:
+            continue
+        number = text.count("\n", 0, found.start()) + 1
+        yield f"{path}:{number}: {found.group()}: files are read through core/base/input_file.h"
+
+
 def check_names(root):
     """A header's name says what it is: outside of the tests, no two have the same."""
     first = {}
@@ -67,6 +84,7 @@ def violations(root):
         for file in sorted((root / top).glob("**/*")):
             if file.suffix in (".h", ".cpp") and file.is_file():
                 yield from check_file(root, file)
+                yield from check_reading(root, file)
 
 
 def self_test():
@@ -75,11 +93,13 @@ def self_test():
         "core/base/long.h": "#pragma once\n" * 251,
         "core/base/unguarded.h": "int a;",
         "core/base/marker.h": "#pragma once\n// TO" + "DO: later",
+        "core/base/stream.h": "#pragma once\nstd::ifstream in(path);",
+        "core/base/descriptor.h": "#pragma once\nint a = ::open(path,\n  O_RDONLY);",
         "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
     }
     cases["core/plan/a.h"] = "#pragma once"
-    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
-            "core/base/a.h": "#pragma once", "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
+    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp input_file.cpp) # unlisted.cpp", "core/base/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/base/sub/a.cpp": "int a;",
+            "core/base/a.h": '#pragma once\nint a = ::open("/dev/null", O_RDONLY), b = ::open(path, O_WRONLY);\nstd::ofstream out(path);', "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
             "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": "int a;"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
