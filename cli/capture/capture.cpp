@@ -84,7 +84,9 @@ DirectoryLock write_inputs(const RunOptions& options,
 
 }  // namespace
 
-int capture(const RunOptions& options, const LineSink& sink) {
+int capture(const RunOptions& options,
+            const LineSink& sink,
+            std::optional<std::chrono::milliseconds> longest) {
   check(options);
   check_device(options);
   check_outputs(options);
@@ -98,6 +100,7 @@ int capture(const RunOptions& options, const LineSink& sink) {
   supervised.arguments = to_arguments(options);
   supervised.directory = options.out;
   supervised.sink = sink;
+  supervised.longest = longest;
   const bool emulated = backend_of(options) == Backend::kEmulated;
   supervised.processes = emulated ? 1 : static_cast<int>(options.nproc);
   supervised.first_rank = emulated ? static_cast<int>(options.rank) : 0;

@@ -70,11 +70,11 @@ CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted) : pa
   fs::create_directory(path_);
 }
 
-void capture_logged(const RunOptions& options) {
+void capture_logged(const RunOptions& options, std::optional<std::chrono::milliseconds> longest) {
   Log log(options.out.string() + ".log");
   try {
-    (void)capture(options,
-                  [&log](int rank, Output, std::string_view line) { log.add(rank, line); });
+    (void)capture(
+        options, [&log](int rank, Output, std::string_view line) { log.add(rank, line); }, longest);
   } catch (const Error& error) {
     throw Error(error.code(),
                 fmt::format("a capture failed: {}\n{}", error.what(), log.last_lines()));

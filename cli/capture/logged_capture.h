@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -28,7 +29,8 @@ class CaptureFolder {
 };
 
 // capture(), but the workers' output goes to `options.out`.log. An error message contains the last
-// lines of it.
-void capture_logged(const RunOptions& options);
+// lines of it. `longest`: ends a capture that takes longer.
+void capture_logged(const RunOptions& options,
+                    std::optional<std::chrono::milliseconds> longest = {});
 
 }  // namespace shardlens::cli

@@ -1,6 +1,7 @@
 #include "cli/capture/measured_changes.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <string>
 #include <system_error>
@@ -8,14 +9,15 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include <fmt/ranges.h>
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/printable.h"
 #include "sim/scenario/recorded_run.h"
 
-#include "cli/capture/capture_flags.h"
 #include "cli/capture/logged_capture.h"
+#include "cli/capture/repeated_capture.h"
 
 namespace shardlens::cli {
 namespace {
@@ -23,28 +25,13 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kRounds = 4;
+constexpr std::chrono::minutes kLongestCapture{10};
 
-// Flags of the capture, without --out.
-RunOptions recorded_flags(const fs::path& directory, const trace::Run& run) {
-  const auto about = nlohmann::json::parse(run.environment, nullptr, false);
-  const auto command = about.is_object() ? about.value("command", nlohmann::json()) : about;
-  if (!command.is_array() || command.size() < 2 || command[1] != "capture") {
-    throw UsageError(
-        fmt::format("--measure: {} is not a capture of this program, which could be repeated; run "
-                    "the program with the lines of a change under shardlens.record, and compare "
-                    "the runs with `shardlens compare`",
-                    run.source));
-  }
-  std::vector<std::string> words;
-  for (size_t i = 2; i < command.size(); ++i) {
-    const std::string word = command[i].is_string() ? command[i].get<std::string>() : "";
-    if (word == "--out") {
-      ++i;
-    } else if (!word.starts_with("--out=")) {
-      words.push_back(word);
-    }
-  }
-  RunOptions out = capture_flags(std::move(words), "--measure");
+// Also prints what will run, because the flags come from a file.
+RunOptions announced_flags(const fs::path& directory, const trace::Run& run, size_t captures) {
+  const auto [recorded, left_out] =
+      repeated_capture(run.environment, run.source, run.traces.size(), "--measure");
+  RunOptions out = recorded;
   std::error_code ignored;  // a path that is too long does not exist either
   if (!fs::exists(out.model, ignored)) {
     out.model = directory;
@@ -53,11 +40,19 @@ RunOptions recorded_flags(const fs::path& directory, const trace::Run& run) {
     throw InputError(out.tokens.string(),
                      "the tokens of the capture are no longer there; --measure reads them again");
   }
+  std::string text = fmt::format(
+      "{} captures to a temporary directory, each at most {} minutes:\n"
+      "  shardlens capture {}\n",
+      captures, kLongestCapture.count(), fmt::join(to_arguments(out), " "));
+  if (!left_out.empty()) {
+    text += fmt::format("not as recorded: {}\n", fmt::join(left_out, " "));
+  }
+  fmt::print(stderr, "{}", printable(text, LineEnds::kKept));
   return out;
 }
 
 Nanoseconds measured_step(const RunOptions& flags) {
-  capture_logged(flags);
+  capture_logged(flags, kLongestCapture);
   return sim::RecordedRun::open(std::span(&flags.out, 1))->baseline().measured;
 }
 
@@ -67,8 +62,8 @@ void measure_changes(const fs::path& directory,
                      const trace::Run& run,
                      size_t count,
                      sim::Advice& advice) {
-  const RunOptions own = recorded_flags(directory, run);
   count = std::min(count, advice.changes.size());
+  const RunOptions own = announced_flags(directory, run, kRounds * (count + 1));
   const CaptureFolder folder("--measure", {});
   // The baseline, then the changes, as flags.
   std::vector<RunOptions> sides(count + 1, own);

@@ -175,6 +175,9 @@ class Supervision {
           options_.first_rank + i, options_.program.string(), options_.arguments,
           worker_environment(i, options_.processes, port, rendezvous_.path() / "store")));
     }
+    if (options_.longest) {
+      deadline_ = Clock::now() + *options_.longest;
+    }
     while (!all_ended()) {
       wait_for_something();
       for (const int signal : signals_.take()) {
@@ -288,7 +291,10 @@ class Supervision {
       return;
     }
     deadline_.reset();
-    if (stage_ == Stage::kBlaming) {
+    if (stage_ == Stage::kRunning) {
+      too_long_ = true;
+      terminate(options_.grace);
+    } else if (stage_ == Stage::kBlaming) {
       terminate(options_.grace);
     } else if (stage_ == Stage::kTerminated) {
       signal_living(SIGKILL);
@@ -319,6 +325,10 @@ class Supervision {
     if (directory_gone_) {
       return {runtime,
               fmt::format("{} was removed while the run wrote to it", options_.directory.string())};
+    }
+    if (too_long_) {
+      return {runtime, fmt::format("the run did not end within {} s",
+                                   std::chrono::duration<double>(*options_.longest).count())};
     }
     if (culprit_ != nullptr) {
       const WorkerEnd& end = *culprit_->end();
@@ -352,7 +362,7 @@ class Supervision {
   std::optional<Clock::time_point> deadline_;  // deadline of the current stage
   const WorkerProcess* culprit_ = nullptr;
   int interrupt_ = 0;
-  bool directory_gone_ = false;
+  bool directory_gone_ = false, too_long_ = false;
 };
 
 }  // namespace

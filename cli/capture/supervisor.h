@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct SupervisorOptions {
   std::chrono::milliseconds grace{7000};  // from SIGTERM to SIGKILL; a worker's own limit is 5 s
   std::chrono::milliseconds interrupt_grace{
       15000};  // the same after Ctrl-C: workers finish their step and their trace
+  std::optional<std::chrono::milliseconds> longest;  // ends a run that takes longer
 };
 
 struct SupervisorResult {
@@ -37,7 +39,8 @@ struct SupervisorResult {
 // over the errors that it causes in other ranks), and a message with the rank, how it ended and
 // what it was doing. SIGUSR1 is passed on to the workers. SIGINT, SIGTERM or SIGHUP to this process
 // ends the run in the same way with exit code 4; a second one ends it at once; those that this
-// process ignores (nohup) are ignored. The run also ends if `directory` is removed. A rank that a
+// process ignores (nohup) are ignored. The run also ends if `directory` is removed, and with exit
+// code 4 after `longest`. A rank that a
 // signal stops is named on stderr. No process of a worker's group is left running.
 //
 // Threads  no other thread may run, since signals are blocked in the meantime.

@@ -240,6 +240,14 @@ TEST(SupervisorTest, EndsWhenItsDirectoryIsRemoved) {
 }
 
 // What a killed run left in the folder for temporary files goes when the next run begins.
+TEST(SupervisorTest, EndsARunThatTakesTooLong) {
+  SupervisorOptions options = scripted({"0=sleep", "1=sleep"});
+  options.longest = std::chrono::milliseconds(50);
+  const Ran ran = run(options);
+  EXPECT_EQ(ran.result.exit_code, 4);
+  EXPECT_EQ(ran.result.message, "the run did not end within 0.05 s");
+}
+
 TEST(SupervisorTest, RemovesWhatAKilledRunLeft) {
   const std::filesystem::path temporary =
       std::filesystem::path(testing::TempDir()) / "shardlens-tmp";
