@@ -154,7 +154,7 @@ TEST(CheckpointTest, RefusesTheSameNameTwice) {
 TEST(CheckpointTest, NamesMissingFilesAndTheNearestTensor) {
   const TemporaryDirectory directory;
   EXPECT_THAT(message_of(directory.path() / "none.safetensors"),
-              AllOf(HasSubstr("none.safetensors"), HasSubstr("No such file")));
+              AllOf(HasSubstr("none.safetensors"), HasSubstr("no such file")));
   EXPECT_THAT(message_of(directory.path() / std::string(300, 'x')),
               HasSubstr("File name too long"));
   EXPECT_THAT(message_of(directory.path()), HasSubstr("contains neither model.safetensors nor"));
