@@ -15,6 +15,8 @@
 #include "core/plan/json_reader.h"
 #include "profiler/record/rank_now.h"
 
+#include "cli/capture/capture_lock.h"
+
 namespace shardlens::cli {
 namespace {
 
@@ -48,7 +50,7 @@ bool is_ours(const std::filesystem::path& directory, const std::string& file) {
     return std::filesystem::exists(directory / "run.json", ignored);
   }
   constexpr std::array<std::string_view, 5> kNames{"metrics.jsonl", "plan.json", "workload.json",
-                                                   "run.json", DirectoryLock::kFile};
+                                                   "run.json", kCaptureLock};
   if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
     return true;
   }
@@ -82,7 +84,7 @@ void check_capture_directory(const std::filesystem::path& directory) {
     throw UsageError(
         fmt::format("--out {}: is a file; choose another directory", directory.string()));
   }
-  DirectoryLock::check(directory);
+  DirectoryLock::check(capture_place(directory));
   for (const auto& entry : open(directory)) {
     const std::string name = entry.path().filename().string();
     if (!is_ours(directory, name) || entry.is_directory(ignored)) {
@@ -102,9 +104,9 @@ DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) 
     throw UsageError(
         fmt::format("--out {}: cannot be created: {}", directory.string(), error.message()));
   }
-  DirectoryLock lock(directory);
+  DirectoryLock lock(capture_place(directory));
   for (const auto& entry : open(directory)) {
-    if (entry.path().filename() == DirectoryLock::kFile) {
+    if (entry.path().filename() == kCaptureLock) {
       continue;
     }
     std::filesystem::remove(entry.path(), error);

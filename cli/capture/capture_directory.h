@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "cli/capture/directory_lock.h"
+#include "core/base/directory_lock.h"
 
 namespace shardlens::cli {
 

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 
 #include "cli/capture/capture.h"
+#include "cli/capture/capture_lock.h"
 
 namespace shardlens::cli {
 namespace {
@@ -51,11 +52,11 @@ CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted) : pa
     std::error_code error;
     fs::create_directories(path_, error);
     if (!error) {
-      lock_.emplace(path_, flag);
+      lock_.emplace(capture_place(path_, flag));
     }
     for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
          entry.increment(error)) {
-      if (entry->path().filename() != DirectoryLock::kFile) {
+      if (entry->path().filename() != kCaptureLock) {
         error = std::make_error_code(std::errc::directory_not_empty);
         break;
       }

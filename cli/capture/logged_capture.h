@@ -6,7 +6,8 @@
 #include <optional>
 #include <string_view>
 
-#include "cli/capture/directory_lock.h"
+#include "core/base/directory_lock.h"
+
 #include "cli/capture/private_directory.h"
 #include "cli/flags/run_options.h"
 

@@ -19,7 +19,7 @@
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/run.h"
 
-#include "cli/capture/directory_lock.h"
+#include "cli/capture/capture_lock.h"
 #include "cli/command/subcommand.h"
 #include "cli/flags/outputs.h"
 #include "cli/flags/step_range.h"
@@ -232,7 +232,7 @@ ExitCode run(const ConvertOptions& options) {
       throw RuntimeFault(
           fmt::format("'{}' cannot be created: {}", directory.string(), error.message()));
     }
-    lock.emplace(directory);
+    lock.emplace(capture_place(directory));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     tell(inputs[i].trace);

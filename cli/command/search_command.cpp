@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/atomic_file.h"
+#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/heap.h"
@@ -382,6 +384,22 @@ std::vector<sim::Precision> precisions_of(const SearchCommand& options) {
   return out;
 }
 
+// One search at a time adds to a file; two would mix their lines. None for a device, or no file.
+std::optional<DirectoryLock> lock_of_state(const std::filesystem::path& path) {
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  std::error_code error;
+  std::filesystem::path file = std::filesystem::weakly_canonical(path, error);
+  if (error ||
+      (std::filesystem::exists(file, error) && !std::filesystem::is_regular_file(file, error))) {
+    return std::nullopt;
+  }
+  file += ".lock";
+  return DirectoryLock({file, fmt::format("--state {}", path.string()), "is searching with it",
+                        "name another file"});
+}
+
 ExitCode run(const SearchCommand& options) {
   keep_freed_memory();  // threads plan and simulate thousands of steps of the same sizes
   if (options.memory_limit < 1) {
@@ -399,6 +417,7 @@ ExitCode run(const SearchCommand& options) {
   const int64_t ranks = scenario.world_size;
   search.memory_limit = options.memory_limit;
   search.threads = options.threads;
+  const std::optional<DirectoryLock> lock = lock_of_state(options.state);
   std::optional<SearchState> state;
   if (!state_file.empty()) {
     state.emplace(state_file, identity_of(options, scenario));

@@ -15,7 +15,7 @@
 #include "profiler/report/table.h"
 #include "profiler/trace/run.h"
 
-#include "cli/capture/directory_lock.h"
+#include "cli/capture/capture_lock.h"
 #include "cli/results/output.h"
 #include "cli/results/parameter_ranges.h"
 
@@ -212,7 +212,7 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
     if (error) {
       throw RuntimeFault(fmt::format("{}: cannot be created: {}", out.string(), error.message()));
     }
-    const DirectoryLock lock(out);
+    const DirectoryLock lock(capture_place(out));
     plan::ResolvedPlan names;  // workload.json lists units by name
     for (const RecoveredUnit& unit : recovered.units) {
       names.units.emplace_back();

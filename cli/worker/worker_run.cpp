@@ -38,7 +38,7 @@
 #include "profiler/record/session.h"
 #include "sim/cost/fabric_timer.h"
 
-#include "cli/capture/directory_lock.h"
+#include "cli/capture/capture_lock.h"
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_outputs.h"
 #include "cli/flags/saved_run.h"
@@ -225,7 +225,7 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
     throw UsageError(
         fmt::format("--out {}: cannot be created: {}", options.out.string(), error.message()));
   }
-  return std::make_optional<DirectoryLock>(options.out, "--out", DirectoryLock::Use::kShared);
+  return std::make_optional<DirectoryLock>(capture_place(options.out), DirectoryLock::Use::kShared);
 }
 
 // Ends the process if it has not joined the others some time after the timeout. The stores of c10d

@@ -12,6 +12,8 @@
 
 #include "core/base/error.h"
 
+#include "cli/capture/capture_lock.h"
+
 namespace shardlens::cli {
 namespace {
 
@@ -24,7 +26,9 @@ class CaptureDirectoryTest : public testing::Test {
     fs::remove_all(path_);
   }
   ~CaptureDirectoryTest() override { fs::remove_all(path_); }
-  void put(const std::string& name) { std::ofstream(path_ / name) << "x"; }
+  void put(const std::string& name, const std::string& text = "x") {
+    std::ofstream(path_ / name) << text;
+  }
   std::string refusal() {
     try {
       (void)prepare_capture_directory(path_);
@@ -46,10 +50,11 @@ TEST_F(CaptureDirectoryTest, MakesWhatIsNotThere) {
 TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
   fs::create_directories(path_);
   for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "run.json", "config.json",
-                           "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now", "capture.lock",
+                           "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now",
                            "plan.json.tmp4711.0", "rank0.pt.trace.json.gz.tmp4711.12"}) {
     put(name);
   }
+  put("capture.lock", "4711 elsewhere\n");
   check_capture_directory(path_);
   EXPECT_TRUE(fs::exists(path_ / "run.json")) << "a check must not change anything";
   EXPECT_EQ(refusal(), "");
@@ -121,8 +126,11 @@ TEST_F(CaptureDirectoryTest, ASecondProcessIsRefusedUntilTheFirstEnds) {
   fs::create_directories(path_);
   Holder holder([this] { new DirectoryLock(prepare_capture_directory(path_)); });
   put("run.json");
+  char host[256] = {};
+  ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
   const std::string expected = "--out " + path_.string() + ": process " +
-                               std::to_string(holder.pid()) + " is writing a capture there; ";
+                               std::to_string(holder.pid()) + " of " + host +
+                               " is writing a capture there; ";
   EXPECT_THAT(refusal(), testing::StartsWith(expected));
   EXPECT_TRUE(fs::exists(path_ / "run.json"));
   try {
@@ -132,7 +140,7 @@ TEST_F(CaptureDirectoryTest, ASecondProcessIsRefusedUntilTheFirstEnds) {
     EXPECT_THAT(error.what(), testing::StartsWith(expected));
   }
   holder.kill();  // SIGKILL: the file stays, the lock does not
-  EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
+  EXPECT_TRUE(fs::exists(path_ / kCaptureLock));
   check_capture_directory(path_);
   EXPECT_EQ(refusal(), "");
   EXPECT_TRUE(fs::is_empty(path_));
@@ -141,7 +149,7 @@ TEST_F(CaptureDirectoryTest, ASecondProcessIsRefusedUntilTheFirstEnds) {
 TEST_F(CaptureDirectoryTest, TheLockGoesWithItsObject) {
   {
     const DirectoryLock lock = prepare_capture_directory(path_);
-    EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
+    EXPECT_TRUE(fs::exists(path_ / kCaptureLock));
     EXPECT_THAT(refusal(), testing::HasSubstr(std::to_string(::getpid())));
   }
   EXPECT_TRUE(fs::is_empty(path_));
@@ -149,16 +157,18 @@ TEST_F(CaptureDirectoryTest, TheLockGoesWithItsObject) {
 
 TEST_F(CaptureDirectoryTest, WorkersOfOneRunShareIt) {
   fs::create_directories(path_);
-  const auto share = [this] { return DirectoryLock(path_, "--out", DirectoryLock::Use::kShared); };
+  const auto share = [this] {
+    return DirectoryLock(capture_place(path_), DirectoryLock::Use::kShared);
+  };
   {
     std::optional<DirectoryLock> first(share()), second(share());
     EXPECT_THAT(refusal(), testing::HasSubstr("is writing"));
     first.reset();
-    EXPECT_TRUE(fs::exists(path_ / DirectoryLock::kFile));
+    EXPECT_TRUE(fs::exists(path_ / kCaptureLock));
     EXPECT_THAT(refusal(), testing::HasSubstr("is writing"));
   }
   EXPECT_TRUE(fs::is_empty(path_));
-  const DirectoryLock alone(path_);
+  const DirectoryLock alone(capture_place(path_));
   EXPECT_THROW((void)share(), UsageError);
 }
 

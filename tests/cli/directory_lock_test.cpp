@@ -53,6 +53,24 @@ TEST_F(DirectoryLockTest, CommandsAreRefusedAndTouchNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 1);
 }
 
+TEST_F(DirectoryLockTest, ASearchIsRefusedItsState) {
+  const std::string state = folder_ + "/state.jsonl";
+  const int fd = ::open((state + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_EQ(::write(fd, "4711 elsewhere\n", 15), 15);
+  ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
+  const std::string command = "search --model " + std::string(SHARDLENS_TEST_DATA) +
+                              "/llama-tiny --hardware 4xPCIe --state " + state;
+  const CommandResult refused = run(command);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("--state " + state +
+                                     ": process 4711 of elsewhere is searching with it; wait for "
+                                     "it to end or name another file"));
+  EXPECT_FALSE(fs::exists(state));
+  ::close(fd);
+  EXPECT_EQ(run(command).code, 0);
+  EXPECT_FALSE(fs::exists(state + ".lock"));
+}
+
 // A lock file left by a killed process does not lock the directory; the next command removes it.
 TEST_F(DirectoryLockTest, CommandsLeaveNoLock) {
   for (const std::string& command : commands()) {
