@@ -16,7 +16,7 @@ HEADER_LINES, SOURCE_LINES = 250, 600
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Text)", re.I)
 READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
 OPENS = {"core/base/input_file.cpp": "the one place", "profiler/record/now_page.cpp": "maps a page that it creates",
-         "cli/capture/directory_lock.cpp": "locks", "cli/capture/private_directory.cpp": "locks"}
+         "core/base/directory_lock.cpp": "locks", "core/base/output_folder.cpp": "writes", "cli/capture/private_directory.cpp": "locks"}
 PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
 
 

@@ -23,6 +23,7 @@
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/run_outputs.h"
+#include "cli/flags/save_place.h"
 #include "cli/flags/saved_run.h"
 
 namespace shardlens::cli {
@@ -92,8 +93,13 @@ int capture(const RunOptions& options,
   check_outputs(options);
   check_capture_directory(options.out);
   const PreparedRun run = prepare_run(options, world_size_of(options));
-  for (const fs::path& path : find_saved_run(options).unfinished) {
-    fmt::print(stderr, "{} is not complete: its save was interrupted\n", path.string());
+  {
+    // Before --out is emptied. Rank 0 locks the directory again for the whole run.
+    const auto lock = lock_save_directory(options);
+    for (const fs::path& path : find_saved_run(options).unfinished) {
+      fmt::print(stderr, "{} is not complete: its save was interrupted\n", path.string());
+    }
+    try_save_directory(options, run.plan, lock.get());
   }
   SupervisorOptions supervised;
   supervised.program = worker_program("capture");

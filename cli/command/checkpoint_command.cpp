@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/checkpoint/checkpoint_reader.h"
@@ -43,23 +44,32 @@ struct CheckpointCommandOptions {
   bool optimizer = false, json = false;
 };
 
+std::string why_unfinished(const fs::path& root) {
+  const auto holder = DirectoryLock::holder(checkpoint::save_place(root).file);
+  return holder ? *holder + " is saving a run there" : "its save was interrupted";
+}
+
 // The checkpoint that a path means. Errors: InputError.
 fs::path checkpoint_at(const fs::path& path) {
   if (const auto found = checkpoint::latest_checkpoint(path)) {
     return *found;
   }
   const auto unfinished = checkpoint::unfinished_saves(path);
-  throw InputError(
-      path.string(),
-      "has no checkpoint" + (unfinished.empty()
-                                 ? std::string()
-                                 : fmt::format("; {} is not complete: its save was interrupted",
-                                               unfinished.back().string())));
+  throw InputError(path.string(), "has no checkpoint" +
+                                      (unfinished.empty() ? std::string()
+                                                          : fmt::format("; {} is not complete: {}",
+                                                                        unfinished.back().string(),
+                                                                        why_unfinished(path))));
 }
 
 void tell_unfinished(const fs::path& path) {
-  for (const fs::path& each : checkpoint::unfinished_saves(path)) {
-    fmt::print(stderr, "{} is not complete: its save was interrupted\n", each.string());
+  const auto unfinished = checkpoint::unfinished_saves(path);
+  if (unfinished.empty()) {
+    return;
+  }
+  const std::string why = why_unfinished(path);
+  for (const fs::path& each : unfinished) {
+    fmt::print(stderr, "{} is not complete: {}\n", each.string(), why);
   }
 }
 
@@ -167,17 +177,9 @@ fs::path source_at(const fs::path& path) {
   return !found && models::has_checkpoint(path) ? path : checkpoint_at(path);
 }
 
-void refuse_existing(const fs::path& out) {
-  std::error_code error;
-  if (fs::exists(out, error) && !fs::is_empty(out, error)) {
-    throw UsageError(fmt::format("--out {}: exists already and is not empty", out.string()));
-  }
-}
-
 ExitCode merge(const CheckpointCommandOptions& options) {
   const fs::path source = source_at(options.path);
   const fs::path out = options.outputs.emptied_directory("--out");
-  refuse_existing(out);
   checkpoint::merge(source, out, options.optimizer);
   fmt::print(stderr, "merged {} into {}\n", source.string(), out.string());
   return ExitCode::kOk;
@@ -186,8 +188,7 @@ ExitCode merge(const CheckpointCommandOptions& options) {
 ExitCode convert(const CheckpointCommandOptions& options) {
   const fs::path source = source_at(options.path);
   const fs::path out = options.outputs.emptied_directory("--out");
-  const bool slash_at_end = !out.has_filename();
-  checkpoint::reshard(source, slash_at_end ? out.parent_path() : out, *options.world_size);
+  checkpoint::reshard(source, out, *options.world_size);
   fmt::print(stderr, "converted {} into {}, a checkpoint of {} ranks\n", source.string(),
              out.string(), *options.world_size);
   return ExitCode::kOk;

@@ -32,6 +32,11 @@ void check_save(const RunOptions& options, const SavedRun& run) {
   if (options.save.empty() || options.save_format == SaveFormat::kFull) {
     return;
   }
+  const auto obstacles = checkpoint::obstacles_after(options.save, run.first_step);
+  if (!obstacles.empty()) {
+    throw UsageError(fmt::format("--save {}: {} is in the way of a checkpoint; move it",
+                                 options.save.string(), obstacles.front().string()));
+  }
   const auto saved = checkpoint::saved_steps(options.save);
   if (!saved.empty() && (run.checkpoint.empty() || saved.back().step > run.first_step)) {
     throw UsageError(fmt::format(

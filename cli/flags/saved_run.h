@@ -18,7 +18,7 @@ struct SavedRun {
 
 // Errors: InputError naming what --resume has if it is no checkpoint; UsageError if the checkpoint
 // is at the last step already, if no step would be recorded, or if the directory of --save has
-// checkpoints that this run does not continue.
+// checkpoints that this run does not continue, or other files in their place.
 [[nodiscard]] SavedRun find_saved_run(const RunOptions& options);
 
 }  // namespace shardlens::cli

@@ -26,7 +26,9 @@ std::string text_of(const plan::ModuleTree& tree) {
 
 }  // namespace
 
-std::string shared_settings(const RunOptions& options, const PreparedRun& prepared) {
+std::string shared_settings(const RunOptions& options,
+                            const PreparedRun& prepared,
+                            int64_t first_step) {
   RunOptions shared = options;
   // Paths may differ between nodes; model and plan are compared by what they contain.
   shared.model.clear();
@@ -49,7 +51,8 @@ std::string shared_settings(const RunOptions& options, const PreparedRun& prepar
   shared.host_name = defaults.host_name;
   const std::vector<std::string> flags = to_arguments(shared);
   return fmt::format("shardlens " SHARDLENS_VERSION " (torch " SHARDLENS_TORCH_VERSION
-                     ") trains with {}, model {:08x}, plan {:08x}",
+                     ") trains from step {} with {}, model {:08x}, plan {:08x}",
+                     first_step,
                      flags.empty() ? "default flags" : fmt::format("{}", fmt::join(flags, " ")),
                      hash_of(text_of(prepared.plan.tree)) & 0xffffffffU,
                      hash_of(plan::to_json(plan_of(options, prepared.plan.tree))) & 0xffffffffU);

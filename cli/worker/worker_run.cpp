@@ -23,12 +23,14 @@
 
 #include "core/base/error.h"
 #include "core/base/this_process.h"
+#include "core/checkpoint/companion_files.h"
 #include "core/dist/cuda_backends.h"
 #include "core/dist/rendezvous.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
 #include "core/models/safetensors.h"
+#include "core/plan/json_reader.h"
 #include "core/train/parallel_model.h"
 #include "core/train/run_checkpoints.h"
 #include "core/train/token_file.h"
@@ -41,6 +43,7 @@
 #include "cli/capture/capture_lock.h"
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_outputs.h"
+#include "cli/flags/save_place.h"
 #include "cli/flags/saved_run.h"
 #include "cli/worker/shared_settings.h"
 #include "cli/worker/stop_signal.h"
@@ -155,7 +158,7 @@ train::TrainOptions train_options(const RunOptions& options) {
 
 train::CheckpointOptions checkpoint_options(const RunOptions& options,
                                             const SavedRun& saved,
-                                            const plan::ModelConfig& config) {
+                                            std::vector<checkpoint::CompanionFile> companions) {
   train::CheckpointOptions checkpoints;
   checkpoints.resume = saved.checkpoint;
   if (options.save_format == SaveFormat::kSharded) {
@@ -164,9 +167,20 @@ train::CheckpointOptions checkpoint_options(const RunOptions& options,
   checkpoints.every = options.save_every;
   checkpoints.keep = options.keep;
   checkpoints.asynchronous = options.save_async;
-  const fs::path source = config.source;
-  checkpoints.extra = {source, source.parent_path() / "generation_config.json"};
+  checkpoints.extra = std::move(companions);
+  checkpoints.on_left = [](const std::string& message) { fmt::print(stderr, "{}\n", message); };
   return checkpoints;
+}
+
+// What is saved with a model, read before training: its config, which has been understood as one,
+// and generation_config.json of the same directory.
+std::vector<checkpoint::CompanionFile> companions_of(const plan::ModelConfig& config) {
+  std::vector<checkpoint::CompanionFile> out{{"config.json", plan::read_text_file(config.source)}};
+  const fs::path folder = fs::path(config.source).parent_path();
+  if (auto file = checkpoint::read_companion(folder, "generation_config.json")) {
+    out.push_back(std::move(*file));
+  }
+  return out;
 }
 
 void fill_parameters(fsdp::ShardedModel& sharded,
@@ -271,6 +285,7 @@ class Worker {
       : options_(options),
         placement_(placement),
         lock_(lock_of(options)),
+        save_lock_(placement.rank == 0 ? lock_save_directory(options) : nullptr),
         stop_(placement.rank),
         device_(device_of(options, placement)),
         prepared_(prepare_run(options, placement.world_size)),
@@ -280,6 +295,10 @@ class Worker {
     shape.first_sample = saved_.first_step;  // a run that resumes may read any sample
     train::check_tokens(tokens_, shape, options.steps * options.step.accumulate,
                         prepared_.config.vocab_size);
+    try_save_directory(options, prepared_.plan, save_lock_.get());
+    if (!options.save.empty()) {
+      companions_ = companions_of(prepared_.config);
+    }
     at::set_num_threads(static_cast<int>(options.threads));
     session_ = std::make_unique<record::Session>(
         session_options(options, placement, prepared_, saved_.first_step));
@@ -301,6 +320,7 @@ class Worker {
       train();
     } catch (...) {
       session_->spool().flush();
+      save_lock_.reset();  // the process ends without destructors
       throw;
     }
   }
@@ -312,7 +332,7 @@ class Worker {
       world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
     }
     if (!world_->emulated()) {
-      world_->world().require_same(shared_settings(options_, prepared_));
+      world_->world().require_same(shared_settings(options_, prepared_, saved_.first_step));
     }
     model_ = models::make_model(prepared_.config, models::Init::kNone, options_.seed, device_);
     fsdp::Options sharding;
@@ -320,7 +340,8 @@ class Worker {
     sharding.recorder = &session_->recorder();
     sharding.force_collectives = options_.force_collectives;
     sharded_ = train::apply_plan(model_, prepared_.plan, sharding);
-    train::CheckpointOptions saving = checkpoint_options(options_, saved_, prepared_.config);
+    train::CheckpointOptions saving = checkpoint_options(options_, saved_, companions_);
+    saving.lock = save_lock_;
     saving.on_saving = [this](bool begins) { stop_.set_unlimited(begins); };
     train::RunCheckpoints checkpoints(*sharded_, *world_, options_.step, std::move(saving),
                                       device_);
@@ -351,7 +372,8 @@ class Worker {
     world_->set_recorder(nullptr);
     (void)session_->finish();
     if (options_.save_format == SaveFormat::kFull && !options_.save.empty() && steps == all) {
-      train::save_checkpoint(*sharded_, prepared_.config, options_.save, placement_.rank);
+      train::save_checkpoint(*sharded_, prepared_.config, companions_, options_.save,
+                             placement_.rank);
     }
     if (steps < all) {
       throw RuntimeFault(fmt::format("stopped by a signal after {} of {} steps", steps, all));
@@ -361,10 +383,12 @@ class Worker {
   const RunOptions& options_;
   Placement placement_;
   std::optional<DirectoryLock> lock_;
-  StopSignal stop_;  // before CUDA creates threads
+  std::shared_ptr<const DirectoryLock> save_lock_;  // of rank 0, before saved_ is looked up
+  StopSignal stop_;                                 // before CUDA creates threads
   c10::Device device_;
   PreparedRun prepared_;
   SavedRun saved_;
+  std::vector<checkpoint::CompanionFile> companions_;
   train::TokenFile tokens_;
   // Each of these depends on the previous ones.
   std::unique_ptr<record::Session> session_;

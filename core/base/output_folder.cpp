@@ -215,6 +215,15 @@ void OutputFolder::rename_to_new(const std::string& from, const std::string& to)
   rename(from, to);
 }
 
+void OutputFolder::exchange(const std::string& first, const std::string& second) const {
+  check_name(first);
+  check_name(second);
+  if (::renameat2(descriptor(), first.c_str(), descriptor(), second.c_str(), RENAME_EXCHANGE) !=
+      0) {
+    fail(second, errno);
+  }
+}
+
 bool OutputFolder::remove(const std::string& name, const FileIdentity& made) const noexcept {
   struct stat info {};
   if (!is_name(name) || ::fstatat(descriptor(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {

@@ -33,8 +33,8 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// 128 random bits as 32 hexadecimal digits: the part of a temporary name that cannot be guessed, and
-// the identifiers in markers.
+// 128 random bits as 32 hexadecimal digits: the part of a temporary name that cannot be guessed,
+// and the identifiers in markers.
 [[nodiscard]] std::string random_identifier();
 
 // A folder to write to. It is held open, so it stays the same folder if its path is given to
@@ -71,6 +71,8 @@ class OutputFolder {
   void rename(const std::string& from, const std::string& to) const;
   // The same, but fails if `to` exists.
   void rename_to_new(const std::string& from, const std::string& to) const;
+  // Two entries swap their names.
+  void exchange(const std::string& first, const std::string& second) const;
   // Removes a file or an empty folder, if it still is the one that the caller made or has
   // recognised. Returns whether nothing has the name now; another entry stays.
   bool remove(const std::string& name, const FileIdentity& made) const noexcept;

@@ -8,15 +8,14 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/output_file.h"
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/checksum.h"
-#include "core/checkpoint/durable_file.h"
+#include "core/checkpoint/unfinished_folder.h"
 #include "core/models/safetensors_writer.h"
 
 namespace shardlens::checkpoint {
 namespace {
-
-namespace fs = std::filesystem;
 
 // So many bytes are in the processor's cache when they are written after their checksum was made.
 constexpr size_t kChunk = size_t{1} << 18;
@@ -68,7 +67,7 @@ std::string part_file(int64_t rank) {
   return fmt::format("rank{:05}.part.json", rank);
 }
 
-void write_rank_part(const fs::path& directory, int64_t rank, std::span<const TensorPart> parts) {
+void write_rank_part(const OutputFolder& folder, int64_t rank, std::span<const TensorPart> parts) {
   const std::vector<std::vector<Block>> files = files_of(parts);
   Index index;
   std::vector<SavedTensor> tensors(parts.size());
@@ -79,7 +78,7 @@ void write_rank_part(const fs::path& directory, int64_t rank, std::span<const Te
     const std::string name = number == 0
                                  ? fmt::format("rank{:05}.safetensors", rank)
                                  : fmt::format("rank{:05}-{}.safetensors", rank, number + 1);
-    DurableFile file(directory / name);
+    OutputFile file(folder, name);
     const std::string beginning = beginning_of(parts, files[number]);
     file.write(std::as_bytes(std::span(beginning)));
     size_t total = beginning.size();
@@ -93,11 +92,12 @@ void write_rank_part(const fs::path& directory, int64_t rank, std::span<const Te
       total += block.bytes.size();
       tensors[block.part].pieces.push_back({static_cast<uint32_t>(number), block.box, sum});
     }
-    file.finish();
+    file.sync();
+    file.keep();
     index.files.push_back({name, static_cast<Bytes>(total)});
   }
   index.tensors = std::move(tensors);
-  write_durably(directory / part_file(rank), to_json(index));
+  write_durably(folder, part_file(rank), to_json(index));
 }
 
 }  // namespace shardlens::checkpoint

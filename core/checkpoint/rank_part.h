@@ -2,12 +2,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/base/output_folder.h"
 
 namespace shardlens::checkpoint {
 
@@ -23,7 +23,7 @@ struct TensorPart {
   std::span<const std::byte> bytes;
 };
 
-// Writes what one rank has to `directory`: rank<r>.safetensors, and rank<r>.part.json, the index of
+// Writes what one rank has to `folder`: rank<r>.safetensors, and rank<r>.part.json, the index of
 // it that write_index() merges. All is on the disk when this returns. Nothing is copied.
 //
 // Layout  A safetensors file has blocks of tensors, and each name once. A range of elements that is
@@ -32,9 +32,7 @@ struct TensorPart {
 //         HuggingFaceStorageReader expects them (DCP_SHARDING_INFO).
 // Errors  RuntimeFault naming the file and the system's reason.
 // Source  torch/distributed/checkpoint/hf_storage.py, torch 2.11.
-void write_rank_part(const std::filesystem::path& directory,
-                     int64_t rank,
-                     std::span<const TensorPart> parts);
+void write_rank_part(const OutputFolder& folder, int64_t rank, std::span<const TensorPart> parts);
 
 // Name of rank<r>.part.json.
 [[nodiscard]] std::string part_file(int64_t rank);

@@ -1,22 +1,26 @@
 #include "core/checkpoint/save_directory.h"
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <iterator>
-#include <map>
-#include <set>
 #include <system_error>
 #include <unordered_map>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/input_file.h"
+#include "core/base/output_file.h"
 #include "core/checkpoint/checkpoint_reader.h"
-#include "core/checkpoint/durable_file.h"
 #include "core/checkpoint/rank_part.h"
-#include "core/plan/json_reader.h"
+#include "core/checkpoint/unfinished_folder.h"
 
 namespace shardlens::checkpoint {
 namespace {
@@ -25,19 +29,19 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kStep = "step-";
 constexpr std::string_view kUnfinished = ".tmp";
-constexpr std::string_view kRemoved = ".old";  // is being removed
+constexpr std::string_view kRemoved = ".old";  // of version 0.2, when it removed a checkpoint
+constexpr std::string_view kTrial = "trial";   // written before the first save
 
 std::string folder_name(int64_t step) {
   return fmt::format("{}{:08}", kStep, step);
 }
 
-// The step of "step-00000010", with `ending` after it.
-std::optional<int64_t> step_of(std::string_view name, std::string_view ending) {
-  if (!name.starts_with(kStep) || !name.ends_with(ending)) {
+// The step of "step-00000010".
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kStep)) {
     return std::nullopt;
   }
-  const std::string_view digits =
-      name.substr(kStep.size(), name.size() - kStep.size() - ending.size());
+  const std::string_view digits = name.substr(kStep.size());
   int64_t step = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
   if (error != std::errc() || end != digits.data() + digits.size() ||
@@ -47,31 +51,48 @@ std::optional<int64_t> step_of(std::string_view name, std::string_view ending) {
   return step;
 }
 
-std::vector<SavedStep> folders_with(const fs::path& root, std::string_view ending) {
-  std::vector<SavedStep> out;
+// The step of a save that has not ended. Version 0.2 had no identifier in the name.
+std::optional<int64_t> unfinished_step_of(std::string_view name) {
+  if (const auto step = name_of_temporary(name)) {
+    return step_of(*step);
+  }
+  return name.ends_with(kUnfinished) ? step_of(name.substr(0, name.size() - kUnfinished.size()))
+                                     : std::nullopt;
+}
+
+// Calls `visit` with each entry of a directory; not at all if it does not exist.
+template <typename Visit>
+void for_entries(const fs::path& root, Visit visit) {
   std::error_code error;
   if (!fs::exists(root, error)) {
-    return out;
+    return;
   }
   for (fs::directory_iterator it(root, error), end; !error && it != end; it.increment(error)) {
-    const auto step = step_of(it->path().filename().string(), ending);
-    if (step && it->is_directory()) {
-      out.push_back({*step, it->path()});
-    }
+    visit(*it, it->path().filename().string());
   }
   if (error) {
     throw RuntimeFault(fmt::format("cannot read {}: {}", root.string(), error.message()));
   }
-  std::ranges::sort(out, {}, &SavedStep::step);
-  return out;
 }
 
-void remove_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) {
-    throw RuntimeFault(fmt::format("cannot remove {}: {}", path.string(), error.message()));
+std::string text_of(const OutputFolder& folder, const std::string& name) {
+  Descriptor file;
+  try {
+    file = folder.open_file(name, O_RDONLY);
+  } catch (const WriteFault& fault) {
+    throw InputError((folder.path() / name).string(), "cannot be read: " + fault.reason());
   }
+  std::string text;
+  std::array<char, size_t{1} << 14> block{};
+  ssize_t size = 0;
+  while ((size = ::read(file.get(), block.data(), block.size())) > 0) {
+    text.append(block.data(), static_cast<size_t>(size));
+  }
+  if (size < 0) {
+    throw InputError((folder.path() / name).string(),
+                     fmt::format("cannot be read: {}", std::strerror(errno)));
+  }
+  return text;
 }
 
 // Appends a rank's files and pieces to the index.
@@ -94,23 +115,42 @@ void merge_part(Index part, Index& index, std::unordered_map<std::string, size_t
   }
 }
 
-void copy_durably(const fs::path& from, const fs::path& to) {
-  if (has_file(from)) {
-    write_durably(to, plan::read_text_file(from));
-  }
-}
-
 }  // namespace
 
 std::vector<SavedStep> saved_steps(const fs::path& root) {
-  return folders_with(root, "");
+  std::vector<SavedStep> out;
+  for_entries(root, [&](const fs::directory_entry& entry, const std::string& name) {
+    const auto step = step_of(name);
+    std::error_code ignored;
+    if (step && entry.is_directory(ignored)) {
+      out.push_back({*step, entry.path()});
+    }
+  });
+  std::ranges::sort(out, {}, &SavedStep::step);
+  return out;
 }
 
 std::vector<fs::path> unfinished_saves(const fs::path& root) {
   std::vector<fs::path> out;
-  for (SavedStep& each : folders_with(root, kUnfinished)) {
-    out.push_back(std::move(each.path));
-  }
+  for_entries(root, [&](const fs::directory_entry& entry, const std::string& name) {
+    std::error_code ignored;
+    if (unfinished_step_of(name) && fs::is_directory(entry.symlink_status(ignored))) {
+      out.push_back(entry.path());
+    }
+  });
+  std::ranges::sort(out);
+  return out;
+}
+
+std::vector<fs::path> obstacles_after(const fs::path& root, int64_t step) {
+  std::vector<fs::path> out;
+  for_entries(root, [&](const fs::directory_entry& entry, const std::string& name) {
+    std::error_code ignored;
+    if (step_of(name).value_or(step) > step && !entry.is_directory(ignored)) {
+      out.push_back(entry.path());
+    }
+  });
+  std::ranges::sort(out);
   return out;
 }
 
@@ -122,74 +162,102 @@ std::optional<fs::path> latest_checkpoint(const fs::path& path) {
   return saved.empty() ? std::nullopt : std::optional(saved.back().path);
 }
 
-fs::path begin_save(const fs::path& root, int64_t step) {
-  fs::path folder = root / (folder_name(step) + std::string(kUnfinished));
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw RuntimeFault(fmt::format("cannot create {}: {}", folder.string(), error.message()));
-  }
-  return folder;
+LockedPlace save_place(const fs::path& root, std::string_view flag) {
+  return {root / "save.lock", fmt::format("{} {}", flag, root.string()), "is saving a run there"};
 }
 
-void write_index(const fs::path& folder, const Position& position, const Origin& origin) {
+void write_index(const OutputFolder& folder, const Position& position, const Origin& origin) {
   Index index{position, origin, {}, {}};
   std::unordered_map<std::string, size_t> places;
   for (int64_t rank = 0; rank < origin.world_size; ++rank) {
-    const fs::path path = folder / part_file(rank);
-    merge_part(parse_part(plan::read_text_file(path), path.string()), index, places);
+    const std::string name = part_file(rank);
+    merge_part(parse_part(text_of(folder, name), (folder.path() / name).string()), index, places);
   }
   const std::string text = to_json(index);
-  (void)parse_index(text, (folder / kIndexFile).string());  // all pieces are there
-  write_durably(folder / kIndexFile, text);
+  const std::string name(kIndexFile);
+  (void)parse_index(text, (folder.path() / name).string());  // all pieces are there
+  write_durably(folder, name, text);
   for (int64_t rank = 0; rank < origin.world_size; ++rank) {
-    remove_tree(folder / part_file(rank));
+    if (const auto part = folder.find(part_file(rank))) {
+      folder.remove(part_file(rank), FileIdentity(*part));
+    }
   }
 }
 
-fs::path commit_save(const fs::path& root,
-                     const Position& position,
-                     const Origin& origin,
-                     std::span<const fs::path> extra) {
-  const fs::path folder = begin_save(root, position.step);
-  write_index(folder, position, origin);
-  std::set<std::string> expected{std::string(kIndexFile)};
-  for (const SavedFile& file : load_index(folder).files) {
-    expected.insert(file.name);
+SaveDirectory::SaveDirectory(const fs::path& root, std::string run)
+    : root_(OutputFolder::make(root)), run_(std::move(run)) {}
+
+void SaveDirectory::try_writing(int64_t rank) const {
+  const std::string name(kTrial);
+  if (rank > 0 && !root_.find(unfinished_name(name, run_))) {
+    throw RuntimeFault(fmt::format(
+        "{} does not have what rank 0 has just written; all ranks need the same directory",
+        root_.path().string()));
   }
-  for (const fs::path& file : extra) {
-    expected.insert(file.filename().string());
-    copy_durably(file, folder / file.filename());
-  }
-  std::vector<fs::path> left;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    if (!expected.contains(entry.path().filename().string())) {
-      left.push_back(entry.path());
-    }
-  }
-  for (const fs::path& path : left) {
-    remove_tree(path);
-  }
-  sync_directory(folder);
-  fs::path complete = root / folder_name(position.step);
-  rename_durably(folder, complete);
-  return complete;
+  const UnfinishedFolder trial =
+      rank == 0 ? UnfinishedFolder(root_, name, run_) : UnfinishedFolder::open(root_, name, run_);
+  OutputFile file(trial.folder(), part_file(rank));  // removed at once
+  file.write(run_);
 }
 
-void remove_old(const fs::path& root, std::optional<int64_t> keep) {
-  const std::vector<SavedStep> saved = saved_steps(root);
-  const auto kept = static_cast<size_t>(keep.value_or(static_cast<int64_t>(saved.size())));
-  for (size_t i = 0; i + kept < saved.size(); ++i) {
-    // A name that is not a checkpoint's, before the first file is missing.
-    fs::path removed = saved[i].path;
-    removed += kRemoved;
-    rename_durably(saved[i].path, removed);
+void SaveDirectory::end_trial() const noexcept {
+  try {
+    UnfinishedFolder::open(root_, std::string(kTrial), run_).remove();
+  } catch (const std::exception&) {  // the next run removes it
   }
-  for (const std::string_view ending : {kRemoved, kUnfinished}) {
-    for (const SavedStep& each : folders_with(root, ending)) {
-      remove_tree(each.path);
+}
+
+OutputFolder SaveDirectory::begin(int64_t step) const {
+  return UnfinishedFolder(root_, folder_name(step), run_).folder();
+}
+
+fs::path SaveDirectory::commit(const Position& position,
+                               const Origin& origin,
+                               std::span<const CompanionFile> extra) const {
+  UnfinishedFolder save = UnfinishedFolder::open(root_, folder_name(position.step), run_);
+  write_index(save.folder(), position, origin);
+  for (const CompanionFile& file : extra) {
+    write_durably(save.folder(), file.name, file.text);
+  }
+  return save.finish(UnfinishedFolder::Existing::kReplace);
+}
+
+std::vector<std::string> SaveDirectory::remove_old(std::optional<int64_t> keep) const {
+  std::vector<std::string> messages;
+  if (!keep) {
+    return messages;
+  }
+  std::vector<std::pair<int64_t, std::string>> saved;
+  for (std::string& name : root_.names()) {
+    const auto found = root_.find(name);
+    const auto step = step_of(name);
+    if (step && found && (S_ISDIR(found->st_mode) || S_ISLNK(found->st_mode))) {
+      saved.emplace_back(*step, std::move(name));
     }
   }
+  std::ranges::sort(saved);
+  for (size_t i = 0; i + static_cast<size_t>(*keep) < saved.size(); ++i) {
+    std::string message = remove_complete(root_, saved[i].second, run_);
+    if (!message.empty()) {
+      messages.push_back(std::move(message));
+    }
+  }
+  return messages;
+}
+
+std::vector<std::string> SaveDirectory::remove_interrupted() const {
+  std::vector<std::string> messages = checkpoint::remove_interrupted(
+      root_, [](std::string_view name) { return name == kTrial || step_of(name); });
+  for (const std::string& name : root_.names()) {
+    for (const std::string_view ending : {kUnfinished, kRemoved}) {
+      if (name.ends_with(ending) && step_of(name.substr(0, name.size() - ending.size()))) {
+        messages.push_back(
+            fmt::format("{} is left as it is: it has no marker of the run that made it",
+                        (root_.path() / name).string()));
+      }
+    }
+  }
+  return messages;
 }
 
 }  // namespace shardlens::checkpoint

@@ -10,13 +10,15 @@
 
 #include <fmt/format.h>
 
-#include "core/base/atomic_file.h"
+#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/input_file.h"
+#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
-#include "core/checkpoint/durable_file.h"
+#include "core/checkpoint/companion_files.h"
 #include "core/checkpoint/rank_part.h"
 #include "core/checkpoint/save_directory.h"
+#include "core/checkpoint/unfinished_folder.h"
 #include "core/models/checkpoint_layout.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"
@@ -95,13 +97,56 @@ bool is_on_rank(const std::string& name) {
   return name != parameter_of(name) && !name.starts_with("state.");
 }
 
-void create_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) {
-    throw RuntimeFault(fmt::format("cannot create {}: {}", folder.string(), error.message()));
+// The new directory of --out. What is written to it gets its name only when it is complete, and
+// until then no other process can write one of this name.
+class NewDirectory {
+ public:
+  explicit NewDirectory(const fs::path& out)
+      : out_(out.has_filename() ? out : out.parent_path()),
+        parent_(parent_of(out_)),
+        lock_({out_.string() + ".lock", fmt::format("--out {}", out.string()), "is writing there"}),
+        unfinished_(start()) {}
+  ~NewDirectory() {
+    if (!finished_) {
+      (void)unfinished_.remove();
+    }
   }
-}
+  NewDirectory(const NewDirectory&) = delete;
+  NewDirectory& operator=(const NewDirectory&) = delete;
+
+  [[nodiscard]] const OutputFolder& folder() const { return unfinished_.folder(); }
+  void finish() {
+    unfinished_.finish(UnfinishedFolder::Existing::kRefuse);
+    finished_ = true;
+  }
+
+ private:
+  static void refuse_existing(const fs::path& out) {
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(out, error))) {
+      throw UsageError(fmt::format("--out {}: exists already", out.string()));
+    }
+  }
+  static OutputFolder parent_of(const fs::path& out) {
+    refuse_existing(out);
+    return OutputFolder::make(out.has_parent_path() ? out.parent_path() : ".");
+  }
+  UnfinishedFolder start() const {
+    refuse_existing(out_);  // another process may have written it before this one had the lock
+    const std::string name = out_.filename().string();
+    if (lock_.held()) {
+      // What stays has another name and is in no one's way.
+      (void)remove_interrupted(parent_, [&](std::string_view each) { return each == name; });
+    }
+    return {parent_, name, random_identifier()};
+  }
+
+  fs::path out_;
+  OutputFolder parent_;
+  DirectoryLock lock_;
+  UnfinishedFolder unfinished_;
+  bool finished_ = false;
+};
 
 // Writes the tensors, each as the parts that `parts_of` says, which follow one another in it.
 template <typename PartsOf>
@@ -150,7 +195,7 @@ plan::ShardLayout::Slice chunk_of(const WholeTensor& tensor,
 }
 
 void write_chunks(const SavedRunState& saved,
-                  const fs::path& folder,
+                  const OutputFolder& folder,
                   int64_t rank,
                   int64_t world_size) {
   std::vector<std::vector<std::byte>> memory;
@@ -175,6 +220,7 @@ SavedRunState open_whole(const fs::path& path) {
 void merge(const fs::path& path, const fs::path& out, bool with_state) {
   const SavedRunState saved = open_whole(path);
   const auto config = config_in(path);
+  const std::vector<CompanionFile> companions = read_companions(path);
   std::vector<const WholeTensor*> parameters, states;
   for (const WholeTensor& tensor : saved.tensors) {
     if (is_parameter(tensor.name)) {
@@ -183,47 +229,39 @@ void merge(const fs::path& path, const fs::path& out, bool with_state) {
       states.push_back(&tensor);
     }
   }
-  create_folder(out);
-  write_safetensors(out / "model.safetensors", parameters, [&](const WholeTensor& tensor) {
+  NewDirectory made(out);
+  const fs::path folder = made.folder().path();
+  write_safetensors(folder / "model.safetensors", parameters, [&](const WholeTensor& tensor) {
     plan::Parameter parameter;
     parameter.fqn = tensor.name;
     parameter.shape = tensor.shape;
     return config ? models::stored_tensors(*config, parameter) : as_it_is(tensor);
   });
   if (with_state) {
-    write_safetensors(out / "optimizer.safetensors", states, as_it_is);
+    write_safetensors(folder / "optimizer.safetensors", states, as_it_is);
   }
-  for (const char* name : {kConfig, "generation_config.json"}) {
-    if (has_file(path / name)) {
-      write_file_atomically(out / name, plan::read_text_file(path / name));
-    }
+  for (const CompanionFile& file : companions) {
+    write_durably(made.folder(), file.name, file.text);
   }
+  made.finish();
 }
 
 void reshard(const fs::path& path, const fs::path& out, int64_t world_size) {
-  std::error_code error;
-  if (fs::exists(out, error)) {
-    throw UsageError(fmt::format("--out {}: exists already", out.string()));
-  }
   const SavedRunState saved = open_whole(path);
-  const fs::path folder = out.string() + ".tmp";
-  fs::remove_all(folder, error);
-  create_folder(folder);
+  const std::vector<CompanionFile> companions = read_companions(path);
+  NewDirectory made(out);
   for (int64_t rank = 0; rank < world_size; ++rank) {
-    write_chunks(saved, folder, rank, world_size);
+    write_chunks(saved, made.folder(), rank, world_size);
   }
   Origin origin = saved.origin;
   origin.world_size = origin.shard = world_size;
   origin.replicate = 1;
   origin.layout = "per_parameter";
-  write_index(folder, saved.position, origin);
-  for (const char* name : {kConfig, "generation_config.json"}) {
-    if (has_file(path / name)) {
-      write_durably(folder / name, plan::read_text_file(path / name));
-    }
+  write_index(made.folder(), saved.position, origin);
+  for (const CompanionFile& file : companions) {
+    write_durably(made.folder(), file.name, file.text);
   }
-  sync_directory(folder);
-  rename_durably(folder, out);
+  made.finish();
 }
 
 }  // namespace shardlens::checkpoint

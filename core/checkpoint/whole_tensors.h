@@ -38,14 +38,16 @@ struct SavedRunState {
 
 // Writes `out`/model.safetensors and a copy of config.json, as transformers reads them: the
 // parameters, without what differs between the ranks. `with_state`: also the optimizer's state, to
-// optimizer.safetensors. One tensor is in memory at a time.
-// Errors: InputError for the source; RuntimeFault naming the path.
+// optimizer.safetensors. One tensor is in memory at a time. `out` appears when it is complete;
+// until then it has a temporary name and a lock, `out`.lock. Errors: InputError for the source,
+// also for a config.json that is a link out of its directory; RuntimeFault naming the path;
+// UsageError if `out` exists or another process writes it.
 void merge(const std::filesystem::path& path, const std::filesystem::path& out, bool with_state);
 
 // Writes `out` as a checkpoint of `world_size` ranks, each of which has a chunk of every tensor
 // along its first dimension. What one rank had for itself is kept if the number of ranks is the
-// same. One rank's tensors are in memory at a time.
-// Errors: InputError for the source; RuntimeFault naming the path; UsageError if `out` exists.
+// same. One rank's tensors are in memory at a time. `out` appears as with merge().
+// Errors: as merge().
 void reshard(const std::filesystem::path& path,
              const std::filesystem::path& out,
              int64_t world_size);

@@ -43,11 +43,11 @@ at::Tensor HostParts::on_host(const at::Tensor& values) {
 
 BackgroundSave::BackgroundSave(HostParts parts,
                                checkpoint::Position position,
-                               const std::filesystem::path& root,
+                               const checkpoint::SaveDirectory& directory,
                                int rank)
     : parts_(std::move(parts)), position_(std::move(position)) {
-  start(State::kWritten, [this, root, rank] {
-    checkpoint::write_rank_part(checkpoint::begin_save(root, position_.step), rank, parts_.parts());
+  start(State::kWritten, [this, &directory, rank] {
+    checkpoint::write_rank_part(directory.begin(position_.step), rank, parts_.parts());
   });
 }
 

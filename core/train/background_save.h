@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -13,6 +12,10 @@
 
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/rank_part.h"
+
+namespace shardlens::checkpoint {
+class SaveDirectory;
+}
 
 namespace shardlens::train {
 
@@ -43,10 +46,10 @@ class BackgroundSave {
  public:
   enum class State : uint8_t { kWriting, kWritten, kCommitting, kDone, kFailed };
 
-  // Starts to write.
+  // Starts to write. `directory` must outlive the object.
   BackgroundSave(HostParts parts,
                  checkpoint::Position position,
-                 const std::filesystem::path& root,
+                 const checkpoint::SaveDirectory& directory,
                  int rank);
   ~BackgroundSave() { wait(); }
   BackgroundSave(const BackgroundSave&) = delete;

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/checkpoint/checkpoint_reader.h"
+#include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/train/background_save.h"
@@ -64,6 +65,9 @@ RunCheckpoints::RunCheckpoints(fsdp::ShardedModel& model,
   }
   for (const uint32_t parameter : plan.ignored_parameters) {
     holders_[parameter] = Holder::kOwn;
+  }
+  if (!options_.save.empty()) {
+    open_directory();
   }
   start_.seq = step_.seq.value_or(1);
   if (!options_.resume.empty()) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,16 @@
 #include <c10/core/Device.h>
 
 #include "core/checkpoint/checkpoint_index.h"
+#include "core/checkpoint/companion_files.h"
 #include "core/plan/step_settings.h"
 
+namespace shardlens {
+class DirectoryLock;
+}
 namespace shardlens::checkpoint {
 class Reader;
-}
+class SaveDirectory;
+}  // namespace shardlens::checkpoint
 namespace shardlens::dist {
 class World;
 }
@@ -39,9 +45,14 @@ struct CheckpointOptions {       // what a run reads and saves
   // Saves before the last step cost the step only a copy to the host; they are written while later
   // steps run.
   bool asynchronous = false;
-  std::vector<std::filesystem::path> extra;  // files that are copied into each checkpoint
+  std::vector<checkpoint::CompanionFile> extra;  // files that are written into each checkpoint
   // Called with true before a save and with false after it; may be empty.
   std::function<void(bool)> on_saving = {};
+  // Of rank 0: the lock of save_place(save), if the caller has it already.
+  std::shared_ptr<const DirectoryLock> lock = nullptr;
+  // Called on rank 0 with a message for each folder in `save` that stays although it is old or was
+  // interrupted; may be empty. From any thread.
+  std::function<void(const std::string&)> on_left = {};
 };
 
 // Saves and restores a run: parameters, optimizer state, gradient scaler, generators of random
@@ -49,15 +60,18 @@ struct CheckpointOptions {       // what a run reads and saves
 // replicas a share each; nothing is gathered. A run may resume with another world size, mesh,
 // layout or dialect.
 //
+// Whether the directory can be written is tried by the constructor. As long as the object exists,
+// rank 0 has the lock of the directory, so that no other run saves there.
+//
 // Asynchronous saves: save() copies what this rank writes, and a thread writes it. The ranks learn
 // from a collective that every step has anyway how far the others are: progress() is this rank's
 // share of it; with the sum over the ranks, see() lets rank 0 complete the checkpoint.
 //
 // Ownership  refers to model and world, which must outlive it. With asynchronous saves it keeps one
 //            copy of what this rank writes.
-// Threads    the thread that trains. save() and finish() are collectives: all ranks must call them.
+// Threads    the thread that trains. The constructor, save() and finish() are collectives.
 // Errors     InputError naming file and tensor for a checkpoint that does not fit; RuntimeFault on
-//            all ranks if a save fails on any, naming the path or the rank.
+//            all ranks if a save fails on any, or will, naming the path or the rank.
 class RunCheckpoints {
  public:
   RunCheckpoints(fsdp::ShardedModel& model,
@@ -104,8 +118,12 @@ class RunCheckpoints {
   [[nodiscard]] std::string stored_name(uint32_t parameter) const;
   [[nodiscard]] std::string generator_name() const;
   void collect(const Optimizer& optimizer, HostParts& host) const;
-  void agree(const std::string& failure) const;
-  void commit(const checkpoint::Position& position) const;
+  void open_directory();
+  [[nodiscard]] std::string shared(const std::string& id) const;
+  void agree(const std::string& failure, const std::string& what) const;
+  void agree_on_save(const std::string& failure) const;
+  void commit(const checkpoint::Position& position);
+  void tell_left(const std::vector<std::string>& messages);
 
   // Who stores a parameter: each rank of a replica a part; all ranks the same; each rank its own.
   enum class Holder : uint8_t { kShard, kReplica, kOwn };
@@ -118,8 +136,11 @@ class RunCheckpoints {
   std::vector<Holder> holders_;  // by parameter
   std::unique_ptr<checkpoint::Reader> reader_;
   checkpoint::Position start_;
-  std::unique_ptr<BackgroundSave> background_;  // null: no save is under way
-  std::vector<at::Tensor> staging_;             // memory of asynchronous saves' copies
+  std::shared_ptr<const DirectoryLock> lock_;             // of rank 0; null: saves nothing
+  std::unique_ptr<checkpoint::SaveDirectory> directory_;  // null: saves nothing
+  std::set<std::string> told_;                            // messages of what was left
+  std::unique_ptr<BackgroundSave> background_;            // null: no save is under way
+  std::vector<at::Tensor> staging_;                       // memory of asynchronous saves' copies
 };
 
 }  // namespace shardlens::train

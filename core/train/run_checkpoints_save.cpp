@@ -1,14 +1,18 @@
 // Saving a run: RunCheckpoints::save() and what belongs to it.
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include <ATen/Context.h>
 #include <ATen/core/Generator.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "core/base/directory_lock.h"
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
@@ -69,24 +73,83 @@ void RunCheckpoints::finish() {
     background_->wait();
     failure = background_->failure();
   }
-  agree(failure);
+  agree_on_save(failure);
   if (world_.rank() == 0 && background_ != nullptr &&
       background_->state() == BackgroundSave::State::kWritten) {
     background_->commit([this] { commit(background_->position()); });
     background_->wait();
     failure = background_->failure();
   }
-  agree(failure);
+  agree_on_save(failure);
   background_.reset();
 }
 
-void RunCheckpoints::commit(const checkpoint::Position& position) const {
-  checkpoint::commit_save(options_.save, position, origin_of(model_.plan(), step_), options_.extra);
-  checkpoint::remove_old(options_.save, options_.keep);
+void RunCheckpoints::commit(const checkpoint::Position& position) {
+  directory_->commit(position, origin_of(model_.plan(), step_), options_.extra);
+  tell_left(directory_->remove_old(options_.keep));
+}
+
+// Each message once, although every save finds the same folders.
+void RunCheckpoints::tell_left(const std::vector<std::string>& messages) {
+  for (const std::string& message : messages) {
+    if (told_.insert(message).second && options_.on_left) {
+      options_.on_left(message);
+    }
+  }
+}
+
+// Rank 0 locks the directory, and each rank tries to write what the others read.
+void RunCheckpoints::open_directory() {
+  std::string failure;
+  const auto attempt = [&](const auto& work) {
+    try {
+      work();
+    } catch (const Error& error) {
+      failure = error.what();
+    }
+  };
+  std::string id(random_identifier());
+  if (world_.rank() == 0) {
+    attempt([&] {
+      directory_ = std::make_unique<checkpoint::SaveDirectory>(options_.save, id);
+      lock_ = options_.lock != nullptr
+                  ? options_.lock
+                  : std::make_shared<const DirectoryLock>(checkpoint::save_place(options_.save));
+      if (lock_->held()) {
+        tell_left(directory_->remove_interrupted());
+      }
+      directory_->try_writing(0);
+    });
+  }
+  id = shared(failure.empty() ? id : std::string(id.size(), '-'));
+  if (world_.rank() > 0 && id.front() != '-') {
+    attempt([&] {
+      directory_ = std::make_unique<checkpoint::SaveDirectory>(options_.save, id);
+      directory_->try_writing(world_.rank());
+    });
+  }
+  agree(failure, "checkpoints cannot be saved");
+  if (world_.rank() == 0) {
+    directory_->end_trial();
+  }
+}
+
+// Rank 0's identifier.
+std::string RunCheckpoints::shared(const std::string& id) const {
+  if (world_.size() == 1) {
+    return id;
+  }
+  at::Tensor text = at::empty({static_cast<int64_t>(id.size())}, at::TensorOptions(at::kByte));
+  std::memcpy(text.mutable_data_ptr(), id.data(), id.size());
+  text = text.to(device_);
+  dist::Communicator& all = world_.world();
+  all.wait(all.broadcast(text, 0, {kNoUnit, "checkpoint", 0}));
+  text = text.cpu();
+  return {static_cast<const char*>(text.const_data_ptr()), id.size()};
 }
 
 // Throws on all ranks if any has a failure.
-void RunCheckpoints::agree(const std::string& failure) const {
+void RunCheckpoints::agree(const std::string& failure, const std::string& what) const {
   if (world_.size() > 1) {
     at::Tensor failed = at::zeros({world_.size()}, at::TensorOptions(at::kFloat).device(device_));
     failed.narrow(0, world_.rank(), 1).fill_(failure.empty() ? 0 : 1);
@@ -95,13 +158,24 @@ void RunCheckpoints::agree(const std::string& failure) const {
     const at::Tensor host = failed.cpu();
     for (int rank = 0; failure.empty() && rank < world_.size(); ++rank) {
       if (host.const_data_ptr<float>()[rank] != 0) {
-        throw RuntimeFault(fmt::format("a checkpoint was not saved: rank {} failed", rank));
+        throw RuntimeFault(fmt::format("{}: rank {} failed", what, rank));
       }
     }
   }
   if (!failure.empty()) {
+    throw RuntimeFault(fmt::format("{}: {}", what, failure));
+  }
+}
+
+void RunCheckpoints::agree_on_save(const std::string& failure) const {
+  try {
+    agree(failure, "a checkpoint was not saved");
+  } catch (const RuntimeFault& fault) {
+    if (failure.empty()) {
+      throw;
+    }
     const auto saved = checkpoint::saved_steps(options_.save);
-    throw RuntimeFault(fmt::format("a checkpoint was not saved: {}; {}", failure,
+    throw RuntimeFault(fmt::format("{}; {}", fault.what(),
                                    saved.empty() ? std::string("there is no earlier one")
                                                  : "the latest is " + saved.back().path.string()));
   }
@@ -126,8 +200,8 @@ void RunCheckpoints::save(const Optimizer& optimizer,
   const bool asynchronous = options_.asynchronous && !last;
   HostParts host(asynchronous ? &staging_ : nullptr);
   collect(optimizer, host);
-  background_ = std::make_unique<BackgroundSave>(std::move(host), std::move(position),
-                                                 options_.save, world_.rank());
+  background_ = std::make_unique<BackgroundSave>(std::move(host), std::move(position), *directory_,
+                                                 world_.rank());
   if (!asynchronous) {
     finish();
   }

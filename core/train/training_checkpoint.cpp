@@ -39,12 +39,6 @@ void fill_floats(const at::Tensor& values, Fill fill) {
   }
 }
 
-void copy_if_there(const fs::path& from, const fs::path& to) {
-  if (has_file(from)) {
-    write_file_atomically(to, plan::read_text_file(from));
-  }
-}
-
 }  // namespace
 
 void load_parameters(fsdp::ShardedModel& model,
@@ -81,6 +75,7 @@ void initialize_parameters(fsdp::ShardedModel& model,
 
 void save_checkpoint(fsdp::ShardedModel& model,
                      const plan::ModelConfig& config,
+                     std::span<const checkpoint::CompanionFile> companions,
                      const fs::path& directory,
                      int rank) {
   const c10::NoGradGuard no_grad;
@@ -116,9 +111,9 @@ void save_checkpoint(fsdp::ShardedModel& model,
   }
   if (writer != nullptr) {
     writer->finish();
-    const fs::path source = fs::path(config.source).parent_path();
-    copy_if_there(config.source, directory / "config.json");
-    copy_if_there(source / "generation_config.json", directory / "generation_config.json");
+    for (const checkpoint::CompanionFile& file : companions) {
+      write_file_atomically(directory / file.name, file.text);
+    }
   }
 }
 

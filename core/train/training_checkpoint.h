@@ -2,7 +2,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 
+#include "core/checkpoint/companion_files.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::fsdp {
@@ -26,13 +28,13 @@ void initialize_parameters(fsdp::ShardedModel& model,
                            const plan::ModelConfig& config,
                            uint64_t seed);
 
-// Writes `directory`/model.safetensors in fp32, with a tensor or two for each expert, and copies
-// `config.source` to config.json and generation_config.json from the same folder: the files that
-// transformers' from_pretrained reads. A collective: every rank must call it; rank 0 writes, with
-// one unsharded parameter in memory at a time. Errors: RuntimeFault naming the path and the
-// system's reason.
+// Writes `directory`/model.safetensors in fp32, with a tensor or two for each expert, and
+// `companions`: the files that transformers' from_pretrained reads. A collective: every rank must
+// call it; rank 0 writes, with one unsharded parameter in memory at a time. Errors: RuntimeFault
+// naming the path and the system's reason.
 void save_checkpoint(fsdp::ShardedModel& model,
                      const plan::ModelConfig& config,
+                     std::span<const checkpoint::CompanionFile> companions,
                      const std::filesystem::path& directory,
                      int rank);
 

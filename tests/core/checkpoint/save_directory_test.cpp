@@ -1,5 +1,6 @@
 #include "core/checkpoint/save_directory.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/checksum.h"
 #include "core/checkpoint/rank_part.h"
@@ -65,12 +67,16 @@ int fsync(int fd) {
   }
   return static_cast<int>(::syscall(SYS_fsync, fd));
 }
-int rename(const char* from, const char* to) noexcept {
+int renameat2(
+    int from_folder, const char* from, int to_folder, const char* to, unsigned flags) noexcept {
   if (planned.now() && planned.fault != Fault::kShortWrite) {
     errno = planned.fault == Fault::kFullDisk ? ENOSPC : EIO;
     return -1;
   }
-  return static_cast<int>(::syscall(SYS_rename, from, to));
+  return static_cast<int>(::syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+}
+int renameat(int from_folder, const char* from, int to_folder, const char* to) noexcept {
+  return renameat2(from_folder, from, to_folder, to, 0);
 }
 }
 
@@ -98,10 +104,15 @@ Position position_at(int64_t step) {
 
 const Origin kOrigin{kRanks, 1, kRanks, "fsdp2", "flat", "adamw"};
 
-// A save of three ranks, one after the other.
-void save(const fs::path& root, int64_t step) {
-  const std::vector<float> values = values_at(step);
-  for (int64_t rank = 0; rank < kRanks; ++rank) {
+const std::vector<CompanionFile> kCompanions{{"config.json", "{}"}};
+
+// What rank `rank` writes of a save.
+void write(const SaveDirectory& directory, int64_t step, int64_t rank, float added = 0) {
+  std::vector<float> values = values_at(step);
+  for (float& value : values) {
+    value += added;
+  }
+  {
     const int64_t begin = 7 * rank;
     const int64_t count = std::min<int64_t>(7, 20 - begin);
     const auto bytes = std::as_bytes(
@@ -115,9 +126,34 @@ void save(const fs::path& root, int64_t step) {
                        0,
                        std::as_bytes(std::span(&steps, 1))});
     }
-    write_rank_part(begin_save(root, step), rank, parts);
+    write_rank_part(directory.begin(step), rank, parts);
   }
-  commit_save(root, position_at(step), kOrigin, std::vector<fs::path>{root / "config.json"});
+}
+
+fs::path commit(const SaveDirectory& directory, int64_t step) {
+  return directory.commit(position_at(step), kOrigin, kCompanions);
+}
+
+// A save of three ranks, one after the other.
+fs::path save(const SaveDirectory& directory, int64_t step, float added = 0) {
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    write(directory, step, rank, added);
+  }
+  return commit(directory, step);
+}
+
+// The same as a run of its own.
+fs::path save(const fs::path& root, int64_t step) {
+  return save(SaveDirectory(root, random_identifier()), step);
+}
+
+std::vector<std::string> names_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    names.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 std::vector<float> read_all(Reader& reader) {
@@ -135,7 +171,6 @@ class SaveDirectoryTest : public testing::Test {
             ("shardlens_saved_" + std::to_string(::getpid()));
     fs::remove_all(root_);
     fs::create_directories(root_);
-    std::ofstream(root_ / "config.json") << "{}";
   }
   void TearDown() override { fs::remove_all(root_); }
 
@@ -170,13 +205,154 @@ TEST_F(SaveDirectoryTest, AnyRangeIsReadBack) {
 TEST_F(SaveDirectoryTest, TheLatestAreKept) {
   for (const int64_t step : {9, 10, 11, 100}) {
     save(root_, step);
-    remove_old(root_, 2);
+    // Another run than the one that saved it.
+    EXPECT_THAT(SaveDirectory(root_, random_identifier()).remove_old(2), IsEmpty());
   }
   const std::vector<SavedStep> saved = saved_steps(root_);
   ASSERT_THAT(saved, SizeIs(2));
   EXPECT_EQ(saved[0].step, 11);
   EXPECT_EQ(saved[1].path.filename(), "step-00000100");
   EXPECT_EQ(latest_checkpoint(root_), saved[1].path);
+  EXPECT_THAT(names_in(root_), ElementsAre("step-00000011", "step-00000100"));
+}
+
+// A step that is saved again, as after a resumed run that was stopped early.
+TEST_F(SaveDirectoryTest, AStepIsReplaced) {
+  save(root_, 3);
+  save(SaveDirectory(root_, random_identifier()), 3, 0.5F);
+  Reader reader = Reader::open(*latest_checkpoint(root_));
+  std::vector<float> expected = values_at(3);
+  for (float& value : expected) {
+    value += 0.5F;
+  }
+  EXPECT_EQ(read_all(reader), expected);
+  EXPECT_THAT(names_in(root_), ElementsAre("step-00000003"));
+  EXPECT_THAT(names_in(root_ / "step-00000003"),
+              testing::Each(testing::AnyOf("checkpoint.json", "config.json",
+                                           testing::MatchesRegex("rank.*safetensors"))));
+}
+
+// The ranks of two runs save the same step at the same time, as without a lock on a file system
+// that has none. The checkpoint is of the run that completed it last, not of both.
+TEST_F(SaveDirectoryTest, TwoRunsAreNotMixed) {
+  const SaveDirectory first(root_, random_identifier());
+  const SaveDirectory second(root_, random_identifier());
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    write(first, 2, rank);
+    write(second, 2, kRanks - 1 - rank, 1000);
+  }
+  commit(first, 2);
+  Reader reader = Reader::open(root_ / "step-00000002");
+  EXPECT_EQ(read_all(reader), values_at(2));
+  commit(second, 2);
+  Reader again = Reader::open(root_ / "step-00000002");
+  EXPECT_EQ(read_all(again).front(), values_at(2).front() + 1000);
+  EXPECT_EQ(read_all(again).back(), values_at(2).back() + 1000);
+}
+
+// What has the name of a save, or of one that was interrupted, but is somebody's own.
+TEST_F(SaveDirectoryTest, ForeignEntriesStay) {
+  const fs::path home = root_.string() + "_home";
+  fs::remove_all(home);
+  fs::create_directories(home / "notes");
+  std::ofstream(home / "diary.txt") << "kept";
+  const std::string id(32, 'a');
+  const std::string other(32, 'b');
+  for (const std::string& name : {std::string("step-00000002.tmp"), "step-00000002.tmp" + id,
+                                  std::string("step-00000001.old"), std::string("step-00000001")}) {
+    fs::create_directory_symlink(home, root_ / name);
+  }
+  // As version 0.2 left it; with the marker of another identifier; with a marker that is a link.
+  fs::create_directory(root_ / "step-00000004.tmp");
+  std::ofstream(root_ / "step-00000004.tmp" / "rank00000.safetensors") << "x";
+  fs::create_directory(root_ / ("step-00000005.tmp" + id));
+  std::ofstream(root_ / ("step-00000005.tmp" + id) / ("unfinished." + other)) << other;
+  fs::create_directory(root_ / ("step-00000006.tmp" + id));
+  fs::create_symlink(home / "diary.txt", root_ / ("step-00000006.tmp" + id) / ("unfinished." + id));
+  // With the right marker, and a file of its owner.
+  fs::create_directory(root_ / ("step-00000007.tmp" + id));
+  std::ofstream(root_ / ("step-00000007.tmp" + id) / ("unfinished." + id)) << id;
+  std::ofstream(root_ / ("step-00000007.tmp" + id) / "diary.txt") << "kept";
+  const std::vector<std::string> before = names_in(root_);
+
+  const SaveDirectory directory(root_, random_identifier());
+  EXPECT_THAT(directory.remove_interrupted(),
+              testing::UnorderedElementsAre(
+                  HasSubstr("step-00000002.tmp is left as it is"),
+                  HasSubstr("step-00000002.tmp" + id + " is left as it is: it is no directory"),
+                  HasSubstr("step-00000001.old is left as it is"),
+                  HasSubstr("step-00000004.tmp is left as it is: it has no marker"),
+                  HasSubstr("step-00000005.tmp" + id + " is left as it is: it has no marker"),
+                  HasSubstr("step-00000006.tmp" + id + " is left as it is: it has no marker"),
+                  HasSubstr("step-00000007.tmp" + id + " is left as it is: it has 'diary.txt'")));
+  EXPECT_EQ(names_in(root_), before);
+  save(directory, 2);
+  save(directory, 3);
+  EXPECT_THAT(directory.remove_old(1),
+              ElementsAre(HasSubstr("step-00000001 is left as it is: it is no directory")));
+  EXPECT_THAT(names_in(home), ElementsAre("diary.txt", "notes"));
+  std::vector<std::string> after = before;
+  after.emplace_back("step-00000003");
+  EXPECT_THAT(names_in(root_), testing::UnorderedElementsAreArray(after));
+  EXPECT_THAT(names_in(root_ / ("step-00000007.tmp" + id)),
+              ElementsAre("diary.txt", "unfinished." + id));
+  fs::remove_all(home);
+}
+
+TEST_F(SaveDirectoryTest, AnOldCheckpointWithAFileOfItsOwnerStays) {
+  for (const int64_t step : {1, 2, 3}) {
+    save(root_, step);
+  }
+  std::ofstream(root_ / "step-00000001" / "notes.txt") << "keep";
+  const SaveDirectory directory(root_, random_identifier());
+  EXPECT_THAT(directory.remove_old(1),
+              ElementsAre(HasSubstr("step-00000001 is left as it is: it has 'notes.txt'")));
+  EXPECT_THAT(names_in(root_), ElementsAre("step-00000001", "step-00000003"));
+  Reader reader = Reader::open(root_ / "step-00000001");
+  EXPECT_EQ(read_all(reader), values_at(1));
+}
+
+// Something else with the final name of a step is not replaced.
+TEST_F(SaveDirectoryTest, AForeignFolderInTheWayIsAnError) {
+  fs::create_directory(root_ / "step-00000002");
+  std::ofstream(root_ / "step-00000002" / "diary.txt") << "kept";
+  EXPECT_THAT([&] { save(root_, 2); },
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("it has 'diary.txt'")));
+  EXPECT_THAT(names_in(root_ / "step-00000002"), ElementsAre("diary.txt"));
+  fs::create_symlink("nowhere", root_ / "step-00000003");
+  EXPECT_THAT([&] { save(root_, 3); },
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("it is no directory")));
+  EXPECT_EQ(obstacles_after(root_, 2), std::vector<fs::path>{root_ / "step-00000003"});
+  EXPECT_THAT(obstacles_after(root_, 3), IsEmpty());
+}
+
+// The folder is the one that was opened, whatever has its path later.
+TEST_F(SaveDirectoryTest, ADirectoryThatIsMovedIsFollowed) {
+  const SaveDirectory directory(root_, random_identifier());
+  const fs::path moved = root_.string() + "_moved";
+  fs::remove_all(moved);
+  fs::rename(root_, moved);
+  fs::create_directory(root_);
+  save(directory, 1);
+  EXPECT_THAT(names_in(root_), IsEmpty());
+  Reader reader = Reader::open(moved / "step-00000001");
+  EXPECT_EQ(read_all(reader), values_at(1));
+  fs::remove_all(moved);
+}
+
+TEST_F(SaveDirectoryTest, ATrialLeavesNothing) {
+  const std::string id = random_identifier();
+  const SaveDirectory rank0(root_, id);
+  const SaveDirectory rank1(root_, id);
+  EXPECT_THAT([&] { rank1.try_writing(1); },
+              testing::ThrowsMessage<RuntimeFault>(HasSubstr("all ranks need the same directory")));
+  rank0.try_writing(0);
+  rank1.try_writing(1);
+  rank0.end_trial();
+  EXPECT_THAT(names_in(root_), IsEmpty());
+  rank0.try_writing(0);  // and is killed
+  EXPECT_THAT(SaveDirectory(root_, random_identifier()).remove_interrupted(), IsEmpty());
+  EXPECT_THAT(names_in(root_), IsEmpty());
 }
 
 TEST_F(SaveDirectoryTest, AFlippedByteIsNamedByParameter) {
@@ -243,7 +419,6 @@ TEST_P(SaveFaultTest, AtEveryCallThePreviousCheckpointOrTheNewOneIsWhole) {
     SCOPED_TRACE(number);
     fs::remove_all(root_);
     fs::create_directories(root_);
-    std::ofstream(root_ / "config.json") << "{}";
     save(root_, 1);
     bool ok = false;
     happened = save_with_fault(root_, fault, number, ok);
@@ -255,9 +430,14 @@ TEST_P(SaveFaultTest, AtEveryCallThePreviousCheckpointOrTheNewOneIsWhole) {
     }
     if (step == 1) {
       ++lost;
-      EXPECT_EQ(unfinished_saves(root_), std::vector<fs::path>{root_ / "step-00000002.tmp"});
-      // The next save is not disturbed by what is left.
-      save(root_, 2);
+      ASSERT_THAT(unfinished_saves(root_), SizeIs(1));
+      EXPECT_THAT(unfinished_saves(root_).front().filename().string(),
+                  testing::StartsWith("step-00000002.tmp"));
+      // The next run is not disturbed by what is left, and removes it.
+      const SaveDirectory directory(root_, random_identifier());
+      EXPECT_THAT(directory.remove_interrupted(), IsEmpty());
+      EXPECT_THAT(names_in(root_), ElementsAre("step-00000001"));
+      save(directory, 2);
       Reader next = Reader::open(*latest_checkpoint(root_));
       EXPECT_EQ(next.index().position.step, 2);
       EXPECT_EQ(read_all(next), values_at(2));

@@ -9,8 +9,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include "core/base/directory_lock.h"
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/checkpoint_verify.h"
 #include "core/checkpoint/rank_part.h"
@@ -38,15 +41,16 @@ std::vector<float> values() {
 // A checkpoint of two ranks, of one matrix and its state.
 fs::path saved_in(const fs::path& root) {
   const std::vector<float> all = values();
+  const SaveDirectory directory(root, random_identifier());
   for (int64_t rank = 0; rank < 2; ++rank) {
     const auto mine = std::span(all).subspan(rank == 0 ? 0 : 18, rank == 0 ? 18 : 17);
     const std::vector<TensorPart> parts{
         {"w", DType::kF32, kWholeShape, rank * 18, std::as_bytes(mine)},
         {state_name("w", "exp_avg"), DType::kF32, kWholeShape, rank * 18, std::as_bytes(mine)},
         {name_on_rank(rank, "rng.cpu"), DType::kF32, {1}, 0, std::as_bytes(mine.first(1))}};
-    write_rank_part(begin_save(root, 4), rank, parts);
+    write_rank_part(directory.begin(4), rank, parts);
   }
-  return commit_save(root, {4, 48, 8, {}}, {2, 1, 2, "fsdp2", "flat", "sgd"}, {});
+  return directory.commit({4, 48, 8, {}}, {2, 1, 2, "fsdp2", "flat", "sgd"}, {});
 }
 
 std::vector<float> read(const fs::path& folder, const std::string& name) {
@@ -114,6 +118,110 @@ TEST(WholeTensorsTest, VerifyNamesEveryDamagedPiece) {
   fs::remove(file);
   Reader missing = Reader::open(saved);
   EXPECT_THAT(verify(missing).damaged, SizeIs(testing::Ge(3U)));
+}
+
+using Write = void (*)(const fs::path&, const fs::path&);
+const Write kWrites[] = {[](const fs::path& path, const fs::path& out) { merge(path, out, false); },
+                         [](const fs::path& path, const fs::path& out) { reshard(path, out, 2); }};
+
+// Unfinished outputs of other programs, and what has the name of the output.
+TEST(WholeTensorsTest, ForeignFilesStay) {
+  for (const Write write : kWrites) {
+    const TemporaryDirectory directory;
+    const fs::path saved = saved_in(directory.path() / "saved");
+    const fs::path out = directory.path() / "c";
+    fs::create_directory(directory.path() / "c.tmp");
+    std::ofstream(directory.path() / "c.tmp" / "diary.txt") << "kept";
+    fs::create_directory(directory.path() / ("c.tmp" + std::string(32, 'a')));
+    std::ofstream(directory.path() / ("c.tmp" + std::string(32, 'a')) / "model.safetensors") << "x";
+    write(saved, out);
+    EXPECT_TRUE(fs::exists(directory.path() / "c.tmp" / "diary.txt"));
+    EXPECT_TRUE(
+        fs::exists(directory.path() / ("c.tmp" + std::string(32, 'a')) / "model.safetensors"));
+    EXPECT_TRUE(fs::exists(out));
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 4) << "no lock is left";
+    for (const char* name : {"c", "empty", "link", "file", "."}) {
+      const fs::path other = directory.path() / name;
+      fs::create_directory(directory.path() / "empty");
+      std::error_code ignored;
+      fs::create_symlink("nowhere", directory.path() / "link", ignored);
+      { const std::ofstream file(directory.path() / "file", std::ios::app); }
+      EXPECT_THAT([&] { write(saved, other); },
+                  testing::ThrowsMessage<UsageError>(HasSubstr("exists already")))
+          << name;
+    }
+    EXPECT_TRUE(fs::is_empty(directory.path() / "empty"));
+  }
+}
+
+TEST(WholeTensorsTest, OneProcessAtATimeWritesAnOutput) {
+  for (const Write write : kWrites) {
+    const TemporaryDirectory directory;
+    const fs::path saved = saved_in(directory.path() / "saved");
+    const fs::path out = directory.path() / "c";
+    {
+      const DirectoryLock lock({directory.path() / "c.lock", "", ""});
+      EXPECT_THAT([&] { write(saved, out); },
+                  testing::ThrowsMessage<UsageError>(
+                      HasSubstr("process " + std::to_string(::getpid()) + " of ")));
+      EXPECT_FALSE(fs::exists(out));
+    }
+    // What a process that was killed has left.
+    const std::string id = random_identifier();
+    const fs::path left = directory.path() / ("c.tmp" + id);
+    fs::create_directory(left);
+    std::ofstream(left / ("unfinished." + id)) << id;
+    std::ofstream(left / "rank00000.safetensors") << "x";
+    std::ofstream(left / ("model.safetensors.tmp" + id)) << "x";
+    std::ofstream(directory.path() / "c.lock") << "4711 elsewhere\n";
+    write(saved, out);
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 2);
+  }
+}
+
+TEST(WholeTensorsTest, AnErrorLeavesNothing) {
+  for (const Write write : kWrites) {
+    const TemporaryDirectory directory;
+    const fs::path saved = saved_in(directory.path() / "saved");
+    fs::resize_file(saved / "rank00001.safetensors",
+                    fs::file_size(saved / "rank00001.safetensors") - 1);
+    EXPECT_THROW(write(saved, directory.path() / "c"), InputError);
+    EXPECT_EQ(std::distance(fs::directory_iterator(directory.path()), {}), 1);
+  }
+}
+
+// A link out of a checkpoint would copy a file of the user that its maker chose.
+TEST(WholeTensorsTest, LinksOutOfTheDirectoryAreNotCopied) {
+  for (const Write write : kWrites) {
+    for (const char* name : {"config.json", "generation_config.json"}) {
+      const TemporaryDirectory directory;
+      const fs::path saved = saved_in(directory.path() / "saved");
+      std::ofstream(directory.path() / "secret") << "{}";
+      fs::create_symlink("../../secret", saved / name);
+      EXPECT_THAT([&] { write(saved, directory.path() / "c"); },
+                  testing::ThrowsMessage<InputError>(
+                      testing::AllOf(HasSubstr(name), HasSubstr("is a link to "))));
+      EXPECT_FALSE(fs::exists(directory.path() / "c"));
+      fs::remove(saved / name);
+      std::ofstream(saved / "inside") << "{}";
+      fs::create_symlink("inside", saved / name);
+      write(saved, directory.path() / "c");
+      EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(directory.path() / "c" / name)));
+    }
+  }
+}
+
+// models--x/snapshots/REVISION/config.json -> ../../blobs/HASH
+TEST(WholeTensorsTest, LinksOfTheHuggingFaceCacheAreCopied) {
+  const TemporaryDirectory directory;
+  const fs::path snapshot = directory.path() / "snapshots" / "0a1b";
+  fs::create_directory(directory.path() / "blobs");
+  merge(saved_in(directory.path() / "saved"), snapshot, false);
+  std::ofstream(directory.path() / "blobs" / "77") << R"({"kept": 1})";
+  fs::create_symlink("../../blobs/77", snapshot / "generation_config.json");
+  reshard(snapshot, directory.path() / "c", 2);
+  EXPECT_EQ(fs::file_size(directory.path() / "c" / "generation_config.json"), 11);
+  EXPECT_EQ(read(directory.path() / "c", "w"), values());
 }
 
 }  // namespace

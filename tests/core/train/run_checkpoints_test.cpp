@@ -2,6 +2,8 @@
 #include "core/train/run_checkpoints.h"
 
 #include <atomic>
+#include <cerrno>
+#include <climits>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -13,8 +15,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/recorder.h"
 #include "core/checkpoint/checkpoint_reader.h"
@@ -29,6 +33,25 @@
 #include "core/train/training_checkpoint.h"
 #include "tests/core/train/train_context.h"
 #include "tests/support/ranks.h"
+
+namespace {
+
+// The name of a file that cannot be flushed; "" for none.
+std::string failing;  // NOLINT(cert-err58-cpp)
+
+}  // namespace
+
+// The program's definition takes precedence over that of the C library.
+extern "C" int fsync(int fd) {
+  char path[PATH_MAX] = {};
+  const ssize_t size =
+      ::readlink(("/proc/self/fd/" + std::to_string(fd)).c_str(), path, sizeof path - 1);
+  if (!failing.empty() && size > 0 && std::string(path).ends_with("/" + failing)) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, fd));
+}
 
 namespace shardlens::train {
 namespace {
@@ -72,7 +95,10 @@ struct Outcome {
       parameters;  // by rank and index: what it has
 };
 
-Outcome train_run(const Training& run, const CheckpointOptions& saving) {
+// `of_rank_1`: that rank's options, if they differ.
+Outcome train_run(const Training& run,
+                  const CheckpointOptions& saving,
+                  const std::optional<CheckpointOptions>& of_rank_1 = std::nullopt) {
   const plan::ModelConfig config = plan::parse_model_config(run.model, "model");
   Outcome outcome;
   std::mutex mutex;
@@ -94,7 +120,8 @@ Outcome train_run(const Training& run, const CheckpointOptions& saving) {
         options.step.optimizer = run.optimizer;
         options.lr = 1e-2;
         options.scaler.growth_interval = 2;
-        RunCheckpoints checkpoints(*sharded, world, options.step, saving);
+        RunCheckpoints checkpoints(*sharded, world, options.step,
+                                   of_rank_1 && world.rank() == 1 ? *of_rank_1 : saving);
         if (saving.resume.empty()) {
           initialize_parameters(*sharded, config, 1);
         } else {
@@ -131,8 +158,12 @@ class RunCheckpointsTest : public testing::Test {
   void SetUp() override {
     root_ = fs::path(testing::TempDir()) / ("shardlens_runs_" + std::to_string(::getpid()));
     fs::remove_all(root_);
+    failing.clear();
   }
-  void TearDown() override { fs::remove_all(root_); }
+  void TearDown() override {
+    failing.clear();
+    fs::remove_all(root_);
+  }
 
   [[nodiscard]] CheckpointOptions saving() const {
     CheckpointOptions options;
@@ -298,7 +329,7 @@ TEST_F(RunCheckpointsTest, AsynchronousCheckpointsAreThoseOfTheirStep) {
 }
 
 TEST_F(RunCheckpointsTest, AFailedAsynchronousSaveEndsAllRanks) {
-  fs::create_directories(root_ / "step-00000002.tmp" / "rank00001.safetensors");
+  failing = "rank00001.safetensors";
   CheckpointOptions options = saving();
   options.every = 2;
   options.asynchronous = true;
@@ -335,16 +366,73 @@ TEST_F(RunCheckpointsTest, WhatDoesNotFitIsNamed) {
                   HasSubstr("has shape [28, 20], the model's config needs [24, 20]")));
 }
 
-// A folder that rank 1 cannot write to: all ranks end, and the message names what still loads.
+// A file that rank 1 cannot write: all ranks end, and the message names what still loads.
 TEST_F(RunCheckpointsTest, AFailedSaveEndsAllRanksAndNamesTheOneBefore) {
   (void)train_run({.steps = 1}, saving());
-  fs::create_directories(root_ / "step-00000002.tmp" / "rank00001.safetensors");
+  failing = "rank00001.safetensors";
   CheckpointOptions options = saving();
   options.resume = *checkpoint::latest_checkpoint(root_);
   EXPECT_THAT(
       [&] { (void)train_run({.steps = 2}, options); },
       testing::ThrowsMessage<RuntimeFault>(HasSubstr("a checkpoint was not saved: rank 1 failed")));
   EXPECT_EQ(checkpoint::latest_checkpoint(root_)->filename(), "step-00000001");
+  failing.clear();
+  (void)train_run({.steps = 2}, options);
+  EXPECT_EQ(checkpoint::latest_checkpoint(root_)->filename(), "step-00000002");
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 2) << "what had failed is removed";
+}
+
+// The directory is tried before the first step, not when the run saves.
+TEST_F(RunCheckpointsTest, WhatCannotBeWrittenIsAnErrorBeforeTraining) {
+  std::ofstream(root_) << "a file";
+  EXPECT_THAT(
+      [&] { (void)train_run({}, saving()); },
+      testing::ThrowsMessage<RuntimeFault>(testing::StartsWith("checkpoints cannot be saved: ")));
+  fs::remove(root_);
+  fs::create_directory_symlink("nowhere", root_);
+  EXPECT_THAT(
+      [&] { (void)train_run({}, saving()); },
+      testing::ThrowsMessage<RuntimeFault>(testing::StartsWith("checkpoints cannot be saved: ")));
+}
+
+// As long as a run saves to a directory, no other one does.
+TEST_F(RunCheckpointsTest, ASecondRunIsRefused) {
+  fs::create_directory(root_);
+  {
+    const DirectoryLock lock(checkpoint::save_place(root_));
+    EXPECT_THAT(
+        [&] { (void)train_run({}, saving()); },
+        testing::ThrowsMessage<RuntimeFault>(testing::StartsWith("checkpoints cannot be saved: ")));
+    EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1) << "only the lock";
+  }
+  (void)train_run({.steps = 1}, saving());
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), {}), 1) << "only the checkpoint";
+}
+
+// A rank whose path leads to another directory than rank 0's, as on a node without the shared one.
+TEST_F(RunCheckpointsTest, AllRanksNeedTheSameDirectory) {
+  const fs::path other = root_.string() + "_other";
+  CheckpointOptions options = saving();
+  CheckpointOptions of_rank_1 = options;
+  of_rank_1.save = other;
+  EXPECT_THAT(
+      [&] { (void)train_run({}, options, of_rank_1); },
+      testing::ThrowsMessage<RuntimeFault>(testing::StartsWith("checkpoints cannot be saved: ")));
+  fs::remove_all(other);
+}
+
+// The messages for what stays are given once.
+TEST_F(RunCheckpointsTest, WhatIsNotRemovedIsTold) {
+  fs::create_directories(root_ / "step-00000001.tmp");
+  fs::create_directory_symlink("step-00000001.tmp", root_ / "step-00000000");
+  std::vector<std::string> messages;
+  CheckpointOptions options = saving();
+  options.every = 1;
+  options.keep = 1;
+  options.on_left = [&](const std::string& message) { messages.push_back(message); };
+  (void)train_run({.steps = 4}, options);
+  EXPECT_THAT(messages, testing::ElementsAre(HasSubstr("step-00000001.tmp is left as it is"),
+                                             HasSubstr("step-00000000 is left as it is")));
 }
 
 }  // namespace
