@@ -3,7 +3,7 @@ import os  # json, shutil and subprocess where they are used: the command `shard
 
 
 class ShardlensError(RuntimeError):
-    """The program refused its input or failed. `exit_code`: 2 usage, 3 input, 4 fault of the run."""
+    """The program refused its input or failed. `exit_code`: 2 usage, 3 input, 4 fault of the run; negative: the signal that ended the program."""
 
     def __init__(self, message, exit_code):
         super().__init__(message)
@@ -29,11 +29,24 @@ def path():
     return found
 
 
+def _after_signal(arguments, done):
+    """What is known of a program that a signal ended: the signal, and the last line that the program printed."""
+    import signal
+
+    number = -done.returncode
+    name = next((each.name for each in signal.Signals if each == number), "of unknown name")
+    lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
+    said = f"it printed last: {lines[-1]}" if lines else "it printed nothing"
+    return f"shardlens {arguments[0]} was ended by signal {number} ({name}); {said}"
+
+
 def run(arguments, exit_codes=(0,)):
     """Runs the program and returns the completed process. Raises ShardlensError with the program's message for another exit code."""
     import subprocess
 
     done = subprocess.run([path(), *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode < 0:
+        raise ShardlensError(_after_signal(arguments, done), done.returncode)
     if done.returncode not in exit_codes:
         message = done.stderr.strip() or f"shardlens ended with exit code {done.returncode}"
         raise ShardlensError(message.removeprefix("error: "), done.returncode)

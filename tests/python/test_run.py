@@ -90,6 +90,20 @@ def test_messages_are_the_programs(tmp_path):
     assert empty.value.exit_code == 3
 
 
+def test_a_program_that_a_signal_ends_is_named_with_it(traces, tmp_path, monkeypatch):
+    stub = tmp_path / "stub"
+    monkeypatch.setenv("SHARDLENS_PROGRAM", str(stub))
+    for script, words in (("echo reading; echo line 1 >&2; echo line 2 >&2; kill -SEGV $$", ["signal 11 (SIGSEGV)", "it printed last: line 2"]),
+                          ("kill -KILL $$", ["signal 9 (SIGKILL)", "it printed nothing"])):
+        stub.write_text(f"#!/bin/sh\n{script}\n")
+        stub.chmod(0o755)
+        with pytest.raises(shardlens.ShardlensError) as ended:
+            shardlens.advise(traces / "fsdp2-default")
+        assert str(ended.value).startswith("shardlens advise was ended by signal")
+        assert all(each in str(ended.value) for each in words)
+        assert ended.value.exit_code in (-11, -9)
+
+
 def test_rows_become_a_table(run):
     pandas = pytest.importorskip("pandas")
     table = run.units().to_pandas()
