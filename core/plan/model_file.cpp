@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/families/config_values.h"
+#include "core/plan/wrap_policy.h"
 
 namespace shardlens::plan {
 namespace {
@@ -56,7 +57,8 @@ class FileTree {
   }
 
  private:
-  ModuleTree& tree() { return file_.tree; }
+  [[nodiscard]] ModuleTree& tree() { return file_.tree; }
+  [[nodiscard]] const ModuleTree& tree() const { return file_.tree; }
 
   void add_module(const JsonNode& node) {
     node.expect_object("a module");
@@ -127,11 +129,14 @@ class FileTree {
     tree().parameters.push_back(std::move(parameter));
   }
 
+  using IsList = bool (FileTree::*)(const Module&) const;
+
   // The members of every outermost list that have parameters; without lists, those of a Sequential
-  // that is not inside another.
+  // that is not inside another, else the only member of a list.
   void find_blocks() {
-    for (const std::string_view type : {"ModuleList", "Sequential"}) {
-      collect(0, type);
+    for (const IsList is_list :
+         {&FileTree::is_list, &FileTree::is_sequential, &FileTree::is_list_of_one}) {
+      collect(0, is_list);
       if (!tree().blocks.empty()) {
         std::sort(tree().blocks.begin(), tree().blocks.end());
         return;
@@ -139,11 +144,11 @@ class FileTree {
     }
   }
 
-  void collect(uint32_t module, std::string_view type) {
+  void collect(uint32_t module, IsList is_list) {
     const Module& list = tree().modules[module];
-    if (list.type != type || list.children.size() < 2) {
+    if (!(this->*is_list)(list)) {
       for (const uint32_t child : list.children) {
-        collect(child, type);
+        collect(child, is_list);
       }
       return;
     }
@@ -151,12 +156,50 @@ class FileTree {
       if (!is_container(child) && !tree().subtree_parameters(child).empty()) {
         tree().blocks.push_back(child);
       } else {
-        collect(child, type);
+        collect(child, is_list);
       }
     }
   }
 
-  [[nodiscard]] bool is_container(uint32_t module) {
+  // A ModuleDict names either members that are alike, as torchtitan does with its layers, or parts
+  // of a model, as nanoGPT does.
+  [[nodiscard]] bool is_list(const Module& module) const {
+    return module.children.size() > 1 &&
+           (module.type == "ModuleList" ||
+            (module.type == "ModuleDict" && (has_numbers(module) || has_equal_members(module))));
+  }
+
+  [[nodiscard]] bool is_sequential(const Module& module) const {
+    return module.children.size() > 1 && module.type == "Sequential";
+  }
+
+  [[nodiscard]] bool is_list_of_one(const Module& module) const {
+    return module.children.size() == 1 &&
+           (module.type == "ModuleList" || (module.type == "ModuleDict" && has_numbers(module)));
+  }
+
+  [[nodiscard]] bool has_numbers(const Module& module) const {
+    return std::ranges::all_of(module.children, [&](uint32_t child) {
+      const std::string& fqn = tree().modules[child].fqn;
+      return fqn.find_first_not_of("0123456789", fqn.rfind('.') + 1) == std::string::npos;
+    });
+  }
+
+  // Members of one class without lists of their own.
+  [[nodiscard]] bool has_equal_members(const Module& module) const {
+    const std::string& type = tree().modules[module.children.front()].type;
+    return std::ranges::all_of(module.children, [&](uint32_t child) {
+      return tree().modules[child].type == type && !has_list(child);
+    });
+  }
+
+  [[nodiscard]] bool has_list(uint32_t module) const {
+    const Module& here = tree().modules[module];
+    return plan::is_container(here) ||
+           std::ranges::any_of(here.children, [&](uint32_t child) { return has_list(child); });
+  }
+
+  [[nodiscard]] bool is_container(uint32_t module) const {
     const std::string& fqn = tree().modules[module].fqn;
     return std::ranges::find(file_.without_forward, fqn) != file_.without_forward.end();
   }
@@ -187,12 +230,12 @@ class StepReader {
     for (const JsonNode& op : node.require("operators").items("a list of operators")) {
       read_operator(op);
     }
-    int depth = 0;
     for (const JsonNode& event : node.require("order").items("a list of events")) {
-      read_event(event, depth);
+      read_event(event);
     }
-    if (depth != 0) {
-      node.require("order").fail("a module that begins does not end");
+    if (!open_.empty()) {
+      node.require("order").fail(
+          fmt::format("the forward of '{}' begins and does not end", open_.back()));
     }
   }
 
@@ -287,15 +330,20 @@ class StepReader {
 
   // ">fqn": its forward begins; "<fqn": it ends; "o3": operator 3. Operators of backward follow
   // from those of forward.
-  void read_event(const JsonNode& node, int& depth) {
+  void read_event(const JsonNode& node) {
     const std::string text = node.string();
     RecordedEvent out;
     if (text.starts_with('>') || text.starts_with('<')) {
       out.kind = text.front() == '>' ? RecordedEvent::Kind::kEnter : RecordedEvent::Kind::kLeave;
       out.module = text.substr(1);
-      depth += text.front() == '>' ? 1 : -1;
-      if (depth < 0) {
-        node.fail("a module ends that did not begin");
+      if (out.kind == RecordedEvent::Kind::kEnter) {
+        open_.push_back(out.module);
+      } else if (open_.empty()) {
+        node.fail("the forward of a module ends that did not begin");
+      } else if (open_.back() != out.module) {
+        node.fail(fmt::format("expected the end of '{}', whose forward began last", open_.back()));
+      } else {
+        open_.pop_back();
       }
       step_.forward.push_back(std::move(out));
       return;
@@ -317,6 +365,7 @@ class StepReader {
   DType dtype_;
   RecordedStep step_;
   std::unordered_map<int64_t, uint32_t> tensor_, operator_;
+  Names open_;  // modules whose forward has begun
 };
 
 }  // namespace

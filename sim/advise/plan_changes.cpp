@@ -223,13 +223,15 @@ class Changes {
     for (const plan::UnitEntry& entry : listed_units()) {
       units_now_.emplace(entry.globs.begin(), entry.globs.end());
     }
-    set_units("one block a unit", 1);
-    for (const size_t together : {2, 4}) {
-      if (together < blocks_.size()) {
-        set_units(fmt::format("{} blocks a unit", together), together);
+    if (!blocks_.empty()) {
+      set_units("one block a unit", 1);
+      for (const size_t together : {2, 4}) {
+        if (together < blocks_.size()) {
+          set_units(fmt::format("{} blocks a unit", together), together);
+        }
       }
     }
-    if (!blocks_.empty()) {
+    if (now_.units.size() > 1) {
       set_units("the model as one unit", 0);
     }
     own_units();

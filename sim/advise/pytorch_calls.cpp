@@ -3,16 +3,30 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/error.h"
+
 namespace shardlens::sim {
 namespace {
 
 using Lines = PytorchCalls::Lines;
 
+// A name as Python writes it: a ModuleDict's keys may have any character except a dot.
+std::string quoted(const std::string& name) {
+  std::string out = "\"";
+  for (const char c : name) {
+    if (c == '"' || c == '\\') {
+      out += '\\';
+    }
+    out += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+  }
+  return out + "\"";
+}
+
 // ("a", "b",) as Python writes it.
 std::string tuple_of(const std::vector<std::string>& names) {
   std::string out = "(";
   for (const std::string& name : names) {
-    out += fmt::format("\"{}\", ", name);
+    out += quoted(name) + ", ";
   }
   if (names.size() > 1) {
     out.resize(out.size() - 2);
@@ -29,9 +43,10 @@ Lines fsdp1(const std::string& argument) {
 }  // namespace
 
 std::string PytorchCalls::blocks() const {
+  SHARDLENS_CHECK(!tree_.blocks.empty(), "a change of the blocks of a model without any");
   const plan::Module& list = tree_.modules[tree_.modules[tree_.blocks.front()].parent];
   if (list.children == tree_.blocks && !list.fqn.empty()) {
-    return fmt::format("blocks = list(model.get_submodule(\"{}\"))", list.fqn);
+    return fmt::format("blocks = list(model.get_submodule({}).children())", quoted(list.fqn));
   }
   std::vector<std::string> names;
   for (const uint32_t block : tree_.blocks) {

@@ -27,7 +27,8 @@ class PytorchCalls {
   [[nodiscard]] Lines forward_prefetch(int64_t depth) const;
   [[nodiscard]] Lines backward_prefetch() const;
   [[nodiscard]] static Lines separate_reduce_scatter_group();
-  // Units of so many blocks each (0: the model is one unit).
+  // Units of so many blocks each (0: the model is one unit). Other numbers than 0, here and in
+  // checkpoints(), need a model with blocks.
   [[nodiscard]] Lines units(size_t together) const;
   // Units of their own for modules outside the blocks.
   [[nodiscard]] Lines own_units(const std::vector<std::string>& modules) const;

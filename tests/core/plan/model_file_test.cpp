@@ -1,6 +1,8 @@
 #include "core/plan/model_file.h"
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -188,6 +190,97 @@ TEST(ModelFileTest, ARecordedModelHasItsOwnDtypes) {
   EXPECT_EQ(module_tree(parsed(file)).parameters[0].dtype, DType::kF32);
   file["origin"] = {{"made_by", "shardlens.record"}};
   EXPECT_EQ(module_tree(parsed(file)).parameters[0].dtype, DType::kBF16);
+}
+
+// FQNs of the blocks of a model with these modules; those without modules below them have a weight.
+std::vector<std::string> blocks_of(
+    const std::vector<std::pair<std::string, std::string>>& fqns_and_classes) {
+  json file{{"shardlens_model", 1}, {"name", "M"}, {"modules", json::array()}};
+  file["modules"].push_back({{"fqn", ""}, {"class", "M"}, {"forward", true}});
+  for (const auto& [fqn, type] : fqns_and_classes) {
+    const bool list = type == "ModuleList" || type == "ModuleDict";
+    file["modules"].push_back({{"fqn", fqn}, {"class", type}, {"forward", !list}});
+    if (!list && type != "Sequential") {
+      file["parameters"].push_back(
+          {{"name", fqn + ".weight"}, {"shape", {2, 2}}, {"dtype", "float32"}});
+    }
+  }
+  const ModuleTree tree = module_tree(parsed(file));
+  std::vector<std::string> out;
+  for (const uint32_t block : tree.blocks) {
+    out.push_back(tree.modules[block].fqn);
+  }
+  return out;
+}
+
+TEST(ModelFileTest, BlocksAreTheMembersOfListsAndOfDictionariesThatAreLists) {
+  // torchtitan: layers by number, with lists of their own.
+  EXPECT_THAT(blocks_of({{"layers", "ModuleDict"},
+                         {"layers.0", "Block"},
+                         {"layers.0.experts", "ModuleList"},
+                         {"layers.0.experts.0", "Linear"},
+                         {"layers.0.experts.1", "Linear"},
+                         {"layers.1", "MoEBlock"},
+                         {"head", "Linear"}}),
+              ElementsAre("layers.0", "layers.1"));
+  // nanoGPT: the parts of a model, one of which is the list.
+  EXPECT_THAT(blocks_of({{"transformer", "ModuleDict"},
+                         {"transformer.wte", "Embedding"},
+                         {"transformer.h", "ModuleList"},
+                         {"transformer.h.0", "Block"},
+                         {"transformer.h.1", "Block"},
+                         {"transformer.ln_f", "LayerNorm"}}),
+              ElementsAre("transformer.h.0", "transformer.h.1"));
+  // Two towers with lists, and two members that are alike.
+  EXPECT_THAT(blocks_of({{"towers", "ModuleDict"},
+                         {"towers.image", "Tower"},
+                         {"towers.image.layers", "ModuleList"},
+                         {"towers.image.layers.0", "Block"},
+                         {"towers.image.layers.1", "Block"},
+                         {"towers.text", "Tower"},
+                         {"towers.text.layers", "ModuleList"},
+                         {"towers.text.layers.0", "Block"},
+                         {"towers.text.layers.1", "Block"}}),
+              ElementsAre("towers.image.layers.0", "towers.image.layers.1", "towers.text.layers.0",
+                          "towers.text.layers.1"));
+  EXPECT_THAT(blocks_of({{"m", "ModuleDict"}, {"m.first", "Block"}, {"m.second", "Block"}}),
+              ElementsAre("m.first", "m.second"));
+  EXPECT_THAT(blocks_of({{"m", "ModuleDict"}, {"m.encoder", "A"}, {"m.decoder", "B"}}),
+              ElementsAre());
+}
+
+TEST(ModelFileTest, AListOfOneIsABlockWhereThereIsNoOther) {
+  EXPECT_THAT(blocks_of({{"embed", "Embedding"}, {"layers", "ModuleList"}, {"layers.0", "Block"}}),
+              ElementsAre("layers.0"));
+  EXPECT_THAT(blocks_of({{"layers", "ModuleDict"}, {"layers.7", "Block"}}),
+              ElementsAre("layers.7"));
+  EXPECT_THAT(blocks_of({{"one", "ModuleList"},
+                         {"one.0", "Block"},
+                         {"layers", "ModuleList"},
+                         {"layers.0", "Block"},
+                         {"layers.1", "Block"}}),
+              ElementsAre("layers.0", "layers.1"));
+  EXPECT_THAT(blocks_of({{"one", "Linear"}}), ElementsAre());
+}
+
+TEST(ModelFileTest, AModuleEndsAfterThoseThatBeganInIt) {
+  const auto message = [](json order) {
+    json file = two_linears();
+    file["steps"] = {step_of_batch(2)};
+    file["steps"][0]["order"] = std::move(order);
+    try {
+      (void)parsed(file);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(message({">list.0", ">list.1", "<list.1", "<list.0"}), "accepted");
+  EXPECT_THAT(message({">list.0", ">list.1", "<list.0"}),
+              HasSubstr("#/steps/0/order/2: expected the end of 'list.1'"));
+  EXPECT_THAT(message({">", "<list.0"}), HasSubstr("#/steps/0/order/1: expected the end of ''"));
+  EXPECT_THAT(message({"<list.0"}), HasSubstr("ends that did not begin"));
+  EXPECT_THAT(message({">list.0"}), HasSubstr("'list.0' begins and does not end"));
 }
 
 TEST(ModelFileTest, MessagesSayWhatIsMissing) {

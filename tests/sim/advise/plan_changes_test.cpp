@@ -175,5 +175,59 @@ TEST(PlanChanges, Fsdp1HasItsOwnLines) {
   EXPECT_THAT(titles_of(own), Not(Contains("a communicator of its own for reduce-scatter")));
 }
 
+Scenario scenario_of_file(const std::string& modules, const std::string& parameters) {
+  Scenario out;
+  out.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
+      R"({"shardlens_model": 1, "name": "M", "modules": [{"fqn": "", "class": "M"}, )" + modules +
+          R"(], "parameters": [)" + parameters + "]}",
+      "model.json"));
+  out.plan = plan::strategy_plan("full_shard", out.model->tree());
+  out.world_size = 2;
+  out.machine = std::make_shared<const TargetMachine>(load_hardware("8xH100"));
+  return out;
+}
+
+// No change of units of blocks, and no checkpoint, is listed for a model without them.
+TEST(PlanChanges, OfAModelWithoutBlocks) {
+  Scenario own = scenario_of_file(R"({"fqn": "a", "class": "Linear"}, {"fqn": "b", "class": "B"})",
+                                  R"({"name": "a.weight", "shape": [8, 8], "dtype": "float32"},
+                                     {"name": "b.weight", "shape": [8, 8], "dtype": "float32"})");
+  ASSERT_TRUE(own.model->tree().blocks.empty());
+  for (const char* units :
+       {R"([{"modules": ""}])", R"([{"modules": "a"}, {"modules": ""}])",
+        R"([{"modules": "a", "api": "replicate"}, {"modules": "", "api": "replicate"}])"}) {
+    own.plan =
+        plan::parse_plan(std::string(R"({"version": 1, "units": )") + units + "}", "plan.json");
+    for (const PlanChange& change : changes_of(own)) {
+      (void)with(own, change);
+    }
+    EXPECT_THAT(titles_of(own), Each(Not(HasSubstr("block"))));
+  }
+  own.plan =
+      plan::parse_plan(R"({"version": 1, "units": [{"modules": "a"}, {"modules": ""}]})", "");
+  EXPECT_THAT(titles_of(own), Contains("the model as one unit"));
+}
+
+// torchtitan has its blocks in a ModuleDict, whose iterator gives names.
+TEST(PlanChanges, LinesTakeTheBlocksOfAnyList) {
+  const auto lines = [](const char* list, const char* first) {
+    const std::string name = list;
+    Scenario own = scenario_of_file(
+        R"({"fqn": ")" + name + R"(", "class": "ModuleDict", "forward": false},)" + R"({"fqn": ")" +
+            name + "." + first + R"(", "class": "Block"}, {"fqn": ")" + name +
+            R"(.1", "class": "Block"})",
+        R"({"name": ")" + name + "." + first +
+            R"(.w", "shape": [8], "dtype": "float32"}, {"name": ")" + name +
+            R"(.1.w", "shape": [8], "dtype": "float32"})");
+    own.plan.units = {plan::UnitEntry{.globs = {""}}};
+    return find(changes_of(own), "one block a unit").pytorch;
+  };
+  EXPECT_THAT(lines("layers", "0"),
+              ElementsAre("blocks = list(model.get_submodule(\"layers\").children())",
+                          "for block in blocks:", "    fully_shard(block)", "fully_shard(model)"));
+  EXPECT_EQ(lines("a\\\"b", "0").front(),
+            "blocks = list(model.get_submodule(\"a\\\"b\").children())");
+}
+
 }  // namespace
 }  // namespace shardlens::sim
