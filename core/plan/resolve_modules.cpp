@@ -44,6 +44,10 @@ std::string nearest_glob(std::string_view glob, const std::vector<Named>& named)
 }  // namespace
 
 std::vector<uint32_t> Resolver::matches(const std::string& glob, const std::string& pointer) const {
+  // A module may be named like a glob or a policy, so a name takes precedence.
+  if (const auto named = module_of_.find(glob); named != module_of_.end()) {
+    return {named->second};
+  }
   if (is_wrap_policy(glob)) {
     return chosen_by(glob, pointer);
   }
@@ -54,8 +58,6 @@ std::vector<uint32_t> Resolver::matches(const std::string& glob, const std::stri
         found.push_back(i);
       }
     }
-  } else if (const auto named = module_of_.find(glob); named != module_of_.end()) {
-    found.push_back(named->second);
   }
   if (found.empty()) {
     fail(pointer,

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
 
@@ -18,8 +19,11 @@ std::vector<UnitEntry> block_entries(const ModuleTree& tree, Api api) {
     return out;
   }
   const Module& list = tree.modules[tree.modules[tree.blocks.front()].parent];
-  if (list.children == tree.blocks && !list.fqn.empty()) {
-    out.emplace_back().globs = {list.fqn + ".*"};
+  const std::string members = list.fqn + ".*";
+  // A glob, unless names with a wildcard would make it match other modules.
+  if (list.children == tree.blocks && !list.fqn.empty() && !has_wildcard(list.fqn) &&
+      tree.find(members) == nullptr) {
+    out.emplace_back().globs = {members};
   } else {
     for (const uint32_t block : tree.blocks) {
       out.emplace_back().globs = {tree.modules[block].fqn};
