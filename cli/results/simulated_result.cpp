@@ -149,7 +149,9 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
                       {"seq", now.workload.seq},
                       {"accumulate", step.accumulate},
                       {"no_sync", !step.sync_every_microbatch},
-                      {"optimizer", plan::name_of(step.optimizer)}};
+                      {"optimizer", plan::name_of(step.optimizer)},
+                      {"optimizer_impl", plan::name_of(step.optimizer_impl)},
+                      {"expert_skew", step.expert_skew}};
   if (step.optimizer == plan::Optimizer::kSgd) {
     about["options"]["momentum"] = step.momentum;
   }

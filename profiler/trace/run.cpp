@@ -113,6 +113,14 @@ plan::StepSettings read_settings(const plan::JsonNode& options, const plan::Work
       out.momentum = momentum->number();
     }
   }
+  // Simulated runs have these two.
+  if (const auto impl = options.find("optimizer_impl");
+      impl && impl->string() == plan::name_of(plan::OptimizerImpl::kForeach)) {
+    out.optimizer_impl = plan::OptimizerImpl::kForeach;
+  }
+  if (const auto skew = options.find("expert_skew")) {
+    out.expert_skew = skew->number();
+  }
   if (const auto clip = options.find("clip"); clip && !clip->is_null()) {
     out.clip = clip->number();
   }

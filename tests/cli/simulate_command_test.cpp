@@ -246,6 +246,31 @@ TEST_F(SimulateCommandTest, DdpTracesAreReplayed) {
   EXPECT_THAT(sharded.err, HasSubstr("record a step of the model under fully_shard"));
 }
 
+// A model.json's program has an optimizer of several operators, of which the run's settings tell.
+TEST_F(SimulateCommandTest, ARunOfAModelFileIsSimulatedAgain) {
+  std::ofstream(folder_ + "/model.json") << R"({"shardlens_model": 1, "name": "One",
+    "dtype": "float32", "modules": [{"fqn": "", "class": "One"}, {"fqn": "a", "class": "Linear"}],
+    "parameters": [{"name": "a.weight", "shape": [64, 64], "dtype": "float32"}],
+    "steps": [{"batch": 2, "seq": null,
+      "tensors": [{"id": 0, "bytes": 512, "dtype": "float32", "storage": 0},
+                  {"id": 1, "bytes": 512, "dtype": "float32", "storage": 1}],
+      "operators": [
+        {"id": 0, "name": "aten::mm", "kind": "gemm", "phase": "forward", "module": "a",
+         "inputs": [0], "outputs": [1], "saved": [0], "flops": 16384, "product": [1, 2, 64, 64]},
+        {"id": 1, "name": "aten::mm", "kind": "gemm", "phase": "backward", "module": "a",
+         "inputs": [0, 1], "outputs": [], "flops": 16384, "product": [1, 64, 64, 2], "forward": 0}],
+      "order": [">a", "o0", "<a", "o1"]}]})";
+  const CommandResult made =
+      run("simulate --model " + folder_ + "/model.json --hardware 8xH100 --world-size 2 --out " +
+          folder_ + "/run");
+  ASSERT_EQ(made.code, 0) << made.err;
+  const CommandResult again = run("simulate --json --workload " + folder_ + "/run");
+  ASSERT_EQ(again.code, 0) << again.err;
+  const json out = json::parse(again.out);
+  EXPECT_EQ(out["step_ns"], out["baseline"]["simulated_step_ns"]);
+  EXPECT_EQ(json::parse(text(folder_ + "/run/run.json"))["options"]["optimizer_impl"], "foreach");
+}
+
 TEST_F(SimulateCommandTest, TextNamesThePeak) {
   const CommandResult result = run("simulate --model " + kLlama + " --hardware 8xH100");
   EXPECT_EQ(result.code, 0) << result.err;
