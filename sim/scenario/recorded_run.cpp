@@ -11,7 +11,7 @@
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
-#include "sim/scenario/predict.h"
+#include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {
 
@@ -77,22 +77,16 @@ std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesy
 }
 
 std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
-  return std::shared_ptr<const RecordedRun>(new RecordedRun(observe_any(run)));
+  std::shared_ptr<RecordedRun> out(new RecordedRun(observe_any(run)));
+  out->baseline_.measured = median_duration(out->observation_.steps);
+  // As every other plan of the run, so that the own plan has one prediction.
+  out->baseline_.simulated = evaluate(own_scenario(out)).step.duration;
+  return out;
 }
 
 RecordedRun::RecordedRun(Observation observation)
     : observation_(std::move(observation)),
-      machine_(std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)))) {
-  const plan::StepSettings& settings = observation_.settings;
-  PredictOptions figures;
-  figures.list_alive = false;
-  figures.simulation.host = machine_->host();
-  figures.simulation.keep_times = false;
-  baseline_.measured = median_duration(observation_.steps);
-  baseline_.simulated = predict(workload(observation_.plan, settings), observation_.plan,
-                                machine_->target(), settings, figures)
-                            .step.duration;
-}
+      machine_(std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)))) {}
 
 plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
                                      const plan::StepSettings& settings) const {

@@ -66,6 +66,33 @@ TEST(RecordedProgram, CollectivesHideNothingWhereTheHostWaitedForThem) {
               0.01 * static_cast<double>(own.step.duration));
 }
 
+// The baseline is the prediction of the run's own plan as any other plan is predicted.
+TEST(RecordedRuns, TheOwnPlanHasOnePrediction) {
+  const std::filesystem::path data = SHARDLENS_TEST_DATA;
+  std::vector<std::filesystem::path> runs{data / "recorded_run"};
+  for (const std::filesystem::path& folder : {data / "pytorch_traces", data / "../../traces"}) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.is_directory()) {
+        runs.push_back(entry.path());
+      }
+    }
+  }
+  size_t simulated = 0;
+  for (const std::filesystem::path& path : runs) {
+    std::shared_ptr<const RecordedRun> run;
+    try {
+      run = RecordedRun::open(std::span(&path, 1));
+    } catch (const Error&) {
+      continue;  // other tests have the reasons
+    }
+    const Scenario own = own_scenario(run);
+    EXPECT_EQ(evaluate(own).step.duration, run->baseline().simulated) << path;
+    EXPECT_EQ(evaluate(own, {.timeline = true}).step.duration, run->baseline().simulated) << path;
+    ++simulated;
+  }
+  EXPECT_GE(simulated, 15U);
+}
+
 TEST(RecordedProgram, ReplaysItsOwnPlan) {
   EXPECT_LT(std::abs(recorded()->baseline().error()), 0.1);
 }
