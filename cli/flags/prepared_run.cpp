@@ -1,8 +1,6 @@
 #include "cli/flags/prepared_run.h"
 
-#include <charconv>
-#include <optional>
-#include <string_view>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
@@ -10,53 +8,27 @@
 #include "core/base/error.h"
 #include "core/base/input_file.h"
 #include "core/plan/resolve.h"
+#include "core/plan/strategy_change.h"
 
 namespace shardlens::cli {
 namespace {
 
 constexpr uint64_t kLargestTokens = uint64_t{1} << 42;  // 4 TiB
 
-struct Mesh {
-  int64_t replicate, shard;
-};
-
-std::optional<int64_t> positive(std::string_view text) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 1) {
-    return std::nullopt;
-  }
-  return value;
-}
-
-Mesh parse_mesh(const std::string& text) {
-  const std::string_view view = text;
-  const size_t cross = view.find('x');
-  if (cross != std::string_view::npos) {
-    const auto replicate = positive(view.substr(0, cross));
-    const auto shard = positive(view.substr(cross + 1));
-    if (replicate && shard) {
-      return {*replicate, *shard};
-    }
-  }
-  throw UsageError(
-      fmt::format("--mesh '{}': expected RxS, replicas times shards, such as 2x4", text));
-}
-
 void apply_mesh(const RunOptions& options, plan::Plan& plan) {
   if (options.mesh.empty()) {
     return;
   }
-  const Mesh mesh = parse_mesh(options.mesh);
+  const auto [replicate, shard] = plan::parse_mesh(options.mesh);
   const bool in_file = !options.plan.empty();
-  const bool other_shard = plan.mesh_shard && *plan.mesh_shard != mesh.shard;
-  const bool other_replicate = plan.mesh_replicate && *plan.mesh_replicate != mesh.replicate;
+  const bool other_shard = plan.mesh_shard && *plan.mesh_shard != shard;
+  const bool other_replicate = plan.mesh_replicate && *plan.mesh_replicate != replicate;
   if (other_shard || (in_file && other_replicate)) {
     throw UsageError(fmt::format("--mesh {} contradicts the mesh of {}: leave one of them out",
                                  options.mesh, plan.source));
   }
-  plan.mesh_replicate = mesh.replicate;
-  plan.mesh_shard = mesh.shard;
+  plan.mesh_replicate = replicate;
+  plan.mesh_shard = shard;
 }
 
 void apply_precision(const RunOptions& options, plan::Plan& plan) {
@@ -103,6 +75,22 @@ plan::Plan plan_of(const RunOptions& options, const plan::ModuleTree& tree) {
   apply_mesh(options, plan);
   apply_precision(options, plan);
   return plan;
+}
+
+plan::Plan changed_plan(const RunOptions& options,
+                        bool strategy_given,
+                        plan::Plan own,
+                        const plan::ModuleTree& tree) {
+  if (!options.plan.empty()) {
+    return plan_of(options, tree);
+  }
+  if (strategy_given) {
+    own = plan::with_strategy(std::move(own), options.strategy, tree);
+  }
+  if (!options.mesh.empty()) {
+    std::tie(own.mesh_replicate, own.mesh_shard) = plan::parse_mesh(options.mesh);
+  }
+  return own;
 }
 
 PreparedRun resolve_run(const RunOptions& options, int64_t world_size) {

@@ -29,6 +29,13 @@ struct PreparedRun {
 // The plan of --plan or --strategy with --mesh and --precision applied.
 [[nodiscard]] plan::Plan plan_of(const RunOptions& options, const plan::ModuleTree& tree);
 
+// The plan of --plan or, without it, a recorded run's `own` plan, changed to the --strategy and the
+// --mesh that were given (plan::with_strategy).
+[[nodiscard]] plan::Plan changed_plan(const RunOptions& options,
+                                      bool strategy_given,
+                                      plan::Plan own,
+                                      const plan::ModuleTree& tree);
+
 // Number of tokens in a token file. The bytes per token depend on the file name: ".u32.bin" 4,
 // ".bin" 2, any other 1. Errors: InputError if the file cannot be opened or its size is not a
 // multiple of that.

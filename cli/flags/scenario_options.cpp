@@ -190,7 +190,7 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
     const CLI::Option* option = app.get_option_no_throw(flag);
     return option != nullptr && option->count() > 0;
   };
-  options.plan_given = given("--plan") || given("--strategy");
+  options.strategy_given = given("--strategy");
   if (!options.workload.empty() && given("--precision")) {
     throw UsageError(
         "--precision cannot be used with --workload, whose run has its own precision; use a plan "
@@ -235,10 +235,11 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.machine =
         std::make_shared<const sim::TargetMachine>(*out.machine->calibration(), run.hardware);
   }
-  out.world_size = run.world_size.value_or(out.world_size);
-  if (options.plan_given) {
-    out.plan = plan_of(run, out.model->tree());
+  if (run.world_size && *run.world_size != out.world_size && out.plan.mesh_replicate == 1) {
+    out.plan.mesh_shard.reset();  // of all ranks
   }
+  out.world_size = run.world_size.value_or(out.world_size);
+  out.plan = changed_plan(run, options.strategy_given, std::move(out.plan), out.model->tree());
   return out;
 }
 

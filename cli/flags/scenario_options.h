@@ -26,7 +26,7 @@ struct ScenarioOptions {
   std::string stack;                  // --stack
   std::string transport;              // --transport; empty: rings
   std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
-  bool plan_given = false;            // --plan or --strategy
+  bool strategy_given = false;        // --strategy
   // Applies the step flags that were given to the settings of a recorded run.
   std::function<void(plan::StepSettings&)> set_step;
 };

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/plan/grouped_blocks.h"
+#include "core/plan/strategy_change.h"
 #include "sim/advise/pytorch_calls.h"
 
 namespace shardlens::sim {
@@ -277,16 +278,7 @@ class Changes {
     add({ChangeSubject::kUnits, ChangeSubject::kMesh, ChangeSubject::kReshard,
          ChangeSubject::kForwardPrefetch, ChangeSubject::kBackwardPrefetch},
         "replicate the model instead of sharding it", pytorch_.replicate(),
-        [tree = tree_](Plan& plan) {
-          const Plan replicated = plan::strategy_plan("replicate", tree);
-          plan.units = replicated.units;
-          plan.mesh_replicate = replicated.mesh_replicate;
-          plan.mesh_shard = replicated.mesh_shard;
-          plan.reshard_after_forward = {};
-          plan.forward_prefetch = 0;
-          plan.forward_prefetch_lists.clear();
-          plan.backward_prefetch_lists.clear();
-        });
+        [tree = tree_](Plan& plan) { plan = plan::with_strategy(plan, "replicate", tree); });
   }
 
   void checkpoints() {

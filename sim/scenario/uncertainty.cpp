@@ -197,8 +197,10 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
   const Nanoseconds step = prediction.step.duration, change = step - own_.step.duration;
   prediction.interval =
       around(step, together({sampled(steps), noise_, kQuantile90 * together({model, off})}));
+  plan::Plan plan = scenario.plan;
+  plan.source = run_->observation().plan.plan.source;  // it may be read from another file
   prediction.change_interval =
-      change == 0 && scenario.plan == own_scenario(run_).plan
+      change == 0 && plan == run_->observation().plan.plan
           ? PredictedInterval{}
           : around(change, together({sampled(changes), std::numbers::sqrt2 * noise_,
                                      kQuantile90 * together({model, kOfBaselineError * off})}));

@@ -271,6 +271,35 @@ TEST_F(SimulateCommandTest, ARunOfAModelFileIsSimulatedAgain) {
   EXPECT_EQ(json::parse(text(folder_ + "/run/run.json"))["options"]["optimizer_impl"], "foreach");
 }
 
+// A recorded run's plan keeps what the strategy does not say: its units, precision and prefetch.
+TEST_F(SimulateCommandTest, AStrategyChangesOnlyWhatItSaysOfARun) {
+  const std::string traces = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/";
+  const auto of_run = [this](const std::string& flags) {
+    const CommandResult result = run("simulate --json --workload " + flags);
+    EXPECT_EQ(result.code, 0) << flags << ": " << result.err;
+    return json::parse(result.out);
+  };
+  for (const std::string& path : {traces + "fsdp2-prefetch", traces + "fsdp2-bf16",
+                                  std::string(SHARDLENS_TEST_DATA) + "/../../traces/fsdp2-h200"}) {
+    const json own = of_run(path);
+    EXPECT_EQ(own["step_ns"], own["baseline"]["simulated_step_ns"]) << path;
+    EXPECT_EQ(of_run(path + " --strategy full_shard"), own) << path;
+  }
+  const std::string path = traces + "fsdp2-prefetch";
+  (void)of_run(path + " --strategy shard_grad_op --out " + folder_ + "/kept");
+  const json plan = json::parse(text(folder_ + "/kept/plan.json"));
+  EXPECT_EQ(plan["reshard_after_forward"], false);
+  (void)of_run(path + " --out " + folder_ + "/own");
+  json own = json::parse(text(folder_ + "/own/plan.json"));
+  EXPECT_FALSE(own["forward_prefetch"].empty());
+  for (json& unit : own["units"]) {
+    unit.erase("reshard_after_forward");
+  }
+  for (const char* key : {"units", "forward_prefetch", "mixed_precision", "layout", "mesh"}) {
+    EXPECT_EQ(plan[key], own[key]) << key;
+  }
+}
+
 TEST_F(SimulateCommandTest, TextNamesThePeak) {
   const CommandResult result = run("simulate --model " + kLlama + " --hardware 8xH100");
   EXPECT_EQ(result.code, 0) << result.err;

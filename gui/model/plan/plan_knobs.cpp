@@ -1,4 +1,5 @@
 #include "core/plan/grouped_blocks.h"
+#include "core/plan/strategy_change.h"
 #include "gui/model/plan/plan_session.h"
 
 namespace shardlens::gui {
@@ -7,18 +8,15 @@ namespace {
 using plan::Plan;
 using Choice = PlanKnob::Choice;
 
+// As `simulate --workload RUN --strategy NAME` changes the run's plan.
 Choice strategy(const QString& label, const char* name, const plan::ModuleTree& tree) {
-  const Plan of = plan::strategy_plan(name, tree);
-  return {label,
-          [of](Plan& p) {
-            p.mesh_replicate = of.mesh_replicate;
-            p.mesh_shard = of.mesh_shard;
-            p.reshard_after_forward = of.reshard_after_forward;
-          },
-          [of](const Plan& p) {
-            return p.mesh_replicate == of.mesh_replicate && p.mesh_shard == of.mesh_shard &&
-                   p.reshard_after_forward == of.reshard_after_forward;
-          }};
+  const auto changed = [name, tree](const Plan& p) {
+    Plan out = plan::with_strategy(p, name, tree);
+    out.source = p.source;
+    return out;
+  };
+  return {label, [changed](Plan& p) { p = changed(p); },
+          [changed](const Plan& p) { return changed(p) == p; }};
 }
 
 PlanKnob units_knob(const plan::ModuleTree& tree) {
@@ -75,6 +73,9 @@ PlanKnob sharding_knob(const plan::ModuleTree& tree, int64_t world_size) {
                                   p.mesh_replicate.reset();
                                   p.mesh_shard.reset();
                                   p.reshard_after_forward = half;
+                                  for (plan::UnitEntry& entry : p.units) {
+                                    entry.reshard_after_forward.reset();
+                                  }
                                 },
                                 [half](const Plan& p) { return p.reshard_after_forward == half; }});
   }

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
+
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QProcess>
 
 #include "gui/model/tables/unit_tree.h"
 #include "tests/gui/qt_test.h"
@@ -139,6 +144,31 @@ TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
 }
 
 // What takes most memory is kept of a limited number of versions; the figures are kept of all.
+// Each sharding that the panel offers is that of `simulate --strategy`, on the same run.
+TEST_F(PlanSessionTest, ShardingOfARunIsThatOfTheCommandLine) {
+  const std::string path = pytorch_run("fsdp2-prefetch");
+  start(open_run(path), path);
+  ASSERT_TRUE(session_.isOpen()) << session_.why().toStdString();
+  const PlanState own = session_.state();
+  const PlanKnob sharding = session_.knobs()[knob("Sharding")];
+  for (const auto& [choice, strategy] : {std::pair{0, "full_shard"}, {1, "shard_grad_op"}}) {
+    PlanState changed = own;
+    sharding.choices[static_cast<size_t>(choice)].apply(changed.plan);
+    const PlanVersion version = PlanSession::simulated(session_.subject(), changed, "");
+    EXPECT_EQ(version.error.toStdString(), "");
+    QProcess program;
+    program.start(
+        QStringLiteral(SHARDLENS_BIN_DIR "/shardlens"),
+        {"simulate", "--json", "--workload", QString::fromStdString(path), "--strategy", strategy});
+    ASSERT_TRUE(program.waitForFinished());
+    const QJsonObject answer = QJsonDocument::fromJson(program.readAllStandardOutput()).object();
+    EXPECT_GT(version.step(), 0);
+    EXPECT_EQ(version.step(), answer["step_ns"].toInteger()) << strategy;
+    EXPECT_EQ(version.peak(), answer["peak_allocated_bytes"].toInteger()) << strategy;
+    EXPECT_EQ(version.step() == session_.baseline()->simulated, choice == 0) << strategy;
+  }
+}
+
 TEST_F(PlanSessionTest, OldVersionsAreSimulatedAgain) {
   const auto count = [this] {
     return std::ranges::count_if(session_.versions(), &PlanVersion::isWhole);
