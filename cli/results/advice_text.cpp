@@ -1,5 +1,6 @@
 #include "cli/results/advice_text.h"
 
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -76,14 +77,30 @@ std::string details(const std::vector<sim::AdvisedChange>& changes, report::Styl
   return out;
 }
 
+// The changes whose price rests on sizes far outside the measured ones; "": there are none.
+std::string extrapolated_table(const sim::Advice& advice, report::Style style) {
+  report::Table table({{"priced beyond what was measured", Align::kLeft}, {"", Align::kLeft}});
+  bool any = false;
+  for (const auto* changes : {&advice.changes, &advice.others}) {
+    for (const sim::AdvisedChange& each : *changes) {
+      if (std::string text = sim::far_extrapolations_text(each.extrapolated); !text.empty()) {
+        table.row({each.title, std::move(text)});
+        any = true;
+      }
+    }
+  }
+  return any ? "\n" + table.render(style) : "";
+}
+
 }  // namespace
 
 std::string advice_text(const sim::Advice& advice, const std::string& source, report::Style style) {
   std::string out =
       fmt::format("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
                   report::bold("baseline", style), format_duration(advice.baseline.measured),
-                  format_duration(advice.baseline.simulated), advice.baseline.error() * 100, source,
-                  format_bytes(advice.peak_allocated), advice.fits ? "" : ", which does not fit");
+                  format_duration(advice.baseline.simulated), advice.baseline.error() * 100,
+                  advice.baseline.measured_text(source), format_bytes(advice.peak_allocated),
+                  advice.fits ? "" : ", which does not fit");
   const std::string note = note_on_steps(advice.steps);
   if (advice.changes.empty()) {
     out += advice.fits ? "No change is predicted to pay.\n" : "No change fits.\n";
@@ -100,6 +117,7 @@ std::string advice_text(const sim::Advice& advice, const std::string& source, re
   if (!advice.others.empty()) {
     out += "\n" + changes_table(advice.others, "other changes", false, style);
   }
+  out += extrapolated_table(advice, style);
   if (advice.all_gathers_block) {
     out +=
         "\nThe host waits for each all-gather where it is issued, as PyTorch's FSDP does over "

@@ -72,6 +72,9 @@ void print_simulated(const SimulatedResult& result) {
     write_stdout(fmt::format("90 % from {} to {}\n", report::format_duration(now.interval->low),
                              report::format_duration(now.interval->high)));
   }
+  if (const std::string text = sim::far_extrapolations_text(now.extrapolated); !text.empty()) {
+    write_stdout(fmt::format("priced beyond what was measured: {}\n", text));
+  }
   if (result.on_spec) {
     write_stdout(machine_text(result));
   }

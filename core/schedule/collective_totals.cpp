@@ -23,8 +23,8 @@ Bytes message(const plan::UnitMessages& unit, const Action& action) {
 
 }  // namespace
 
-std::vector<CollectiveTotal> collective_totals(const plan::ResolvedPlan& plan,
-                                               const PlannedStep& step) {
+std::vector<PlannedCollective> planned_collectives(const plan::ResolvedPlan& plan,
+                                                   const PlannedStep& step) {
   const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
   std::vector<plan::UnitMessages> units;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -34,15 +34,25 @@ std::vector<CollectiveTotal> collective_totals(const plan::ResolvedPlan& plan,
     const auto bucket = std::ranges::find(step.buckets, step.unit_names[id], &PlannedBucket::name);
     units.push_back({.all_reduce_full = bucket == step.buckets.end() ? 0 : bucket->bytes});
   }
+  std::vector<PlannedCollective> out;
+  for (const PlannedAction& planned : step.actions) {
+    const Action& action = planned.action;
+    if (const auto kind = collective_of(action.op)) {
+      out.push_back({*kind, action.unit, action.axis, message(units.at(action.unit), action)});
+    }
+  }
+  return out;
+}
+
+std::vector<CollectiveTotal> collective_totals(const plan::ResolvedPlan& plan,
+                                               const PlannedStep& step) {
   std::array<CollectiveTotal, 3> totals{{{.kind = CollectiveKind::kAllGather},
                                          {.kind = CollectiveKind::kReduceScatter},
                                          {.kind = CollectiveKind::kAllReduce}}};
-  for (const PlannedAction& planned : step.actions) {
-    if (const auto kind = collective_of(planned.action.op)) {
-      CollectiveTotal& total = *std::ranges::find(totals, *kind, &CollectiveTotal::kind);
-      ++total.count;
-      total.bytes += message(units.at(planned.action.unit), planned.action);
-    }
+  for (const PlannedCollective& each : planned_collectives(plan, step)) {
+    CollectiveTotal& total = *std::ranges::find(totals, each.kind, &CollectiveTotal::kind);
+    ++total.count;
+    total.bytes += each.bytes;
   }
   std::vector<CollectiveTotal> out;
   std::ranges::copy_if(totals, std::back_inserter(out),

@@ -180,9 +180,15 @@ def simulate(path, plan=None, settings=None):
                  f"+ idle {_ms(answer['idle_ns'])} ms")
     lines.append(f"peak memory: {answer['peak_allocated_bytes']} bytes allocated, {answer['peak_reserved_bytes']} reserved; "
                  + ", ".join(f"{name} {value}" for name, value in answer["memory"].items()))
+    lines += _extrapolated(answer)
     lines += [f"not known: {text}" for text in answer["unknown"]]
     given = [] if plan is None else ["--plan", plan if isinstance(plan, str) else "PLAN.json"]
     return fitted(lines, [["simulate", *runs._source(path), *given, *_flags(settings)]])
+
+
+def _extrapolated(priced):
+    return [f"   rests on a size that was not measured: {row['work']} at {row['beyond']:.3g} x the nearest measured size ({100 * row['share']:.1f} % of the step)"
+            for row in priced.get("extrapolated", [])]
 
 
 def _interval(change):
@@ -215,6 +221,7 @@ def advise(path, settings=None, measure=None):
         if change["hides"]:
             first, more = change["hides"][0], len(change["hides"]) - 1
             lines.append(f"   exposes less: {first['collective']} of {_unit(first['unit'])} {_ms(first['ns'])} ms" + (f", {more} more" if more else ""))
+        lines += _extrapolated(change)
         lines += [f"     {line}" for line in change["pytorch"]]
     lines += [f"waste: {row['kind']} of {_unit(row['unit'])}, {_ms(row['ns'])} ms a step lost: {row['evidence']}" for row in answer["waste"][:3]]
     lines += [f"not predicted to pay: {change['title']}, {_interval(change)}" + ("" if change["fits"] else ", too large") for change in answer["others"]]

@@ -3,6 +3,8 @@
 #include <optional>
 #include <vector>
 
+#include "sim/scenario/prediction_json.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -29,6 +31,7 @@ ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
                    {"step_ns", change.duration},
                    {"change_ns", change.change},
                    {"interval_ns", {change.interval.low, change.interval.high}},
+                   {"extrapolated", extrapolations_json(change.extrapolated)},
                    {"peak_allocated_bytes", change.peak_allocated},
                    {"fits", change.fits},
                    {"hides", hides},

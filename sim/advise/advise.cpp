@@ -217,7 +217,8 @@ class Adviser {
     out.peak_allocated = then.memory.peak_allocated;
     out.peak_reserved = then.memory.peak_reserved;
     out.fits = fits(then.memory);
-    const double half = static_cast<double>(out.interval.high - out.interval.low) / 2;
+    out.extrapolated = std::move(then.extrapolated);
+    const auto half = static_cast<double>(out.interval.high - out.change);
     out.pays = out.fits && static_cast<double>(out.change) + half * kQuantile99 / kQuantile90 < 0;
     return Tried{std::move(out), std::move(of)};
   }

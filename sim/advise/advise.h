@@ -25,10 +25,11 @@ struct AdvisedChange {  // a change of the plan, and what it brings
   std::string title;    // "keep parameters after forward"; several changes: joined by "; "
   plan::Plan plan;
   plan::StepSettings step;
-  std::vector<std::string> pytorch;  // lines of a PyTorch program that make the change
-  Nanoseconds duration = 0;          // of a step
-  Nanoseconds change = 0;            // against the simulated step of the run's own plan
-  PredictedInterval interval;        // of `change`, 90 %
+  std::vector<std::string> pytorch;         // lines of a PyTorch program that make the change
+  Nanoseconds duration = 0;                 // of a step
+  Nanoseconds change = 0;                   // against the simulated step of the run's own plan
+  PredictedInterval interval;               // of `change`, 90 %
+  std::vector<Extrapolation> extrapolated;  // what its price rests on besides measured sizes
   Bytes peak_allocated = 0, peak_reserved = 0;
   bool fits = true;
   bool pays = false;              // it fits, and its one-sided 99 % bound is below zero

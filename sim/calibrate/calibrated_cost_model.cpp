@@ -2,19 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "sim/calibrate/line_fit.h"
+#include "sim/calibrate/measured_points.h"
 #include "sim/cost/collective_curve.h"
 #include "sim/cost/fabric_timer.h"
 
 namespace shardlens::sim {
 namespace {
 
+// At most 11 days, so that the sums of a step stay in range.
 Nanoseconds nanoseconds(double us) {
-  return std::llround(us * 1e3);
+  return std::llround(std::min(us, 1e12) * 1e3);
+}
+
+// How far a size is outside the measured ones, on either side: 1 within them.
+double distance(double beyond) {
+  return std::max(beyond, 1 / beyond);
+}
+
+bool are_neighbours(Bytes a, Bytes b) {
+  return static_cast<double>(std::max(a, b)) < kNeighbours * static_cast<double>(std::min(a, b));
 }
 
 std::string shown(const Calibration& calibration) {
@@ -25,8 +36,9 @@ std::string shown(const Calibration& calibration) {
 
 CalibratedCostModel::CalibratedCostModel(const Calibration& calibration,
                                          const CostModel* fallback,
-                                         std::shared_ptr<const CollectiveTimer> timer)
-    : calibration_(calibration), fallback_(fallback), timer_(std::move(timer)) {
+                                         std::shared_ptr<const CollectiveTimer> timer,
+                                         double off)
+    : calibration_(calibration), fallback_(fallback), timer_(std::move(timer)), off_(off) {
   if (timer_ == nullptr && !calibration.emulated.empty()) {
     timer_ = make_collective_timer(calibration.emulated);
   }
@@ -38,45 +50,84 @@ CalibratedCostModel::CalibratedCostModel(const Calibration& calibration,
   }
 }
 
-std::optional<double> CalibratedCostModel::measured_us(CollectiveKind kind,
-                                                       int ranks,
-                                                       Bytes bytes) const {
+std::optional<CalibratedCostModel::OfCurve> CalibratedCostModel::measured(CollectiveKind kind,
+                                                                          int ranks,
+                                                                          Bytes bytes) const {
   const CollectiveCurve* curve = find_curve(calibration_.curves, kind, ranks);
+  if (kind != CollectiveKind::kAllReduce) {
+    return curve == nullptr ? std::nullopt : std::optional(extended(*curve, bytes));
+  }
+  if (curve == nullptr) {
+    return gathered(ranks, bytes);
+  }
   // The time of a small all-reduce (the gradient norm) does not predict that of a large one.
   constexpr Bytes kFarther = 4;
-  if (kind == CollectiveKind::kAllReduce &&
-      (curve == nullptr || bytes / kFarther > curve->points.back().bytes)) {
-    const auto scatter = measured_us(CollectiveKind::kReduceScatter, ranks, bytes);
-    const auto gather = measured_us(CollectiveKind::kAllGather, ranks, bytes);
-    if (scatter && gather) {
-      // Over Gloo the reduce-scatter and the all-gather each also copy the rank's own part, 1/ranks
-      // of the message. Source: bench/gloo_all_reduce.py, two to eight ranks, 0.66 to 1.08
-      // (bench/RESULTS.md).
-      constexpr double kOwnPart = 0.8;
-      const double saved = calibration_.host == HostMode::kCompute ? kOwnPart / ranks : 0;
-      return (1 - saved) * (*scatter + *gather);
-    }
+  const Bytes last = curve->points.back().bytes;
+  const Bytes limit = last > std::numeric_limits<Bytes>::max() / kFarther ? last : kFarther * last;
+  const auto large = bytes > limit ? gathered(ranks, bytes) : std::nullopt;
+  if (!large) {
+    return extended(*curve, bytes);
   }
-  return curve == nullptr ? std::nullopt : std::optional(extended_us(*curve, bytes));
+  // Neither less than a smaller all-reduce takes, nor more than in proportion to it.
+  const double least = extended(*curve, limit).us;
+  const double most = least * static_cast<double>(bytes) / static_cast<double>(limit);
+  return OfCurve{std::clamp(large->us, least, most), large->beyond};
+}
+
+// An all-reduce as a reduce-scatter and an all-gather; nullopt: not both are measured.
+std::optional<CalibratedCostModel::OfCurve> CalibratedCostModel::gathered(int ranks,
+                                                                          Bytes bytes) const {
+  const auto scatter = measured(CollectiveKind::kReduceScatter, ranks, bytes);
+  const auto gather = measured(CollectiveKind::kAllGather, ranks, bytes);
+  if (!scatter || !gather) {
+    return std::nullopt;
+  }
+  // Over Gloo the reduce-scatter and the all-gather each also copy the rank's own part, 1/ranks of
+  // the message. Source: bench/gloo_all_reduce.py, two to eight ranks, 0.66 to 1.08
+  // (bench/RESULTS.md).
+  constexpr double kOwnPart = 0.8;
+  const double saved = calibration_.host == HostMode::kCompute ? kOwnPart / ranks : 0;
+  const bool farther = distance(scatter->beyond) > distance(gather->beyond);
+  return OfCurve{(1 - saved) * (scatter->us + gather->us),
+                 farther ? scatter->beyond : gather->beyond};
 }
 
 // [Note: Beyond what was measured] Over Gloo an all-gather and a reduce-scatter of 28 MB take the
 // same time, though their times differ for small messages (bench/gloo_all_reduce.py). So beyond the
 // largest measured size both use the higher of their two bandwidths.
-double CalibratedCostModel::extended_us(const CollectiveCurve& curve, Bytes bytes) const {
+CalibratedCostModel::OfCurve CalibratedCostModel::extended(const CollectiveCurve& curve,
+                                                           Bytes bytes) const {
   const CollectiveCurve::Point& last = curve.points.back();
+  const double beyond = size_beyond(curve, bytes);
   if (bytes <= last.bytes || calibration_.host != HostMode::kCompute ||
       curve.kind == CollectiveKind::kAllReduce) {
-    return curve_us(curve, bytes);
+    return {curve_us(curve, bytes), beyond};
   }
-  double us = curve_us(curve, bytes) - last.us;
+  double slope = us_per_byte_beyond(curve);
   for (const CollectiveKind kind : {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter}) {
     const CollectiveCurve* other = find_curve(calibration_.curves, kind, curve.ranks);
-    if (other != nullptr && other->points.back().bytes == last.bytes) {
-      us = std::min(us, curve_us(*other, bytes) - other->points.back().us);
+    if (other != nullptr && are_neighbours(other->points.back().bytes, last.bytes)) {
+      slope = std::min(slope, us_per_byte_beyond(*other));
     }
   }
-  return last.us + us;
+  return {last.us + slope * static_cast<double>(bytes - last.bytes), beyond};
+}
+
+double CalibratedCostModel::off(double us, double beyond) const {
+  return off_ == 0 ? us : us * std::pow(distance(beyond), off_);
+}
+
+double CalibratedCostModel::beyond(CollectiveKind kind, int ranks, Bytes larger_message) const {
+  const auto found =
+      ranks < 2 || timer_ != nullptr ? std::nullopt : measured(kind, ranks, larger_message);
+  return found ? found->beyond : 1;
+}
+
+double CalibratedCostModel::beyond(const plan::Operator& op) const {
+  const KernelClass* of_class = class_for(op);
+  return of_class == nullptr || shapes_.contains(shape_of(op))
+             ? 1
+             : of_class->beyond(work_of(op.kind, op.flops, op.read + op.written));
 }
 
 Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
@@ -89,8 +140,8 @@ Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
     return timer_->duration(kind, ranks, larger_message) +
            nanoseconds(calibration_.collective_overhead_us);
   }
-  if (const auto us = measured_us(kind, ranks, larger_message)) {
-    return nanoseconds(*us);
+  if (const auto found = measured(kind, ranks, larger_message)) {
+    return nanoseconds(off(found->us, found->beyond));
   }
   if (fallback_ != nullptr) {
     return fallback_->duration(kind, ranks, larger_message);
@@ -125,9 +176,10 @@ WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
                                  "--hardware to use that hardware's rates",
                                  op.name, plan_name(op.dtype)));
   }
-  const double us = shape != shapes_.end() ? shape->second->us
-                                           : Line{of_class->us, of_class->us_per_unit}.at(
-                                                 work_of(op.kind, op.flops, op.read + op.written));
+  const double work = work_of(op.kind, op.flops, op.read + op.written);
+  const double us = shape != shapes_.end()
+                        ? shape->second->us
+                        : off(of_class->microseconds(work), of_class->beyond(work));
   const double slowdown = of_class != nullptr && of_class->slowdown
                               ? *of_class->slowdown
                               : calibration_.compute_slowdown.value_or(1);
@@ -139,8 +191,8 @@ WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
 Nanoseconds CalibratedCostModel::peer_wait(CollectiveKind kind, int ranks) const {
   const auto index = static_cast<size_t>(kind);
   const auto& waits = calibration_.peer_wait_us;
-  const bool measured = timer_ == nullptr && measured_us(kind, ranks, 1);
-  return measured && index < waits.size() ? nanoseconds(waits[index]) : 0;
+  const bool known = timer_ == nullptr && measured(kind, ranks, 1);
+  return known && index < waits.size() ? nanoseconds(waits[index]) : 0;
 }
 
 double CalibratedCostModel::collective_slowdown() const {

@@ -12,6 +12,12 @@
 
 namespace shardlens::sim {
 
+// How far the time of a size beyond the measured ones may be off: at f times the largest size it is
+// between f^-kOffBeyond and f^kOffBeyond of the extended curve in 90 % of all cases. Source: the
+// curves of NCCL in sim/hardware/specs, cut at every size of at least 1 MiB and extended to the
+// others (MeasuredPoints.ExtendedCurvesAreWithinTheirBounds).
+inline constexpr double kOffBeyond = 0.4;
+
 // Durations measured from a machine's own runs.
 //
 // Operators    the mean of a measured shape; for other shapes the fitted line of their class; for a
@@ -19,6 +25,8 @@ namespace shardlens::sim {
 // Collectives  `timer` if it is given; otherwise the timer of the emulated hardware, or the
 //              measured curve of the same kind and number of ranks (an all-reduce without a curve
 //              takes a reduce-scatter and an all-gather); otherwise `fallback`.
+// Beyond       outside the measured sizes, at f times the nearest one, a duration is multiplied by
+//              f^`off` (1/f below): 0 for the most likely one, ±kOffBeyond for its bounds.
 // Errors       compute() and duration() throw InputError where neither the calibration nor
 //              `fallback` has a duration.
 class CalibratedCostModel final : public CostModel {
@@ -26,7 +34,8 @@ class CalibratedCostModel final : public CostModel {
   // `fallback` may be null. The calibration and `fallback` must outlive the model.
   explicit CalibratedCostModel(const Calibration& calibration,
                                const CostModel* fallback = nullptr,
-                               std::shared_ptr<const CollectiveTimer> timer = nullptr);
+                               std::shared_ptr<const CollectiveTimer> timer = nullptr,
+                               double off = 0);
 
   [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
                                      int ranks,
@@ -43,20 +52,27 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
   [[nodiscard]] bool has_device() const override;
   [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override;
+  [[nodiscard]] double beyond(CollectiveKind kind, int ranks, Bytes larger_message) const override;
+  [[nodiscard]] double beyond(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
   [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;
 
  private:
   [[nodiscard]] const KernelClass* class_for(const plan::Operator& op) const;
-  [[nodiscard]] std::optional<double> measured_us(CollectiveKind kind,
-                                                  int ranks,
-                                                  Bytes bytes) const;
-  [[nodiscard]] double extended_us(const CollectiveCurve& curve, Bytes bytes) const;
+  // A time from the measured curves, and the size divided by the nearest measured one.
+  struct OfCurve {
+    double us = 0, beyond = 1;
+  };
+  [[nodiscard]] std::optional<OfCurve> measured(CollectiveKind kind, int ranks, Bytes bytes) const;
+  [[nodiscard]] OfCurve extended(const CollectiveCurve& curve, Bytes bytes) const;
+  [[nodiscard]] std::optional<OfCurve> gathered(int ranks, Bytes bytes) const;
+  [[nodiscard]] double off(double us, double beyond) const;
 
   const Calibration& calibration_;
   const CostModel* fallback_;
   std::shared_ptr<const CollectiveTimer> timer_;
+  double off_;
   std::map<OperatorShape, const MeasuredOperator*> shapes_;
   std::map<std::pair<std::string, DType>, const KernelClass*> classes_;
 };

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/schedule/reads_gradient.h"
 #include "sim/calibrate/line_fit.h"
+#include "sim/calibrate/measured_points.h"
 #include "sim/calibrate/slowdown.h"
 #include "sim/cost/fabric_timer.h"
 #include "sim/engine/bucket_costs.h"
@@ -36,12 +37,6 @@ class BytesModel final : public CostModel {
   [[nodiscard]] Nanoseconds host_copy(Bytes) const override { return 0; }
   [[nodiscard]] Nanoseconds issue(const plan::Operator&) const override { return 0; }
   [[nodiscard]] Nanoseconds issue(schedule::Op) const override { return 0; }
-};
-
-// One time shared by adjacent message sizes.
-struct SizeSamples {
-  std::vector<Bytes> bytes;
-  double us = 0, samples = 0;
 };
 
 class Fit {
@@ -310,16 +305,22 @@ class Fit {
       fitted.dtype = key.second;
       fitted.shapes = static_cast<int64_t>(measured.size());
       fitted.slowdown = slowdowns_[key.first];
-      std::vector<LinePoint> points;
+      std::vector<LinePoint> shapes;
       double time = 0, issue = 0, spread = 0;
       for (const MeasuredOperator* each : measured) {
         const auto samples = static_cast<double>(each->samples);
-        points.push_back(
-            {work_of(each->kind, each->flops, each->shape.read + each->shape.written), each->us});
+        shapes.push_back({work_of(each->kind, each->flops, each->shape.read + each->shape.written),
+                          each->us, samples});
         fitted.samples += each->samples;
         time += each->us * samples;
         issue += each->issue_us * samples;
         spread += each->spread * samples;
+      }
+      std::vector<LinePoint> points = merged_neighbours(std::move(shapes));
+      fitted.least_work = points.front().x;
+      fitted.most_work = points.back().x;
+      for (LinePoint& each : points) {
+        each.weight = 1;  // small shapes run more often than large ones, but count alike
       }
       const Line line = fit_line(points);
       fitted.us = line.at_zero;
@@ -339,7 +340,7 @@ class Fit {
     if (copied_bytes_ > 0) {
       return copied_.mean_alone(beside) * static_cast<double>(copied_.each.size()) / copied_bytes_;
     }
-    return copies_.empty() ? 0 : fit_line(copies_).slope;
+    return copies_.empty() ? 0 : fit_line(merged_neighbours(copies_)).slope;
   }
 
   void host() {
@@ -400,41 +401,17 @@ class Fit {
     for (size_t kind = 0; kind < waits_.size(); ++kind) {
       out_.peer_wait_us[kind] = waits_[kind].mean_alone(beside);
     }
-    std::map<std::pair<CollectiveKind, int>, std::vector<SizeSamples>> curves;
+    std::map<std::pair<CollectiveKind, int>, std::vector<LinePoint>> curves;
     for (const auto& [key, samples] : collectives_) {
       const auto& [kind, ranks, bytes] = key;
-      curves[{kind, ranks}].push_back(
-          {{bytes}, samples.mean_alone(beside), static_cast<double>(samples.each.size())});
-    }
-    for (auto& [key, sizes] : curves) {
-      CollectiveCurve& curve = out_.curves.emplace_back();
-      curve.kind = key.first;
-      curve.ranks = key.second;
-      for (const SizeSamples& level : never_falling(std::move(sizes))) {
-        for (const Bytes bytes : level.bytes) {
-          curve.points.push_back({bytes, level.us});
-        }
+      if (bytes > 0) {
+        curves[{kind, ranks}].push_back({static_cast<double>(bytes), samples.mean_alone(beside),
+                                         static_cast<double>(samples.each.size())});
       }
     }
-  }
-
-  // A larger message never takes less time; a shorter time is noise. Adjacent sizes whose times
-  // decrease get their common mean, which keeps the total time of all samples.
-  // Source: pool adjacent violators, Ayer et al., Ann. Math. Statist. 26 (1955).
-  static std::vector<SizeSamples> never_falling(std::vector<SizeSamples> sizes) {
-    std::vector<SizeSamples> levels;
-    for (SizeSamples& each : sizes) {
-      levels.push_back(std::move(each));
-      while (levels.size() > 1 && levels.back().us < levels[levels.size() - 2].us) {
-        SizeSamples last = std::move(levels.back());
-        levels.pop_back();
-        SizeSamples& into = levels.back();
-        into.us = (into.us * into.samples + last.us * last.samples) / (into.samples + last.samples);
-        into.samples += last.samples;
-        into.bytes.insert(into.bytes.end(), last.bytes.begin(), last.bytes.end());
-      }
+    for (const auto& [key, points] : curves) {
+      out_.curves.push_back(measured_curve(key.first, key.second, points));
     }
-    return levels;
   }
 
   void say_unknown(std::span<const Observation> observations) {
@@ -545,6 +522,17 @@ double work_of(OperatorKind kind, int64_t flops, Bytes bytes) {
   return kind == OperatorKind::kGemm || kind == OperatorKind::kAttention
              ? static_cast<double>(flops) * 1e-9
              : static_cast<double>(bytes) * 1e-6;
+}
+
+double KernelClass::microseconds(double work) const {
+  const Line line{us, us_per_unit};
+  const bool beyond = most_work > 0 && work > most_work;
+  return beyond && us_per_unit == 0 ? us * (work / most_work) : line.at(work);
+}
+
+double KernelClass::beyond(double work) const {
+  const double nearest = std::clamp(work, least_work, most_work);
+  return nearest > 0 && work > 0 ? work / nearest : 1;
 }
 
 Calibration calibrate(std::span<const Observation> observations) {

@@ -40,12 +40,13 @@ struct MeasuredOperator {
 };
 
 // A class of kernels: operators of one class_of() and dtype. A shape that was not measured takes
-// us + us_per_unit · x, where x is the FLOPs of a matrix product or attention (in 1e9), or the
-// bytes of any other operator (in 1e6).
+// microseconds(x), where x is the FLOPs of a matrix product or attention (in 1e9), or the bytes of
+// any other operator (in 1e6).
 struct KernelClass {
   std::string name;  // class_of()
   DType dtype = DType::kF32;
   double us = 0, us_per_unit = 0, issue_us = 0;
+  double least_work = 0, most_work = 0;  // of the measured shapes; 0: not known
   int64_t shapes = 0, samples = 0;
   double share = 0;   // of the run's compute time
   double spread = 0;  // mean over samples of |sample - its shape's mean| / mean
@@ -53,6 +54,13 @@ struct KernelClass {
   std::optional<double> slowdown;
   // Mean error when each shape is predicted from the other shapes; nullopt: too few shapes.
   std::optional<double> left_out;
+
+  // us + us_per_unit · work. Beyond the measured shapes, times that do not depend on the work are
+  // scaled in proportion to it.
+  [[nodiscard]] double microseconds(double work) const;
+  // `work` divided by the nearest measured one: 1 within the measured shapes, or if they are not
+  // known.
+  [[nodiscard]] double beyond(double work) const;
 };
 // "gemm", "attention" or "attention_backward" for these kinds, otherwise the operator's name.
 [[nodiscard]] std::string class_of(const plan::Operator& op);
@@ -82,7 +90,7 @@ struct Calibration {
   // Factor by which concurrent communication slows compute, and concurrent compute slows
   // communication; nullopt: not measured.
   std::optional<double> compute_slowdown, collective_slowdown;
-  std::vector<CollectiveCurve> curves;  // times never decrease with bytes
+  std::vector<CollectiveCurve> curves;  // as measured_curve() makes them
   // Mean time that a rank waited for later peers, in addition to the curve; by CollectiveKind. The
   // simulator treats the ranks as identical; without this the step would be too short, because real
   // ranks are not.

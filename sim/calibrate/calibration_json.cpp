@@ -8,6 +8,7 @@
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "sim/calibrate/calibration.h"
+#include "sim/calibrate/measured_points.h"
 #include "sim/hardware/curve_json.h"
 
 namespace shardlens::sim {
@@ -142,6 +143,8 @@ ordered_json class_json(const KernelClass& each) {
           {"us", each.us},
           {"us_per_unit", each.us_per_unit},
           {"issue_us", each.issue_us},
+          {"least_work", each.least_work},
+          {"most_work", each.most_work},
           {"shapes", each.shapes},
           {"samples", each.samples},
           {"share", each.share},
@@ -151,9 +154,9 @@ ordered_json class_json(const KernelClass& each) {
 }
 
 KernelClass read_class(const JsonNode& node) {
-  static const Names kClassKeys{"name",          "dtype",   "us",    "us_per_unit", "issue_us",
-                                "shapes",        "samples", "share", "spread",      "slowdown",
-                                "left_out_error"};
+  static const Names kClassKeys{
+      "name",   "dtype",   "us",    "us_per_unit", "issue_us", "least_work",    "most_work",
+      "shapes", "samples", "share", "spread",      "slowdown", "left_out_error"};
   node.expect_object("a class of kernels");
   node.allow_only(kClassKeys);
   KernelClass out;
@@ -162,6 +165,10 @@ KernelClass read_class(const JsonNode& node) {
   out.us = amount_of(node, "us");
   out.us_per_unit = amount_of(node, "us_per_unit");
   out.issue_us = amount_of(node, "issue_us");
+  if (node.find("most_work")) {  // files of earlier versions do not have it
+    out.least_work = amount_of(node, "least_work");
+    out.most_work = amount_of(node, "most_work", out.least_work);
+  }
   out.shapes = count_of(node, "shapes");
   out.samples = count_of(node, "samples");
   out.share = amount_of(node, "share");
@@ -179,6 +186,7 @@ ordered_json curve_json(const CollectiveCurve& curve) {
   return {{"kind", name_of(curve.kind)}, {"ranks", curve.ranks}, {"points", std::move(points)}};
 }
 
+// Files of earlier versions have neighbouring sizes too, so they are merged here as well.
 CollectiveCurve read_measured_curve(const JsonNode& node) {
   static const Names kCurveKeys{"kind", "ranks", "points"};
   node.expect_object("a measured curve");
@@ -188,7 +196,11 @@ CollectiveCurve read_measured_curve(const JsonNode& node) {
   if (curve.points.empty()) {
     node.require("points").fail("expected at least one point");
   }
-  return curve;
+  std::vector<LinePoint> points;
+  for (const CollectiveCurve::Point& each : curve.points) {
+    points.push_back({static_cast<double>(each.bytes), each.us});
+  }
+  return measured_curve(curve.kind, curve.ranks, points);
 }
 
 template <typename T, typename Convert>

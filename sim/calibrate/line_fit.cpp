@@ -7,11 +7,11 @@ namespace shardlens::sim {
 Line fit_line(const std::vector<LinePoint>& points) {
   // Weighted by 1 / y², so that errors are relative.
   double w = 0, wx = 0, wy = 0, wxx = 0, wxy = 0;
-  for (const auto& [x, y] : points) {
+  for (const auto& [x, y, times] : points) {
     if (y <= 0) {
       continue;
     }
-    const double weight = 1 / (y * y);
+    const double weight = times / (y * y);
     w += weight;
     wx += weight * x;
     wy += weight * y;

@@ -5,8 +5,8 @@
 
 namespace shardlens::sim {
 
-struct LinePoint {  // a measurement
-  double x = 0, y = 0;
+struct LinePoint {  // a measurement; weight: how often it was measured
+  double x = 0, y = 0, weight = 1;
 };
 
 // y = at_zero + slope · x; neither coefficient is negative.
@@ -15,8 +15,8 @@ struct Line {
   [[nodiscard]] double at(double x) const { return at_zero + slope * x; }
 };
 
-// The line with the least sum of squared relative errors; through the origin for a single point.
-// Points with y <= 0 are ignored.
+// The line with the least sum of squared relative errors, by weight; through the origin for a
+// single point. Points with y <= 0 are ignored.
 [[nodiscard]] Line fit_line(const std::vector<LinePoint>& points);
 
 // Mean relative error when each point is predicted by the line fitted to the other points; nullopt

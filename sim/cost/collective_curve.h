@@ -18,9 +18,20 @@ namespace shardlens::sim {
 // [Note: Interpolation] Linear in bytes between measured sizes, since time is latency plus bytes
 // over bandwidth there. Interpolating logarithms overestimates: the mean error on sizes left out of
 // the H100 curves, from 1 MiB up, is 6.5 % for all-gather, and 3.5 % with linear interpolation.
-// Below the smallest size its time is used. Beyond the largest size, the bandwidth between it and
-// the largest size that took less time is used. A curve with one point, and beyond its largest size
-// one whose points all took the same time, is scaled in proportion to bytes.
+//
+// [Note: Outside the measured sizes] Beyond the largest size, the bandwidth between it and the
+// largest size of at most half of it that took less time is used; below the smallest size, that
+// between it and the next size of at least twice it. But time never grows faster than in proportion
+// to bytes beyond the largest size, and never falls faster below the smallest. A curve with one
+// point, and beyond its largest size one whose points all took the same time, is scaled in
+// proportion.
 [[nodiscard]] double curve_us(const CollectiveCurve& curve, Bytes bytes);
+
+// The slope of curve_us() beyond the largest size, in microseconds per byte.
+[[nodiscard]] double us_per_byte_beyond(const CollectiveCurve& curve);
+
+// The size divided by the nearest measured one: 1 between the smallest and the largest size, more
+// beyond the largest, less below the smallest.
+[[nodiscard]] double size_beyond(const CollectiveCurve& curve, Bytes bytes);
 
 }  // namespace shardlens::sim

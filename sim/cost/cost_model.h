@@ -80,6 +80,14 @@ class CostModel : public CollectiveTimer {
   [[nodiscard]] virtual bool has_device() const { return false; }
   // With has_device(): an operator that the host runs itself. Errors: InputError if not known.
   [[nodiscard]] virtual Nanoseconds on_host(const plan::Operator& /*op*/) const { return 0; }
+  // The size divided by the nearest measured size, where the duration rests on measured sizes and
+  // this one is outside of them; otherwise 1.
+  [[nodiscard]] virtual double beyond(CollectiveKind /*kind*/,
+                                      int /*ranks*/,
+                                      Bytes /*larger_message*/) const {
+    return 1;
+  }
+  [[nodiscard]] virtual double beyond(const plan::Operator& /*op*/) const { return 1; }
   // Host time to issue an operator, or an action of the schedule.
   [[nodiscard]] virtual Nanoseconds issue(const plan::Operator& op) const = 0;
   [[nodiscard]] virtual Nanoseconds issue(schedule::Op op) const = 0;

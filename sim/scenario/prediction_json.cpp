@@ -22,6 +22,16 @@ ordered_json interval_json(const std::optional<PredictedInterval>& interval) {
 
 }  // namespace
 
+ordered_json extrapolations_json(std::span<const Extrapolation> all) {
+  auto out = ordered_json::array();
+  for (const Extrapolation& each : all) {
+    if (each.is_far()) {
+      out.push_back({{"work", each.work}, {"beyond", each.beyond}, {"share", each.share}});
+    }
+  }
+  return out;
+}
+
 ordered_json prediction_json(const Prediction& prediction) {
   const StepFigures& figures = prediction.figures;
   const StepMemory& memory = prediction.memory;
@@ -48,6 +58,7 @@ ordered_json prediction_json(const Prediction& prediction) {
   out["baseline"] = baseline_json(prediction.baseline);
   out["interval_ns"] = interval_json(prediction.interval);
   out["change_interval_ns"] = interval_json(prediction.change_interval);
+  out["extrapolated"] = extrapolations_json(prediction.extrapolated);
   out["unknown"] = prediction.unknown;
   return out;
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <span>
+
 #include <nlohmann/json.hpp>
 
 #include "sim/scenario/scenario.h"
@@ -9,5 +11,8 @@ namespace shardlens::sim {
 // A prediction in the format that `simulate --json`, `gui --figures` and the report write;
 // docs/cli.md describes the keys. Times are in nanoseconds. null: unknown.
 [[nodiscard]] nlohmann::ordered_json prediction_json(const Prediction& prediction);
+
+// The far ones of a prediction's extrapolations, in the same format.
+[[nodiscard]] nlohmann::ordered_json extrapolations_json(std::span<const Extrapolation> all);
 
 }  // namespace shardlens::sim

@@ -84,6 +84,8 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   }
   if (machine.calibration() != nullptr) {
     out.unknown = machine.calibration()->unknown;
+    out.extrapolated = extrapolations(out.workload, out.plan, out.planned, *machine.target().costs,
+                                      scenario.step.accumulate, out.step.duration);
   }
   if (scenario.model->run() != nullptr) {
     out.baseline = scenario.model->run()->baseline();

@@ -13,6 +13,7 @@
 #include "core/plan/workload.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"
+#include "sim/scenario/extrapolation.h"
 #include "sim/scenario/predict.h"
 #include "sim/scenario/recorded_run.h"
 #include "sim/scenario/target_machine.h"
@@ -89,7 +90,8 @@ struct Prediction : StepPrediction {  // of a scenario, with what it was made fr
   // Intervals of the step's duration, and of its difference from the run's own plan; nullopt: not
   // estimated.
   std::optional<PredictedInterval> interval, change_interval;
-  std::vector<std::string> unknown;  // sentences on what was not measured on the machine
+  std::vector<Extrapolation> extrapolated;  // work of sizes that were not measured
+  std::vector<std::string> unknown;         // sentences on what was not measured on the machine
 };
 
 // Optional parts of a prediction.

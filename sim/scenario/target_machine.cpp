@@ -7,7 +7,7 @@
 
 namespace shardlens::sim {
 
-TargetMachine::TargetMachine(Calibration calibration, const std::string& hardware)
+TargetMachine::TargetMachine(Calibration calibration, const std::string& hardware, double off)
     : calibration_(std::make_unique<const Calibration>(std::move(calibration))) {
   target_.name = calibration_->sources.empty() ? "calibration" : calibration_->sources.front();
   // No limit: the cost model rejects collectives of a number of ranks that was not measured.
@@ -22,7 +22,7 @@ TargetMachine::TargetMachine(Calibration calibration, const std::string& hardwar
     target_.name = calibration_->sources.front() + ", otherwise " + spec_->name;
     timer = calibration_->emulated.empty() ? nullptr : make_collective_timer(hardware);
   }
-  calibrated_ = std::make_unique<CalibratedCostModel>(*calibration_, of_spec_.get(), timer);
+  calibrated_ = std::make_unique<CalibratedCostModel>(*calibration_, of_spec_.get(), timer, off);
   target_.costs = calibrated_.get();
   target_.outside = std::llround(calibration_->outside_us * 1e3);
   target_.norm_communication = std::llround(calibration_->norm_communication_us * 1e3);

@@ -20,7 +20,8 @@ class TargetMachine {
   // collectives, instead of the measured ones; a spec: everything that was not measured and, if the
   // calibrated run's collectives were emulated, their durations.
   // Errors: UsageError, InputError as load_hardware and AlphaBetaTimer::parse.
-  explicit TargetMachine(Calibration calibration, const std::string& hardware = "");
+  // `off`: of CalibratedCostModel.
+  explicit TargetMachine(Calibration calibration, const std::string& hardware = "", double off = 0);
   // Only a spec.
   explicit TargetMachine(HardwareSpec spec);
 

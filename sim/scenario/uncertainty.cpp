@@ -136,9 +136,16 @@ double moved(const StepFigures& before, const StepFigures& after) {
          change(before.overlap, after.overlap);
 }
 
-PredictedInterval around(Nanoseconds middle, double half) {
-  const auto width = static_cast<Nanoseconds>(std::llround(half));
-  return {middle - width, middle + width};
+PredictedInterval around_step(Nanoseconds step, double half) {
+  const auto middle = static_cast<double>(step);
+  return {std::llround(middle / (1 + half / middle)), std::llround(middle + half)};
+}
+
+// `own`: the step that changes.
+PredictedInterval around_change(Nanoseconds change, double half, Nanoseconds own) {
+  const auto middle = static_cast<double>(change);
+  return {std::max(std::llround(middle - half), static_cast<long long>(-own)),
+          std::llround(middle + half)};
 }
 
 }  // namespace
@@ -146,6 +153,10 @@ PredictedInterval around(Nanoseconds middle, double half) {
 Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
     : run_(std::move(run)), own_(evaluate(own_scenario(run_))) {
   const Observation& of = run_->observation();
+  for (const double off : {-kOffBeyond, kOffBeyond}) {
+    bounds_.push_back(
+        std::make_shared<const TargetMachine>(*run_->machine()->calibration(), "", off));
+  }
   noise_ = noise_of(of);
   std::set<int64_t> all;
   for (const ObservedStep& step : of.steps) {
@@ -172,6 +183,17 @@ Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
   }
 }
 
+// How far the step is from its bounds, with everything that was not measured at its own.
+double Uncertainty::extrapolation(const Scenario& scenario, Nanoseconds step) const {
+  double out = 0;
+  for (const auto& machine : bounds_) {
+    if (const auto bound = step_on(scenario, machine)) {
+      out = std::max(out, std::abs(*bound - static_cast<double>(step)));
+    }
+  }
+  return out;
+}
+
 void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const {
   if (scenario.machine != run_->machine()) {
     return;
@@ -195,15 +217,18 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
                              : 0;
   const double model = together({kOfMoved * moved(own_.figures, prediction.figures), compute});
   const Nanoseconds step = prediction.step.duration, change = step - own_.step.duration;
-  prediction.interval =
-      around(step, together({sampled(steps), noise_, kQuantile90 * together({model, off})}));
+  const double beyond = prediction.extrapolated.empty() ? 0 : extrapolation(scenario, step);
+  prediction.interval = around_step(
+      step, together({sampled(steps), noise_, beyond, kQuantile90 * together({model, off})}));
   plan::Plan plan = scenario.plan;
   plan.source = run_->observation().plan.plan.source;  // it may be read from another file
   prediction.change_interval =
       change == 0 && plan == run_->observation().plan.plan
           ? PredictedInterval{}
-          : around(change, together({sampled(changes), std::numbers::sqrt2 * noise_,
-                                     kQuantile90 * together({model, kOfBaselineError * off})}));
+          : around_change(change,
+                          together({sampled(changes), std::numbers::sqrt2 * noise_, beyond,
+                                    kQuantile90 * together({model, kOfBaselineError * off})}),
+                          own_.step.duration);
 }
 
 }  // namespace shardlens::sim

@@ -10,7 +10,7 @@ namespace shardlens::sim {
 // How far predictions for a recorded run may be off: 90 % intervals of a predicted step, and of its
 // change against the run's own plan.
 //
-// [Note: Intervals] Three independent parts, added as squares:
+// [Note: Intervals] Four independent parts, added as squares:
 // - The machine was calibrated on few steps. It is calibrated again without each of them (of more
 //   than eight steps: without each of eight groups of them); the predictions' spread is the
 //   jackknife's standard error, with Student's quantile.
@@ -20,6 +20,10 @@ namespace shardlens::sim {
 // - The model is not exact. Its standard error is a share of the time that the change moves between
 //   compute, exposed and overlapped communication, copies and idle time, a share of the baseline's
 //   error, and on a CPU a share of the compute. docs/simulator.md says where the shares are from.
+// - Work of sizes that were not measured is priced by extrapolation: the step is predicted again
+//   with all such work at the lower and at the upper bound of its time (kOffBeyond).
+// A step takes no negative time, so half the interval is taken off as a factor: it starts at
+// step / (1 + half / step). A change takes off at most the step.
 //
 // Ownership   shares the run.
 // Threads     immutable.
@@ -37,10 +41,14 @@ class Uncertainty {
   static constexpr size_t kEnoughSteps = 5;
 
  private:
+  [[nodiscard]] double extrapolation(const Scenario& scenario, Nanoseconds step) const;
+
   std::shared_ptr<const RecordedRun> run_;
   Prediction own_;
   std::vector<std::shared_ptr<const TargetMachine>> machines_;  // without a step or group each
   std::vector<double> own_steps_;                               // on these machines, ns
+  // All sizes that were not measured take as little and as much time as is likely.
+  std::vector<std::shared_ptr<const TargetMachine>> bounds_;
   size_t steps_ = 0;
   double noise_ = 0;  // half a 90 % interval of their median, ns
 };

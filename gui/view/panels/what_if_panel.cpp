@@ -185,6 +185,11 @@ void WhatIfPanel::showVersions() {
   } else if (!now->engine.isEmpty()) {
     text +=
         tr("The engine cannot run this plan yet: %1").arg(with_breaks(now->engine).toHtmlEscaped());
+  } else {
+    const auto far =
+        QString::fromStdString(sim::far_extrapolations_text(now->prediction.extrapolated));
+    text += far.isEmpty() ? QString()
+                          : tr("Priced beyond what was measured: %1.").arg(far.toHtmlEscaped());
   }
   note_->setText(text);
   fitVersions();

@@ -13,13 +13,34 @@ CollectiveCurve curve(std::vector<CollectiveCurve::Point> points) {
 }
 
 TEST(CollectiveCurve, LinearInBytes) {
-  const CollectiveCurve of_three = curve({{1000, 10}, {2000, 20}, {4000, 60}});
-  EXPECT_DOUBLE_EQ(curve_us(of_three, 1), 10);
+  const CollectiveCurve of_three = curve({{1000, 10}, {2000, 15}, {4000, 19}});
   EXPECT_DOUBLE_EQ(curve_us(of_three, 1000), 10);
-  EXPECT_DOUBLE_EQ(curve_us(of_three, 1500), 15);
-  EXPECT_DOUBLE_EQ(curve_us(of_three, 3000), 40);
-  EXPECT_DOUBLE_EQ(curve_us(of_three, 4000), 60);
-  EXPECT_DOUBLE_EQ(curve_us(of_three, 8000), 60 + 80);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 1500), 12.5);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 3000), 17);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 4000), 19);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 8000), 19 + 8);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 400), 10 - 0.6 * 5);
+}
+
+// From 2000 to 4000 bytes the time grows by more than in proportion, and so below 2000 bytes.
+TEST(CollectiveCurve, NoSteeperThanInProportionOutsideOfThePoints) {
+  const CollectiveCurve of_three = curve({{1000, 10}, {2000, 25}, {4000, 60}});
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 3000), 42.5);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 8000), 120);
+  EXPECT_DOUBLE_EQ(curve_us(of_three, 100), 1);
+}
+
+// 4000 and 4400 bytes are too close for a bandwidth; 1000 bytes are not.
+TEST(CollectiveCurve, TheBandwidthBeyondIsThatOverAtLeastTwiceTheSize) {
+  EXPECT_DOUBLE_EQ(curve_us(curve({{1000, 26}, {4000, 30}, {4400, 43}}), 5400), 43 + 5);
+  EXPECT_DOUBLE_EQ(curve_us(curve({{4000, 30}, {4400, 31}}), 8400), 31 + 10);
+}
+
+TEST(CollectiveCurve, SizesAreComparedWithTheNearestPoint) {
+  const CollectiveCurve of_two = curve({{1000, 10}, {4000, 20}});
+  EXPECT_DOUBLE_EQ(size_beyond(of_two, 500), 0.5);
+  EXPECT_DOUBLE_EQ(size_beyond(of_two, 2500), 1);
+  EXPECT_DOUBLE_EQ(size_beyond(of_two, 12000), 3);
 }
 
 TEST(CollectiveCurve, OnePointInProportion) {

@@ -29,8 +29,8 @@ TEST(FabricTimerTest, GoesThroughMeasuredPointsAndStraightBetweenThem) {
   EXPECT_EQ(us(1000), 10'000);
   EXPECT_EQ(us(1500), 12'500);
   EXPECT_EQ(us(4000), 35'000);
-  EXPECT_EQ(us(8), 10'000);     // latency
-  EXPECT_EQ(us(6000), 55'000);  // the last segment's bandwidth
+  EXPECT_EQ(us(8), 5'040);      // 5 us of latency and 5 ns a byte
+  EXPECT_EQ(us(6000), 52'500);  // in proportion: the last segment is steeper
   EXPECT_EQ(timer.duration(CollectiveKind::kAllGather, 1, 1 << 20), 0);
 }
 

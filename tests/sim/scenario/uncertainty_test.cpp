@@ -162,5 +162,24 @@ TEST(Uncertainty, OneSlowStepDoesNotWidenTheInterval) {
   EXPECT_LT(width(), before + before / 4);
 }
 
+// Half of the steps take 21 times as long as the others, so half the interval is longer than the
+// step.
+TEST(Uncertainty, NoStepTakesNegativeTime) {
+  NoisyMachine machine;
+  std::vector<Nanoseconds> late(kSteps, 0);
+  for (size_t i = 0; i < late.size(); i += 2) {
+    late[i] = 20 * machine.own_step();
+  }
+  const std::shared_ptr<const RecordedRun> run = machine.run(late);
+  Scenario changed = own_scenario(run);
+  changed.plan.forward_prefetch = 1;
+  Prediction then = evaluate(changed);
+  const Nanoseconds own = evaluate(own_scenario(run)).step.duration;
+  Uncertainty(run).add_to(changed, then);
+  EXPECT_GT(then.interval->high, 2 * then.step.duration);
+  EXPECT_GT(then.interval->low, 0);
+  EXPECT_GE(then.change_interval->low, -own);
+}
+
 }  // namespace
 }  // namespace shardlens::sim
