@@ -3,13 +3,14 @@ import os
 import sys
 
 from . import program
+from .shown import give_up
 
 
 def main():
     try:
         path = program.path()
     except program.ShardlensError as error:
-        sys.exit(f"shardlens: {error}")
+        give_up(f"shardlens: {error}")
     os.execv(path, [path, *sys.argv[1:]])
 
 

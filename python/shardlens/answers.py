@@ -8,6 +8,7 @@ import shlex
 from .ranks import is_remote
 from .run import _PARTS, _flags, _ms, _percent
 from .run import open as open_run
+from .shown import quoted, shown
 
 LIMIT = 2000  # bytes of UTF-8
 # Flags that a client may set: none that writes, runs or loads anything but what is named here.
@@ -28,11 +29,11 @@ def _shorter(text, limit):
 
 def fitted(lines, evidence):
     """The lines that fit, how many do not, and the commands of `evidence` that print everything."""
-    commands = [_shorter("evidence: " + shlex.join(map(str, ["shardlens", *command])), 400) for command in evidence]
+    commands = [_shorter(shown("evidence: " + shlex.join(map(str, ["shardlens", *command]))), 400) for command in evidence]
     room = LIMIT - sum(len(line.encode()) + 1 for line in commands) - 40
     kept = []
     for line in lines:
-        line = _shorter(line, _LINE)
+        line = _shorter(shown(line), _LINE)
         room -= len(line.encode()) + 1
         if room < 0:
             break
@@ -124,7 +125,7 @@ def explain(path, unit, rank=0):
         raise ValueError(f"no rank {rank}; ranks: {', '.join(str(entry['rank']) for entry in run.analysis['ranks'])}")
     found = [entry for entry in ranks[0]["units"] if entry["fqn"] == unit]
     if not found:
-        raise ValueError(_shorter(f"no unit {unit!r}; units: {', '.join(repr(entry['fqn']) for entry in ranks[0]['units'])}", 1500))
+        raise ValueError(_shorter(f"no unit {quoted(unit)}; units: {', '.join(quoted(entry['fqn']) for entry in ranks[0]['units'])}", 1500))
     steps = len(ranks[0]["steps"])
     lines = [f"{_unit(unit)}, rank {rank}, {steps} steps: compute {_ms(found[0]['compute_ns'])} ms, exposed copies {_ms(found[0]['exposed_copy_ns'])} ms"]
     for part in _PARTS:

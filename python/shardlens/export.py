@@ -19,6 +19,7 @@ import traceback
 from pathlib import Path
 
 from . import __version__, files
+from .shown import complain, complain_lines, say
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -264,7 +265,7 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     folder = Path(options.out).parent
     if not folder.is_dir() or Path(options.out).is_dir():  # before the export, which may take minutes
-        print(f"error: --out {options.out}: {f'{folder} is not a folder' if not folder.is_dir() else 'is a folder; expected a file'}", file=sys.stderr)
+        complain(f"error: --out {options.out}: {f'{folder} is not a folder' if not folder.is_dir() else 'is a folder; expected a file'}")
         return 3
     if options.hf and _is_of_model(Path(options.out), Path(options.hf)):
         print(f"error: --out {options.out}: is a file of the model that --hf reads; it would be replaced; choose another path", file=sys.stderr)
@@ -277,19 +278,19 @@ def main(arguments=None):
         contents = export(make, (options.batch, 2 * options.batch), options.dtype, options.experts)
         write(contents, options.out)
     except ImportError as error:
-        print(f"error: {error}; the export needs torch, and --hf transformers too", file=sys.stderr)
+        complain(f"error: {error}; the export needs torch, and --hf transformers too")
         return 3
     except (ExportError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        complain(f"error: {error}")
         return 3
     except Exception as error:  # of the user's code; the traceback says where
-        traceback.print_exc()
-        print(f"error: {options.hf or options.call}: {type(error).__name__}: {error}", file=sys.stderr)
+        complain_lines(traceback.format_exc())
+        complain(f"error: {options.hf or options.call}: {type(error).__name__}: {error}")
         return 3
     for sentence in contents["missing"]:
-        print(f"note: {sentence}", file=sys.stderr)
+        complain(f"note: {sentence}")
     step = contents["steps"][0]
-    print(f"{options.out}: {contents['name']}, {len(contents['parameters'])} parameters, {len(step['operators'])} operators a step")
+    say(f"{options.out}: {contents['name']}, {len(contents['parameters'])} parameters, {len(step['operators'])} operators a step")
     return 0
 
 

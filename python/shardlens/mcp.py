@@ -6,10 +6,9 @@ The tools read runs and write nothing. With --allow-measure an assistant may als
 Needs the package `mcp` (pip install 'shardlens[mcp]').
 """
 import argparse
-import sys
-
 from . import __version__, answers
 from .program import ShardlensError
+from .shown import give_up
 
 
 _MOST_MEASURED = 5  # changes
@@ -77,7 +76,7 @@ def main(arguments=None):
     try:
         made = server(allow_measure)
     except ImportError as error:
-        sys.exit(f"error: {error}; the server needs the package mcp: pip install 'shardlens[mcp]'")
+        give_up(f"error: {error}; the server needs the package mcp: pip install 'shardlens[mcp]'")
     made.run()
 
 

@@ -1,16 +1,19 @@
 """Runs the program `shardlens` and reads its JSON."""
 import os  # json, shutil and subprocess where they are used: the command `shardlens` needs none of them to start the program
 
+from .shown import shown, shown_lines
+
 
 class ShardlensError(RuntimeError):
     """The program refused its input or failed. `exit_code`: 2 usage, 3 input, 4 fault of the run; negative: the signal that ended the program."""
 
-    def __init__(self, message, exit_code):
-        super().__init__(message)
+    def __init__(self, message, exit_code, lines=False):
+        """`lines`: the message has several, such as the program's."""
+        super().__init__(shown_lines(message) if lines else shown(message))
         self.exit_code = exit_code
 
     def __reduce__(self):  # it may come from another process
-        return ShardlensError, (str(self), self.exit_code)
+        return ShardlensError, (str(self), self.exit_code, True)
 
 
 def path():
@@ -49,7 +52,7 @@ def run(arguments, exit_codes=(0,)):
         raise ShardlensError(_after_signal(arguments, done), done.returncode)
     if done.returncode not in exit_codes:
         message = done.stderr.strip() or f"shardlens ended with exit code {done.returncode}"
-        raise ShardlensError(message.removeprefix("error: "), done.returncode)
+        raise ShardlensError(message.removeprefix("error: "), done.returncode, lines=True)
     return done
 
 

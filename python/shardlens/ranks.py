@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from . import files, program
+from .shown import shown
 
 ENDING = ".summary.msgpack.gz"
 _TRACES = (".json", ".json.gz", ".json.zst", ".spool")
@@ -119,7 +120,7 @@ def summarize(path):
         try:
             written = program.ask(["analyze", "--summarize", "--out", out, local])["summaries"][0]["path"]
         except program.ShardlensError as error:
-            raise program.ShardlensError(str(error).replace(str(local), str(path)), error.exit_code) from None
+            raise program.ShardlensError(str(error).replace(shown(local), shown(path)), error.exit_code, lines=True) from None
         return os.path.basename(written), Path(written).read_bytes()
 
 

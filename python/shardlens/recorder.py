@@ -22,6 +22,7 @@ import warnings
 from pathlib import Path
 
 from . import __version__, files
+from .shown import warn
 
 
 def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False):
@@ -256,7 +257,7 @@ class Recorder:
 
     def _warn(self, text):
         rank = f"[rank {self._rank}] " if hasattr(self, "_rank") else ""
-        warnings.warn(f"{rank}shardlens.record: {text}", RuntimeWarning, stacklevel=4)
+        warn(f"{rank}shardlens.record: {text}", stacklevel=4)
 
 
 def _process_groups():

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 
 from . import files, program, ranks
+from .shown import quoted, shown
 
 _PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter", "all_reduce", "other")
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
@@ -200,9 +201,9 @@ class Run:
                 if row["unit"] == unit and row["kind"].startswith("all_gather") and row["step"] in counts:
                     counts[row["step"]] += 1
         if unit not in known:
-            raise ValueError(f"rank {rank} has no collective of a unit {unit!r}; its units: {', '.join(sorted(map(repr, known)))}")
+            raise ValueError(f"rank {rank} has no collective of a unit {quoted(unit)}; its units: {', '.join(sorted(map(quoted, known)))}")
         if len(set(counts.values())) > 1:
-            raise ValueError(f"steps differ: all-gathers of {unit!r} in step " + ", ".join(f"{step}: {n}" for step, n in counts.items()))
+            raise ValueError(f"steps differ: all-gathers of {quoted(unit)} in step " + ", ".join(f"{step}: {n}" for step, n in counts.items()))
         return Count(next(iter(counts.values())), self.worst(unit))
 
     def hidden_fraction(self, unit=None):
@@ -217,7 +218,7 @@ class Run:
             unit = "" if unit == "(root)" else unit
             rows = [row for row in self.units() if row["unit"] == unit]
             if not rows:
-                raise ValueError(f"no collective of a unit {unit!r}; units: {', '.join(sorted({repr(row['unit']) for row in self.units()}))}")
+                raise ValueError(f"no collective of a unit {quoted(unit)}; units: {', '.join(sorted({quoted(row['unit']) for row in self.units()}))}")
             busy = sum(row["busy_ns"] for row in rows)
             exposed = sum(row["exposed_ns"] for row in rows)
         return Hidden(1.0 if busy == 0 else 1 - exposed / busy, self.worst(unit))
@@ -226,7 +227,7 @@ class Run:
         """The collectives with most exposed time, in words."""
         rows = sorted((row for row in self.units() if unit is None or row["unit"] == unit), key=lambda row: -row["exposed_ns"])[:3]
         return "; ".join(
-            f"{row['collective']} of {row['unit'] or '(root)'} on rank {row['rank']}: {_ms(row['exposed_ns'])} ms exposed, cause {row['cause']}"
+            shown(f"{row['collective']} of {row['unit'] or '(root)'} on rank {row['rank']}: {_ms(row['exposed_ns'])} ms exposed, cause {row['cause']}")
             for row in rows if row["exposed_ns"])
 
     def check(self, against=None, **settings):
@@ -260,7 +261,7 @@ class Run:
 
     def __repr__(self):
         more = f", … ({len(self.paths)} paths)" if len(self.paths) > 8 else ""
-        return f"shardlens.open({', '.join(repr(str(path)) for path in self.paths[:8])}{more})"
+        return f"shardlens.open({', '.join(quoted(path) for path in self.paths[:8])}{more})"
 
     def _repr_html_(self):
         """What a notebook shows: the ranks' figures, and the units with most exposed communication."""
@@ -337,7 +338,7 @@ class Verdict:
             rows.sort(key=lambda row: -row["delta_ns"])
             where += [f"{row['part']} of {row['unit'] or '(root)'} +{_ms(row['delta_ns'])} ms" for row in rows[:3]]
         words = [self.verdict, *self.details["causes"][:5], *changed, *dict.fromkeys(where), self.details["reason"]]
-        return "; ".join(word for word in words if word)
+        return "; ".join(shown(word) for word in words if word)
 
 
 def _ms(nanoseconds):
