@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks rules that the compiler does not: every source file is in a CMakeLists.txt, file lengths, leftover markers, private paths.
+"""Checks rules that the compiler does not: every source file is in a CMakeLists.txt, file lengths, leftover markers, private paths, and that
+stdout and stderr are written to only where text is escaped.
 
     check_sources.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_sources.py --self-test  finds the violations in a tree with one of each kind
@@ -17,6 +18,21 @@ MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Te
 READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
 OPENS = {"core/base/input_file.cpp": "the one place", "profiler/record/now_page.cpp": "maps a page that it creates",
          "core/base/directory_lock.cpp": "locks", "core/base/output_folder.cpp": "writes", "cli/capture/private_directory.cpp": "locks"}
+# What writes to stdout or stderr. core/base/standard_output.h and python/shardlens/shown.py take only text in which nothing is raw.
+OUTPUT = {
+    ".cpp": re.compile(r"\b(stdout|stderr)\b|\bwrite\((STD(OUT|ERR)_FILENO|[12])\b|\bstd::(cout|cerr|clog|printf|puts|putchar|perror)\b|\bfmt::print\b|\bfprintf\b|\bqDebug\b"),
+    ".py": re.compile(r"(?<![\w.])print\(|\bsys\.(stdout|stderr|__std\w+__)\b|\bsys\.exit\((?![\w.]*\(|\d*\))|\bwarnings\.warn\(|\btraceback\.print_\w+"),
+}
+OUTPUT[".h"] = OUTPUT[".cpp"]
+OUTPUT_FOLDERS = ("core", "profiler", "sim", "gui", "cli", "python/shardlens")
+# Where data for programs are written to stdout, each in a format that has its own way to quote: JSON, CSV, scripts of a shell, the flags' help.
+DATA = re.compile(r"\bwrite_data\(")
+DATA_FILES = ("cli/command/advise_command.cpp", "cli/command/analyze_command.cpp", "cli/command/calibrate_command.cpp", "cli/command/check_command.cpp",
+              "cli/command/checkpoint_command.cpp", "cli/command/command_line.cpp", "cli/command/compare_command.cpp", "cli/command/completion_command.cpp",
+              "cli/command/doctor_command.cpp", "cli/command/merge_command.cpp", "cli/command/plan_command.cpp", "cli/command/search_command.cpp",
+              "cli/command/simulate_command.cpp", "cli/command/validate_command.cpp", "cli/results/parameter_ranges.cpp", "cli/results/plan_from_trace.cpp",
+              "core/base/standard_output.h", "gui/app/main.cpp", "gui/app/startup.cpp")
+OUTPUT_FILES = ("core/base/standard_output.cpp", "python/shardlens/shown.py")
 PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
 
 
@@ -67,6 +83,25 @@ def check_reading(root, file):
         yield f"{path}:{number}: {found.group()}: files are read through core/base/input_file.h"
 
 
+def code_of(line, suffix):
+    """The line without its comment and the text of its strings."""
+    line = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line)
+    return line.split("#" if suffix == ".py" else "//")[0]
+
+
+def check_output(root, file):
+    path = file.relative_to(root).as_posix()
+    if path in OUTPUT_FILES:
+        return
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        code = code_of(line, file.suffix)
+        if DATA.search(code) and file.suffix != ".py" and path not in DATA_FILES:
+            yield f"{path}:{number}: write_data writes a string as it is; use write_stdout, or add the file to DATA_FILES of check_sources.py"
+        found = OUTPUT[file.suffix].search(code)
+        if found:
+            yield f"{path}:{number}: {found.group()} writes text that may be a stranger's; use {OUTPUT_FILES[file.suffix == '.py']}"
+
+
 def check_names(root):
     """A header's name says what it is: outside of the tests, no two have the same."""
     first = {}
@@ -85,6 +120,10 @@ def violations(root):
             if file.suffix in (".h", ".cpp") and file.is_file():
                 yield from check_file(root, file)
                 yield from check_reading(root, file)
+    for top in OUTPUT_FOLDERS:
+        for file in sorted((root / top).glob("**/*")):
+            if file.suffix in OUTPUT and file.is_file():
+                yield from check_output(root, file)
 
 
 def self_test():
@@ -98,9 +137,15 @@ def self_test():
         "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
     }
     cases["core/plan/a.h"] = "#pragma once"
+    for number, line in enumerate(['fmt::print("{}", name);', "std::cerr << name;", "std::fputs(name, stderr);", "::write(STDERR_FILENO, name, 1);",
+                                   "std::puts(name);", "write_data(name);"]):
+        cases[f"cli/command/raw{number}.cpp"] = line
+    for number, line in enumerate(["print(name)", "sys.stdout.write(name)", 'sys.exit(f"{name}")', "warnings.warn(name)", "traceback.print_exc()"]):
+        cases[f"python/shardlens/raw{number}.py"] = line
     good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp input_file.cpp) # unlisted.cpp", "core/base/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/base/sub/a.cpp": "int a;",
             "core/base/a.h": '#pragma once\nint a = ::open("/dev/null", O_RDONLY), b = ::open(path, O_WRONLY);\nstd::ofstream out(path);', "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
-            "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": "int a;"}
+            "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": 'write_stderr("stderr: {}", name);  // not to stdout',
+            "python/shardlens/shown.py": "print(text)", "python/shardlens/one.py": "sys.exit(main())\nsys.exit(3)\nshow(name)"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for path, text in {**good, **cases}.items():

@@ -12,6 +12,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/workload.h"
 #include "sim/cost/fabric_timer.h"
@@ -97,7 +98,7 @@ int capture(const RunOptions& options,
     // Before --out is emptied. Rank 0 locks the directory again for the whole run.
     const auto lock = lock_save_directory(options);
     for (const fs::path& path : find_saved_run(options).unfinished) {
-      fmt::print(stderr, "{} is not complete: its save was interrupted\n", path.string());
+      write_stderr("{} is not complete: its save was interrupted\n", path.string());
     }
     try_save_directory(options, run.plan, lock.get());
   }

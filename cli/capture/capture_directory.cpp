@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/input_file.h"
-#include "core/base/printable.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_reader.h"
 #include "profiler/record/rank_now.h"
 
@@ -123,10 +123,10 @@ std::string copied_config(const std::filesystem::path& config) {
     return "";
   }
   if (leads_out_of_directory(config)) {
-    fmt::print(stderr, "{}\n",
-               printable(fmt::format("{} is a link that leads out of its directory: the run gets "
-                                     "no copy of it, and needs it where it is",
-                                     config.string())));
+    write_stderr(
+        "{} is a link that leads out of its directory: the run gets no copy of it, and needs it "
+        "where it is\n",
+        config.string());
     return "";
   }
   return plan::read_text_file(config);

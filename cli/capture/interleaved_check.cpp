@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/statistics.h"
 
@@ -57,7 +58,7 @@ check::CheckResult check_interleaved(const InterleavedCheck& what,
   for (int64_t pair = 1;; ++pair) {
     for (const bool candidate_now : {pair % 2 == 0, pair % 2 != 0}) {
       const char* side = candidate_now ? "candidate" : "baseline";
-      fmt::print(stderr, "pair {} of at most {}: {}\n", pair, what.runs, side);
+      write_stderr("pair {} of at most {}: {}\n", pair, what.runs, side);
       (candidate_now ? candidate : baseline)
           .push_back(capture_run(candidate_now ? candidate_flags : baseline_flags,
                                  directory.path() / fmt::format("{}-{}", side, pair),

@@ -6,9 +6,9 @@
 #include <system_error>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/show.h"
 
 #include "cli/capture/capture.h"
 #include "cli/capture/capture_lock.h"
@@ -25,7 +25,8 @@ class Log {
  public:
   explicit Log(const fs::path& path) : path_(path), file_(path) {}
   void add(int rank, std::string_view line) {
-    file_ << (line.starts_with("[rank ") ? "" : fmt::format("[rank {}] ", rank)) << line << '\n';
+    file_ << (line.starts_with("[rank ") ? Shown() : show("[rank {}] ", rank)).text()
+          << as_shown(line).text() << '\n';
     last_.emplace_back(line);
     if (last_.size() > kTold) {
       last_.pop_front();
@@ -37,7 +38,7 @@ class Log {
       throw RuntimeFault(fmt::format("cannot write {}", path_.string()));
     }
   }
-  [[nodiscard]] std::string last_lines() const { return fmt::format("{}", fmt::join(last_, "\n")); }
+  [[nodiscard]] Shown last_lines() const { return show_joined(last_, "\n"); }
 
  private:
   fs::path path_;
@@ -77,8 +78,7 @@ void capture_logged(const RunOptions& options, std::optional<std::chrono::millis
     (void)capture(
         options, [&log](int rank, Output, std::string_view line) { log.add(rank, line); }, longest);
   } catch (const Error& error) {
-    throw Error(error.code(),
-                fmt::format("a capture failed: {}\n{}", error.what(), log.last_lines()));
+    throw Error(error.code(), show("a capture failed: {}\n{}", error.shown(), log.last_lines()));
   }
   log.close();
 }

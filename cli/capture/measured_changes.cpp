@@ -13,7 +13,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/standard_output.h"
 #include "sim/scenario/recorded_run.h"
 
 #include "cli/capture/logged_capture.h"
@@ -40,14 +40,13 @@ RunOptions announced_flags(const fs::path& directory, const trace::Run& run, siz
     throw InputError(out.tokens.string(),
                      "the tokens of the capture are no longer there; --measure reads them again");
   }
-  std::string text = fmt::format(
+  write_stderr(
       "{} captures to a temporary directory, each at most {} minutes:\n"
       "  shardlens capture {}\n",
-      captures, kLongestCapture.count(), fmt::join(to_arguments(out), " "));
+      captures, kLongestCapture.count(), fmt::format("{}", fmt::join(to_arguments(out), " ")));
   if (!left_out.empty()) {
-    text += fmt::format("not as recorded: {}\n", fmt::join(left_out, " "));
+    write_stderr("not as recorded: {}\n", fmt::format("{}", fmt::join(left_out, " ")));
   }
-  fmt::print(stderr, "{}", printable(text, LineEnds::kKept));
   return out;
 }
 
@@ -82,9 +81,8 @@ void measure_changes(const fs::path& directory,
   for (int round = 0; round < kRounds; ++round) {
     for (size_t k = 0; k < sides.size(); ++k) {
       const size_t i = round % 2 == 0 ? k : sides.size() - 1 - k;
-      fmt::print(stderr, "capture {} of {}: {}\n",
-                 static_cast<size_t>(round) * sides.size() + k + 1, kRounds * sides.size(),
-                 i == 0 ? "as recorded" : advice.changes[i - 1].title);
+      write_stderr("capture {} of {}: {}\n", static_cast<size_t>(round) * sides.size() + k + 1,
+                   kRounds * sides.size(), i == 0 ? "as recorded" : advice.changes[i - 1].title);
       RunOptions flags = sides[i];
       flags.out = folder.path() / fmt::format("{}-{}", i, round);
       steps[i] = measured_step(flags);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/atomic_file.h"
+#include "core/base/standard_output.h"
 #include "sim/scenario/recorded_run.h"
 
 #include "cli/capture/logged_capture.h"
@@ -77,7 +78,7 @@ std::vector<sim::Observation> probe(const RunOptions& run, const fs::path& keep)
   for (const ProbeRun& each : runs) {
     const std::string name = fmt::format("hidden {}, {} x {} tokens, {}", each.hidden, each.batch,
                                          each.seq, each.strategy);
-    fmt::print(stderr, "probe {} of {}: {}\n", out.size() + 1, runs.size(), name);
+    write_stderr("probe {} of {}: {}\n", out.size() + 1, runs.size(), name);
     flags.model = folder.path() / fmt::format("{}.json", name);
     write_file_atomically(flags.model, config_of(each));
     flags.out = folder.path() / name;

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "profiler/record/rank_now.h"
 
 #include "cli/capture/private_directory.h"
@@ -133,7 +134,7 @@ class Printer {
  public:
   void operator()(int rank, Output output, std::string_view line) {
     if (output == Output::kStdout) {
-      print(stdout, std::string(line) + "\n");
+      print_stdout(line);
       return;
     }
     const std::string text(bare(line));
@@ -143,7 +144,7 @@ class Printer {
     if (std::any_of(shown_.begin(), shown_.end(), same)) {
       return;
     }
-    print(stderr, fmt::format("[rank {}] {}\n", rank, text));
+    write_stderr("[rank {}] {}\n", rank, text);
     shown_.emplace_back(rank, text);
     if (shown_.size() > kRemembered) {
       shown_.pop_front();
@@ -152,9 +153,13 @@ class Printer {
 
  private:
   static constexpr size_t kRemembered = 64;
-  static void print(std::FILE* stream, const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stream);
-    std::fflush(stream);
+  static void print_stdout(std::string_view line) {
+    try {
+      write_stdout("{}\n", line);
+      flush_stdout();
+    } catch (const RuntimeFault&) {
+      // Whoever read it has ended; the run goes on.
+    }
   }
   std::deque<std::pair<int, std::string>> shown_;
 };

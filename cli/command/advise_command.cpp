@@ -11,6 +11,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/analysis.h"
 #include "sim/advise/advice_json.h"
@@ -67,8 +68,11 @@ ExitCode run(const AdviseCommand& options) {
           plan::to_json(advice.changes[i].plan));
     }
   }
-  write_stdout(options.json ? plan::json_text(sim::advice_json(advice), 1) + "\n"
-                            : advice_text(advice, opened.source, style_of_stdout()));
+  if (options.json) {
+    write_data(plan::json_text(sim::advice_json(advice), 1) + "\n");
+  } else {
+    write_stdout(advice_text(advice, opened.source, style_of_stdout()));
+  }
   return advice.is_uncertain() ? ExitCode::kInconclusive : ExitCode::kOk;
 }
 

@@ -8,6 +8,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "core/base/standard_output.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/compat/hta.h"
 #include "profiler/analysis/recover/recorded_program.h"
@@ -55,8 +56,14 @@ ExitCode run(const AnalyzeOptions& options) {
   const auto top = options.table.rows();
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   if (options.summarize) {
-    write_stdout(write_summaries(options.analysis.paths, options.outputs, settings,
-                                 options.analysis.selection.comm_regex, options.table.json));
+    const std::vector<WrittenSummary> written =
+        write_summaries(options.analysis.paths, options.outputs, settings,
+                        options.analysis.selection.comm_regex);
+    if (options.table.json) {
+      write_data(summaries_json(written));
+    } else {
+      write_stdout(summaries_text(written));
+    }
     return ExitCode::kOk;
   }
   settings.detail =
@@ -76,9 +83,11 @@ ExitCode run(const AnalyzeOptions& options) {
   const trace::Run opened = analysis::open_run(options.analysis.paths, read);
   if (!options.compat.empty()) {
     const auto ranks = analysis::hta_figures(opened.traces);
-    write_stdout(options.table.json  ? report::hta_json(ranks)
-                 : options.table.csv ? report::hta_csv(ranks)
-                                     : report::hta_text(ranks, style_of_stdout()));
+    if (options.table.json || options.table.csv) {
+      write_data(options.table.json ? report::hta_json(ranks) : report::hta_csv(ranks));
+    } else {
+      write_stdout(report::hta_text(ranks, style_of_stdout()));
+    }
     return ExitCode::kOk;
   }
   const analysis::Analysis result = analysis::analyze(opened, settings);
@@ -86,9 +95,9 @@ ExitCode run(const AnalyzeOptions& options) {
     require_unit(result, *settings.explained);
   }
   if (options.table.json) {
-    write_stdout(report::analysis_json(result));
+    write_data(report::analysis_json(result));
   } else if (options.table.csv) {
-    write_stdout(report::analysis_csv(result, by));
+    write_data(report::analysis_csv(result, by));
   } else {
     write_stdout(report::analysis_text(
         result, {by, top, options.table.each, settings.explained, style_of_stdout()}));

@@ -12,6 +12,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/standard_output.h"
 #include "profiler/report/table.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/scenario/recorded_run.h"
@@ -58,8 +59,8 @@ void print_classes(const sim::Calibration& c) {
 
 void print_collectives(const sim::Calibration& c) {
   if (!c.emulated.empty()) {
-    write_stdout(fmt::format("collectives were emulated on {} and took {:.1f} us more than that\n",
-                             c.emulated, c.collective_overhead_us));
+    write_stdout("collectives were emulated on {} and took {:.1f} us more than that\n", c.emulated,
+                 c.collective_overhead_us);
     return;
   }
   report::Table table({{"collective", report::Align::kLeft},
@@ -75,11 +76,11 @@ void print_collectives(const sim::Calibration& c) {
                fmt::format("{:.1f}", curve.points.back().us)});
   }
   write_stdout(table.render(style_of_stdout()));
-  write_stdout(fmt::format("collectives during compute: {}\n", factor(c.collective_slowdown)));
+  write_stdout("collectives during compute: {}\n", factor(c.collective_slowdown));
   for (size_t kind = 0; kind < c.peer_wait_us.size(); ++kind) {
     if (c.peer_wait_us[kind] > 0) {
-      write_stdout(fmt::format("{}: and {:.1f} us of waiting for peers\n",
-                               name_of(static_cast<CollectiveKind>(kind)), c.peer_wait_us[kind]));
+      write_stdout("{}: and {:.1f} us of waiting for peers\n",
+                   name_of(static_cast<CollectiveKind>(kind)), c.peer_wait_us[kind]);
     }
   }
 }
@@ -112,8 +113,8 @@ std::vector<sim::Observation> observations_of(const CalibrateOptions& options) {
   }
   for (const sim::Observation& each : out) {
     for (const trace::Diagnostic& found : each.diagnostics) {
-      fmt::print(stderr, "{}: {}: {}{}\n", each.source, trace::name_of(found.severity),
-                 found.message, found.count > 1 ? fmt::format(" ({} times)", found.count) : "");
+      write_stderr("{}: {}: {}{}\n", each.source, trace::name_of(found.severity), found.message,
+                   found.count > 1 ? fmt::format(" ({} times)", found.count) : "");
     }
   }
   return out;
@@ -126,27 +127,26 @@ ExitCode run(const CalibrateOptions& options) {
   const std::string json = sim::to_json(calibration);
   write_file_atomically(out, json);
   if (options.json) {
-    write_stdout(json);
+    write_data(json);
   } else {
-    write_stdout(fmt::format(
-        "{}  {} run{}, {} ranks, {}\n\n", bold("calibration"), calibration.sources.size(),
-        calibration.sources.size() == 1 ? "" : "s", calibration.ranks,
-        calibration.host == sim::HostMode::kCompute ? "the host computes"
-                                                    : "the host issues ahead of a device"));
+    write_stdout("{}  {} run{}, {} ranks, {}\n\n", bold("calibration"), calibration.sources.size(),
+                 calibration.sources.size() == 1 ? "" : "s", calibration.ranks,
+                 calibration.host == sim::HostMode::kCompute ? "the host computes"
+                                                             : "the host issues ahead of a device");
     print_classes(calibration);
     write_stdout("\n");
     print_collectives(calibration);
     write_stdout("\n");
     print_host(calibration);
     if (!calibration.unknown.empty()) {
-      write_stdout(fmt::format("\n{}\n", bold("not measured")));
+      write_stdout("\n{}\n", bold("not measured"));
       for (const std::string& each : calibration.unknown) {
-        write_stdout("- " + each + "\n");
+        write_stdout("- {}\n", each);
       }
     }
   }
-  fmt::print(stderr, "written: {}; next: shardlens simulate --calibration {}\n", out.string(),
-             out.string());
+  write_stderr("written: {}; next: shardlens simulate --calibration {}\n", out.string(),
+               out.string());
   return ExitCode::kOk;
 }
 

@@ -1,9 +1,9 @@
 #include <csignal>
-#include <cstdio>
 #include <memory>
 
 #include <CLI/App.hpp>
-#include <fmt/format.h>
+
+#include "core/base/standard_output.h"
 
 #include "cli/capture/capture.h"
 #include "cli/command/subcommand.h"
@@ -18,12 +18,8 @@ Action add_capture_command(CLI::App& app) {
     // A capture is whole also if the reader of its messages has ended.
     ::signal(SIGPIPE, SIG_IGN);
     const int ranks = capture(*options);
-    // Not fmt::print, which throws where nobody reads.
-    std::fputs(
-        fmt::format("captured {} {} in {}; next: shardlens analyze {}\n", ranks,
-                    ranks == 1 ? "rank" : "ranks", options->out.string(), options->out.string())
-            .c_str(),
-        stderr);
+    write_stderr("captured {} {} in {}; next: shardlens analyze {}\n", ranks,
+                 ranks == 1 ? "rank" : "ranks", options->out, options->out);
     return ExitCode::kOk;
   };
 }

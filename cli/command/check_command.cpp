@@ -14,6 +14,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/check.h"
 #include "profiler/report/check_report.h"
@@ -129,8 +130,11 @@ ExitCode report(const check::CheckResult& result,
   if (!files.markdown.empty()) {
     write_file_atomically(files.markdown, report::check_markdown(result));
   }
-  write_stdout(options.json ? report::check_json(result)
-                            : report::check_text(result, style_of_stdout()));
+  if (options.json) {
+    write_data(report::check_json(result));
+  } else {
+    write_stdout(report::check_text(result, style_of_stdout()));
+  }
   return exit_code_of(result.verdict, options.inconclusive_is);
 }
 
@@ -146,8 +150,8 @@ void save(std::vector<check::RunSummary> runs, const fs::path& path) {
     sessions.insert(run.session);
   }
   write_file_atomically(path, check::to_json(runs));
-  fmt::print(stderr, "saved {} {} of {} {} in {}\n", runs.size(), runs.size() == 1 ? "run" : "runs",
-             sessions.size(), sessions.size() == 1 ? "session" : "sessions", path.string());
+  write_stderr("saved {} {} of {} {} in {}\n", runs.size(), runs.size() == 1 ? "run" : "runs",
+               sessions.size(), sessions.size() == 1 ? "session" : "sessions", path.string());
 }
 
 // The captures of both sides, alternately.

@@ -14,6 +14,8 @@
 #include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/show.h"
+#include "core/base/standard_output.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/checkpoint_verify.h"
 #include "core/checkpoint/save_directory.h"
@@ -69,7 +71,7 @@ void tell_unfinished(const fs::path& path) {
   }
   const std::string why = why_unfinished(path);
   for (const fs::path& each : unfinished) {
-    fmt::print(stderr, "{} is not complete: {}\n", each.string(), why);
+    write_stderr("{} is not complete: {}\n", each.string(), why);
   }
 }
 
@@ -96,7 +98,7 @@ std::string show_json(const fs::path& folder, const Index& index) {
   return plan::json_text(out, 2) + "\n";
 }
 
-std::string show_text(const fs::path& folder, const Index& index) {
+Shown show_text(const fs::path& folder, const Index& index) {
   Bytes parameters = 0;
   Bytes total = 0;
   report::Table table({{"tensor", report::Align::kLeft},
@@ -114,28 +116,29 @@ std::string show_text(const fs::path& folder, const Index& index) {
     }
   }
   const checkpoint::Origin& origin = index.origin;
-  std::string out = fmt::format("{}: step {}, {} samples read\n", folder.string(),
-                                index.position.step, index.position.samples);
+  Shown out = show("{}: step {}, {} samples read\n", folder.string(), index.position.step,
+                   index.position.samples);
   if (!origin.layout.empty()) {
-    out += fmt::format("written by {} ranks ({} x {}), {}, {}, {}\n", origin.world_size,
-                       origin.replicate, origin.shard, origin.dialect, origin.layout,
-                       origin.optimizer);
+    out += show("written by {} ranks ({} x {}), {}, {}, {}\n", origin.world_size, origin.replicate,
+                origin.shard, origin.dialect, origin.layout, origin.optimizer);
   }
   if (index.position.scaler) {
-    out += fmt::format("loss scale {}\n", index.position.scaler->scale);
+    out += show("loss scale {}\n", index.position.scaler->scale);
   }
-  out += fmt::format("{} in {} files: parameters {}, optimizer and generators {}\n\n",
-                     format_bytes(total), index.files.size(), format_bytes(parameters),
-                     format_bytes(total - parameters));
+  out += show("{} in {} files: parameters {}, optimizer and generators {}\n\n", format_bytes(total),
+              index.files.size(), format_bytes(parameters), format_bytes(total - parameters));
   return out + table.render(style_of_stdout());
 }
 
-ExitCode show(const CheckpointCommandOptions& options) {
+ExitCode show_checkpoint(const CheckpointCommandOptions& options) {
   const fs::path folder = checkpoint_at(options.path);
   tell_unfinished(options.path);
   const Reader reader = Reader::open(folder);
-  write_stdout(options.json ? show_json(folder, reader.index())
-                            : show_text(folder, reader.index()));
+  if (options.json) {
+    write_data(show_json(folder, reader.index()));
+  } else {
+    write_stdout(show_text(folder, reader.index()));
+  }
   return ExitCode::kOk;
 }
 
@@ -151,10 +154,10 @@ ExitCode verify(const CheckpointCommandOptions& options) {
                                      {"bytes", result.bytes},
                                      {"without_checksum", result.without_checksum},
                                      {"damaged", result.damaged}};
-    write_stdout(plan::json_text(out, 2) + "\n");
+    write_data(plan::json_text(out, 2) + "\n");
   } else {
     for (const std::string& damage : result.damaged) {
-      write_stdout(damage + "\n");
+      write_stdout("{}\n", damage);
     }
   }
   if (!result.damaged.empty()) {
@@ -165,8 +168,8 @@ ExitCode verify(const CheckpointCommandOptions& options) {
     const std::string unknown = result.without_checksum == 0
                                     ? ""
                                     : fmt::format("; {} have no checksum", result.without_checksum);
-    write_stdout(fmt::format("{}: {} in {} pieces, none damaged{}\n", folder.string(),
-                             format_bytes(result.bytes), result.pieces, unknown));
+    write_stdout("{}: {} in {} pieces, none damaged{}\n", folder.string(),
+                 format_bytes(result.bytes), result.pieces, unknown);
   }
   return ExitCode::kOk;
 }
@@ -181,7 +184,7 @@ ExitCode merge(const CheckpointCommandOptions& options) {
   const fs::path source = source_at(options.path);
   const fs::path out = options.outputs.emptied_directory("--out");
   checkpoint::merge(source, out, options.optimizer);
-  fmt::print(stderr, "merged {} into {}\n", source.string(), out.string());
+  write_stderr("merged {} into {}\n", source.string(), out.string());
   return ExitCode::kOk;
 }
 
@@ -189,8 +192,8 @@ ExitCode convert(const CheckpointCommandOptions& options) {
   const fs::path source = source_at(options.path);
   const fs::path out = options.outputs.emptied_directory("--out");
   checkpoint::reshard(source, out, *options.world_size);
-  fmt::print(stderr, "converted {} into {}, a checkpoint of {} ranks\n", source.string(),
-             out.string(), *options.world_size);
+  write_stderr("converted {} into {}, a checkpoint of {} ranks\n", source.string(), out.string(),
+               *options.world_size);
   return ExitCode::kOk;
 }
 
@@ -220,7 +223,7 @@ void check_flags(const CheckpointCommandOptions& options) {
 ExitCode run(const CheckpointCommandOptions& options) {
   check_flags(options);
   if (options.action == "show") {
-    return show(options);
+    return show_checkpoint(options);
   }
   if (options.action == "verify") {
     return verify(options);

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -16,7 +15,8 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/show.h"
+#include "core/base/standard_output.h"
 
 #include "cli/capture/engine_program.h"
 #include "cli/command/subcommand.h"
@@ -37,19 +37,19 @@ const Subcommand& named(std::span<const Subcommand> table, const std::string& na
       return each;
     }
   }
-  throw UsageError(fmt::format("unknown {} '{}'{}\nrun 'shardlens --help' for the subcommands",
-                               name.starts_with('-') ? "flag" : "subcommand", name,
-                               did_you_mean(name, names)));
+  throw UsageError(show("unknown {} '{}'{}\nrun 'shardlens --help' for the subcommands",
+                        name.starts_with('-') ? "flag" : "subcommand", name,
+                        did_you_mean(name, names)));
 }
 
-std::string top_help(std::span<const Subcommand> table) {
-  std::string out =
+Shown top_help(std::span<const Subcommand> table) {
+  Shown out = Literal(
       "Shardlens shows which rank owns which bytes, when each collective runs, how much of it "
       "overlaps with compute,\n"
       "and predicts what another sharding plan would change.\n\nUsage: shardlens SUBCOMMAND "
-      "[FLAGS]\n\nSubcommands:\n";
+      "[FLAGS]\n\nSubcommands:\n");
   for (const Subcommand& each : table) {
-    out += fmt::format("  {:<12}{}\n", each.name, each.help);
+    out += show("  {:<12}{}\n", each.name, each.help);
   }
   return out +
          "\nshardlens SUBCOMMAND --help describes its flags; --version [--json] prints the "
@@ -61,20 +61,19 @@ ExitCode print_version(const std::vector<std::string>& rest) {
   if (!rest.empty() && !json) {
     throw UsageError(fmt::format("--version: expected nothing or --json, found '{}'", rest[0]));
   }
-  std::string out = "shardlens " SHARDLENS_VERSION "\n";
-  if (json) {
-    const std::filesystem::path worker = worker_path();
-    const bool engine = ::access(worker.c_str(), X_OK) == 0;
-    out = nlohmann::ordered_json{{"schema", 1},
-                                 {"version", SHARDLENS_VERSION},
-                                 {"engine", engine},
-                                 {"torch", engine ? nlohmann::json(torch_of(worker))
-                                                  : nlohmann::json(nullptr)},
-                                 {"compiler", __VERSION__}}
-              .dump() +
-          "\n";
+  if (!json) {
+    write_stdout("shardlens " SHARDLENS_VERSION "\n");
+    return ExitCode::kOk;
   }
-  write_stdout(out);
+  const std::filesystem::path worker = worker_path();
+  const bool engine = ::access(worker.c_str(), X_OK) == 0;
+  const nlohmann::ordered_json out{
+      {"schema", 1},
+      {"version", SHARDLENS_VERSION},
+      {"engine", engine},
+      {"torch", engine ? nlohmann::json(torch_of(worker)) : nlohmann::json(nullptr)},
+      {"compiler", __VERSION__}};
+  write_data(out.dump() + "\n");
   return ExitCode::kOk;
 }
 
@@ -109,7 +108,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   join_quoted_flags(rest);
   if (!parse_flags(app, chosen.name, chosen.name, rest)) {
-    write_stdout(app.help());
+    write_data(app.help());  // text of this program, with its lines
     return ExitCode::kOk;
   }
   return action();
@@ -119,7 +118,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
 
 int run_command_line(int argc, const char* const* argv, std::span<const Subcommand> table) {
   ExitCode code = ExitCode::kOk;
-  std::string message;
+  Shown message;
   open_standard_descriptors();
   ::signal(SIGXFSZ,
            SIG_IGN);  // a write beyond the limit of file sizes is an error like a full disk
@@ -128,23 +127,22 @@ int run_command_line(int argc, const char* const* argv, std::span<const Subcomma
     flush_stdout();
   } catch (const Error& error) {
     code = error.code();
-    message = error.what();
+    message = error.shown();
   } catch (const std::bad_alloc&) {
     code = ExitCode::kRuntime;
-    message = "out of memory";
+    message = Literal("out of memory");
   } catch (const std::filesystem::filesystem_error& error) {
     code = error.code() == std::errc::no_space_on_device || error.code() == std::errc::io_error
                ? ExitCode::kRuntime
                : ExitCode::kBadInput;
-    message = fmt::format("{}: {}", error.path1().string(), error.code().message());
+    message = show("{}: {}", error.path1(), error.code().message());
   } catch (const std::exception& error) {
     code = ExitCode::kRuntime;
-    message = fmt::format("internal error: {}", error.what());
+    message = show("internal error: {}", error.what());
   }
   if (!message.empty()) {
-    // Names in a message may be a stranger's, and of any length.
-    message = elided(printable(message, LineEnds::kKept), kLongestMessage);
-    std::fputs(("shardlens: " + message + (message.ends_with('\n') ? "" : "\n")).c_str(), stderr);
+    // Names in a message may be of any length.
+    write_stderr("shardlens: {}\n", message.shortened(kLongestMessage));
   }
   return static_cast<int>(code);
 }

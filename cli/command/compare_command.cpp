@@ -5,6 +5,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include "core/base/standard_output.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/compare.h"
 #include "profiler/report/compare_report.h"
@@ -27,8 +28,11 @@ ExitCode run(const CompareOptions& options) {
   items.items = true;
   const check::Comparison comparison =
       check::compare_runs(check::read_runs(options.a, items), check::read_runs(options.b, items));
-  write_stdout(options.json ? report::compare_json(comparison)
-                            : report::compare_text(comparison, style_of_stdout()));
+  if (options.json) {
+    write_data(report::compare_json(comparison));
+  } else {
+    write_stdout(report::compare_text(comparison, style_of_stdout()));
+  }
   return ExitCode::kOk;
 }
 

@@ -8,6 +8,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 
 #include "cli/command/command_text.h"
 #include "cli/command/subcommand.h"
@@ -38,9 +39,9 @@ ExitCode run(const std::string& format, const Outputs& outputs) {
     return ExitCode::kOk;
   }
   const std::vector<CommandInfo> commands = describe(subcommands());
-  write_stdout(format == "bash"  ? bash_completion(commands)
-               : format == "zsh" ? zsh_completion(commands)
-                                 : fish_completion(commands));
+  write_data(format == "bash"  ? bash_completion(commands)
+             : format == "zsh" ? zsh_completion(commands)
+                               : fish_completion(commands));
   return ExitCode::kOk;
 }
 

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/standard_output.h"
 #include "profiler/trace/filter.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/run.h"
@@ -193,11 +194,8 @@ void check_categories(const std::vector<Input>& inputs, const ConvertOptions& op
 
 void tell(const trace::Trace& trace) {
   for (const trace::Diagnostic& d : trace.diagnostics) {
-    std::fputs(
-        fmt::format("shardlens: {}: {}: {}{}\n", trace.metadata.source, trace::name_of(d.severity),
-                    d.message, d.count == 1 ? "" : fmt::format(" ({} times)", d.count))
-            .c_str(),
-        stderr);
+    write_stderr("shardlens: {}: {}: {}{}\n", trace.metadata.source, trace::name_of(d.severity),
+                 d.message, d.count == 1 ? "" : fmt::format(" ({} times)", d.count));
   }
 }
 
@@ -237,8 +235,7 @@ ExitCode run(const ConvertOptions& options) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     tell(inputs[i].trace);
     const int64_t events = write(inputs[i], files[i]);
-    std::fputs(fmt::format("shardlens: {}: {} events\n", files[i].string(), events).c_str(),
-               stderr);
+    write_stderr("shardlens: {}: {} events\n", files[i], events);
   }
   return ExitCode::kOk;
 }

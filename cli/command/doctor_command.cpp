@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/show.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 
@@ -35,19 +37,19 @@ bool fails(const Part& part, const std::vector<std::string>& needed) {
          (part.state == PartState::kMissing && is_needed(part, needed));
 }
 
-std::string text_of(const std::vector<Part>& parts) {
+Shown text_of(const std::vector<Part>& parts) {
   constexpr report::Align kLeft = report::Align::kLeft;
   report::Table table({{"part", kLeft}, {"state", kLeft}, {"needed for", kLeft}, {"seen", kLeft}});
   for (const Part& part : parts) {
     table.row({part.name, std::string(name_of(part.state)),
                part.need.empty() ? "anything" : part.need, part.seen});
   }
-  std::string out = "shardlens " SHARDLENS_VERSION "\n\n" + table.render(style_of_stdout());
+  Shown out = "shardlens " SHARDLENS_VERSION "\n\n" + table.render(style_of_stdout());
   bool first = true;
   for (const Part& part : parts) {
     if (!part.advice.empty()) {
-      out += fmt::format("{}{} ({}): {}\n", first ? "\nWhat to do, if it is needed:\n" : "",
-                         part.name, name_of(part.state), part.advice);
+      out += show("{}{} ({}): {}\n", first ? Shown("\nWhat to do, if it is needed:\n") : Shown(),
+                  part.name, name_of(part.state), part.advice);
       first = false;
     }
   }
@@ -74,7 +76,11 @@ ExitCode run(const DoctorOptions& options) {
   const std::vector<Part> parts = inspect_installation();
   const bool ok = std::none_of(parts.begin(), parts.end(),
                                [&](const Part& part) { return fails(part, options.needed); });
-  write_stdout(options.json ? json_of(parts, ok) : text_of(parts));
+  if (options.json) {
+    write_data(json_of(parts, ok));
+  } else {
+    write_stdout(text_of(parts));
+  }
   return ok ? ExitCode::kOk : ExitCode::kCheckFailed;
 }
 

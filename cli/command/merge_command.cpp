@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/analysis/summary_merge.h"
 #include "profiler/report/analysis_report.h"
@@ -58,9 +59,9 @@ ExitCode run(const MergeOptions& options) {
           if (by != report::By::kSpan) {
             rank.detail.reset();
           }
-          write_stdout(pieces.rank(rank));
+          write_data(pieces.rank(rank));
         });
-    write_stdout(pieces.end(rest));
+    write_data(pieces.end(rest));
     return ExitCode::kOk;
   }
   std::vector<analysis::RankAnalysis> ranks;
@@ -70,7 +71,7 @@ ExitCode run(const MergeOptions& options) {
       analysis::Analysis one;
       one.ranks.push_back(std::move(rank));
       const std::string table = report::analysis_csv(one, by);
-      write_stdout(std::string_view(table).substr(heading.size()));
+      write_data(std::string_view(table).substr(heading.size()));
       heading = table.substr(0, table.find('\n') + 1);
       return;
     }

@@ -16,6 +16,8 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/show.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
@@ -188,13 +190,12 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   for (const plan::Parameter& parameter : plan.tree.parameters) {
     parameters += parameter.numel;
   }
-  write_stdout(fmt::format("{}  {} from {}: {} blocks, {} parameters\n", bold("model"),
-                           config.torch_type, config.source, plan.tree.blocks.size(),
-                           format_count(parameters)));
-  write_stdout(fmt::format(
-      "{}   {}: {}, {} layout, {}; fp32 master copy\n\n", bold("plan"), plan.plan.source,
-      plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
-      plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", mesh_words(plan)));
+  write_stdout("{}  {} from {}: {} blocks, {} parameters\n", bold("model"), config.torch_type,
+               config.source, plan.tree.blocks.size(), format_count(parameters));
+  write_stdout("{}   {}: {}, {} layout, {}; fp32 master copy\n\n", bold("plan"), plan.plan.source,
+               plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
+               plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter",
+               mesh_words(plan));
   report::Table table(
       {{"unit", report::Align::kLeft}, {"parameters"}, {"bytes"}, {"padding"}, {"shard bytes"}});
   UnitBytes total;
@@ -211,12 +212,11 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
              format_bytes(total.padding), format_bytes(total.shard)});
   write_stdout(table.render(style_of_stdout()));
   const Bytes whole = rank_bytes(plan) - total.shard;
-  write_stdout(fmt::format(
-      "\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
-      plan.world_size == 1 ? "" : "s", format_bytes(rank_bytes(plan)),
-      whole == 0
-          ? ""
-          : fmt::format(", {} of them ignored by the plan and not sharded", format_bytes(whole))));
+  write_stdout("\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
+               plan.world_size == 1 ? "" : "s", format_bytes(rank_bytes(plan)),
+               whole == 0 ? ""
+                          : fmt::format(", {} of them ignored by the plan and not sharded",
+                                        format_bytes(whole)));
 }
 
 std::string with_hyphens(std::string_view name) {
@@ -226,8 +226,7 @@ std::string with_hyphens(std::string_view name) {
 }
 
 void print_buckets(const schedule::PlannedStep& step) {
-  write_stdout(
-      fmt::format("\n{}\n", bold("buckets of a steady step, as c10d's Reducer creates them")));
+  write_stdout("\n{}\n", bold("buckets of a steady step, as c10d's Reducer creates them"));
   report::Table table({{"bucket", report::Align::kLeft}, {"parameters"}, {"bytes"}});
   for (const schedule::PlannedBucket& bucket : step.buckets) {
     table.row({bucket.name, format_count(static_cast<int64_t>(bucket.parameters.size())),
@@ -248,7 +247,7 @@ void print_collectives(const ResolvedPlan& plan,
           ? ""
           : fmt::format(" of {} microbatches{}", options.step.accumulate,
                         !options.step.sync_every_microbatch ? ", only the last reduces" : "");
-  write_stdout(fmt::format("\n{}\n", bold("a rank's collectives in a step" + microbatches)));
+  write_stdout("\n{}\n", bold(show("a rank's collectives in a step{}", microbatches)));
   report::Table table({{"collective", report::Align::kLeft}, {"count"}, {"bytes"}});
   for (const schedule::CollectiveTotal& total : totals) {
     table.row(
@@ -300,9 +299,10 @@ std::string cause_words(schedule::Cause cause) {
 }
 
 void print_order(const schedule::PlannedStep& step, bool every_action) {
-  write_stdout(fmt::format(
-      "\n{}\n", bold(every_action ? "actions of a steady step (the third), in planned order"
-                                  : "collectives of a steady step (the third), in planned order")));
+  write_stdout(
+      "\n{}\n",
+      bold(every_action ? Literal("actions of a steady step (the third), in planned order")
+                        : Literal("collectives of a steady step (the third), in planned order")));
   std::vector<report::Table::Column> columns;
   for (const char* title :
        every_action ? std::vector<const char*>{"seq", "when", "action", "unit", "stream", "cause"}
@@ -325,7 +325,7 @@ void print_order(const schedule::PlannedStep& step, bool every_action) {
     }
   }
   write_stdout(every_action || rows > 0 ? table.render(style_of_stdout())
-                                        : "none: there is one rank\n");
+                                        : Shown("none: there is one rank\n"));
 }
 
 // Replaces this process with a worker, which prints one more line.
@@ -360,7 +360,7 @@ void print_plan(const PlanOptions& options,
     if (options.parameters) {
       write_json_with_parameters(text, plan);
     } else {
-      write_stdout(text);
+      write_data(text);
     }
     return;
   }

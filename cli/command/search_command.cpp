@@ -21,6 +21,8 @@
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/heap.h"
+#include "core/base/show.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
@@ -140,19 +142,19 @@ Bare on_bare_hardware(const SearchCommand& options,
   return out;
 }
 
-std::string bare_text(const Bare& bare, const sim::SearchResult& result, int64_t ranks) {
+Shown bare_text(const Bare& bare, const sim::SearchResult& result, int64_t ranks) {
   if (!bare.best) {
-    return "\n";
+    return Literal("\n");
   }
-  std::string out = fmt::format("On the bare hardware the fastest takes {}",
-                                report::format_duration(bare.best->outcome.figures.duration()));
+  Shown out = show("On the bare hardware the fastest takes {}",
+                   report::format_duration(bare.best->outcome.figures.duration()));
   if (!bare.differs(result)) {
     return out + " and is the same plan.\n";
   }
-  out += fmt::format(" and is another plan: {}", name_of(bare.best->candidate, ranks));
+  out += show(" and is another plan: {}", name_of(bare.best->candidate, ranks));
   if (bare.chosen) {
-    out += fmt::format("; this one takes {} there",
-                       report::format_duration(bare.chosen->outcome.figures.duration()));
+    out += show("; this one takes {} there",
+                report::format_duration(bare.chosen->outcome.figures.duration()));
   }
   return out + ".\n";
 }
@@ -176,14 +178,14 @@ nlohmann::ordered_json by_precision_json(const sim::SearchResult& result, int64_
 }
 
 // How fast the fastest plan of each precision is, if the search could choose.
-std::string by_precision_text(const sim::SearchResult& result) {
+Shown by_precision_text(const sim::SearchResult& result) {
   if (result.by_precision.size() < 2) {
-    return "";
+    return {};
   }
-  std::string out = "The fastest by precision (parameters/reduction):";
+  Shown out = Literal("The fastest by precision (parameters/reduction):");
   for (size_t i = 0; i < result.by_precision.size(); ++i) {
     const sim::PrecisionResult& each = result.by_precision[i];
-    out += fmt::format(
+    out += show(
         "{} {} {}", i == 0 ? "" : ",", name_of(each.precision),
         each.best ? report::format_duration(each.best->outcome.figures.duration()) : "no plan");
   }
@@ -209,11 +211,11 @@ nlohmann::ordered_json per_block_json(const std::optional<sim::PerBlockPlan>& fo
           {"cancelled", found->cancelled}};
 }
 
-std::string per_block_text(const std::optional<sim::PerBlockPlan>& found, int64_t ranks) {
+Shown per_block_text(const std::optional<sim::PerBlockPlan>& found, int64_t ranks) {
   if (!found) {
-    return "Block by block: nothing fits.\n";
+    return Literal("Block by block: nothing fits.\n");
   }
-  return fmt::format(
+  return show(
       "Block by block: {}: {}, {} reserved; at most {} above the best with units of one size ({} "
       "plans simulated).\n",
       name_of(found->frame, found->choices, ranks),
@@ -296,10 +298,10 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
   write_stdout(table.render(style_of_stdout()));
   if (result.pareto.size() > kFrontShown) {
     const size_t more = result.pareto.size() - kFrontShown;
-    write_stdout(fmt::format("{} more plan{} that no other plan beats in all three\n", more,
-                             more == 1 ? "" : "s"));
+    write_stdout("{} more plan{} that no other plan beats in all three\n", more,
+                 more == 1 ? "" : "s");
   }
-  write_stdout("\n" + result.why + "\n" + by_precision_text(result));
+  write_stdout("\n{}\n{}", result.why, by_precision_text(result));
 }
 
 // What the figures assume of the software.
@@ -308,8 +310,7 @@ void print_machine(const SearchCommand& options,
                    const sim::SearchResult& result,
                    int64_t ranks) {
   if (!bare.stack.empty()) {
-    write_stdout(
-        fmt::format("These are figures under {}. {}", bare.stack, bare_text(bare, result, ranks)));
+    write_stdout("These are figures under {}. {}", bare.stack, bare_text(bare, result, ranks));
   } else if (options.scenario.workload.empty() && options.scenario.calibration.empty()) {
     write_stdout("These are figures of the bare hardware; real steps take longer.\n");
   }
@@ -344,8 +345,8 @@ void write_best(const std::filesystem::path& out,
                 const std::optional<sim::PerBlockPlan>& per_block) {
   const auto write = [&out](const plan::Plan& plan, int64_t batch, int64_t accumulate) {
     write_file_atomically(out, plan::to_json(plan));
-    fmt::print(stderr, "wrote {}; use it with --batch {} --accumulate {}\n", out.string(), batch,
-               accumulate);
+    write_stderr("wrote {}; use it with --batch {} --accumulate {}\n", out.string(), batch,
+                 accumulate);
   };
   const sim::Found* best = result.best();
   if (per_block && (best == nullptr ||
@@ -357,12 +358,11 @@ void write_best(const std::filesystem::path& out,
 }
 
 void print_summary(const sim::SearchResult& result, bool shows) {
-  fmt::print(stderr, "{}{} plans simulated, {} left out as too large, {} in all{}\n",
-             shows ? "\r" : "", result.evaluated, result.pruned, result.all,
-             result.cancelled ? "; stopped before the end" : "");
+  write_stderr("{}{} plans simulated, {} left out as too large, {} in all{}\n",
+               shows ? Shown("\r") : Shown(), result.evaluated, result.pruned, result.all,
+               result.cancelled ? "; stopped before the end" : "");
   if (result.refused > 0) {
-    fmt::print(stderr, "{} could not be predicted; the first: {}\n", result.refused,
-               result.refusal);
+    write_stderr("{} could not be predicted; the first: {}\n", result.refused, result.refusal);
   }
 }
 
@@ -429,7 +429,7 @@ ExitCode run(const SearchCommand& options) {
       state->add(name_of(found.candidate, ranks), found.outcome);
     }
     if (shows && done % 16 == 0) {
-      fmt::print(stderr, "\r{} of at most {} plans", done, all);
+      write_stderr("\r{} of at most {} plans", done, all);
     }
   };
   interrupted = false;
@@ -452,7 +452,7 @@ ExitCode run(const SearchCommand& options) {
     write_best(out, result, plans, per_block);
   }
   if (options.json) {
-    write_stdout(json_text(result, plans, bare, per_block, ranks));
+    write_data(json_text(result, plans, bare, per_block, ranks));
   } else if (!plans.empty()) {
     print_text(result, plans, ranks);
     print_machine(options, bare, result, ranks);
@@ -462,8 +462,8 @@ ExitCode run(const SearchCommand& options) {
   }
   const bool found = !plans.empty() || per_block;
   if (!found) {
-    fmt::print(stderr, "no plan {}\n",
-               result.cancelled ? "that fits was found so far" : "fits into the memory limit");
+    write_stderr("no plan {}\n",
+                 result.cancelled ? "that fits was found so far" : "fits into the memory limit");
   }
   return result.cancelled || interrupted ? ExitCode::kRuntime
          : found                         ? ExitCode::kOk

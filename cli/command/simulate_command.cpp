@@ -13,6 +13,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"
 
@@ -122,11 +123,11 @@ ExitCode run(const SimulateOptions& options) {
   }
   if (!out.empty()) {
     write_simulated(result, out);
-    fmt::print(stderr, "simulated {} ranks in {}; next: shardlens analyze {}\n",
-               scenario.world_size, out.string(), out.string());
+    write_stderr("simulated {} ranks in {}; next: shardlens analyze {}\n", scenario.world_size,
+                 out.string(), out.string());
   }
   if (options.json) {
-    write_stdout(simulated_json(result));
+    write_data(simulated_json(result));
   } else {
     print_simulated(result);
   }

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "profiler/report/table.h"
@@ -149,13 +150,13 @@ void print_text(const sim::Validation& result) {
                remark});
   }
   write_stdout(table.render(style_of_stdout()));
-  write_stdout(fmt::format(
+  write_stdout(
       "\n{} rows in scope that were not used to fit ({} were): mean error {}, "
       "worst {}, within 15 % {}\n",
       result.counted, result.used_to_fit, report::format_percent(result.mape),
-      report::format_percent(result.worst), report::format_percent(result.within_15_percent)));
+      report::format_percent(result.worst), report::format_percent(result.within_15_percent));
   for (const auto& [type, value] : result.spearman) {
-    write_stdout(fmt::format("rank correlation of tokens/s per GPU, {}: {:.3f}\n", type, value));
+    write_stdout("rank correlation of tokens/s per GPU, {}: {:.3f}\n", type, value);
   }
   print_comparison(result);
 }
@@ -234,21 +235,21 @@ void print_collectives(const std::vector<sim::CurveError>& errors) {
   }
   write_stdout(table.render(style_of_stdout()));
   write_stdout(
-      fmt::format("\nsizes left out, from 1 MiB up: {}\nsizes left out, from 64 MiB up: {}\n"
-                  "sizes that are not in a spec, from 1 MiB up: {}\n",
-                  left_out.text(), large.text(), unseen.text()));
+      "\nsizes left out, from 1 MiB up: {}\nsizes left out, from 64 MiB up: {}\n"
+      "sizes that are not in a spec, from 1 MiB up: {}\n",
+      left_out.text(), large.text(), unseen.text());
 }
 
 ExitCode run_collectives(const ValidateOptions& options) {
   sim::CollectiveTable table = sim::load_collective_table(options.collectives);
   const auto errors = sim::collective_errors(std::move(table.curves));
   if (options.json) {
-    write_stdout(collectives_json(table, errors));
+    write_data(collectives_json(table, errors));
   } else {
     print_collectives(errors);
     if (!table.left_out.empty()) {
-      write_stdout(fmt::format("{} of {} rows are in no curve; the first: {}\n",
-                               table.left_out.size(), table.rows, table.left_out.front()));
+      write_stdout("{} of {} rows are in no curve; the first: {}\n", table.left_out.size(),
+                   table.rows, table.left_out.front());
     }
   }
   return ExitCode::kOk;
@@ -268,7 +269,7 @@ ExitCode run(const ValidateOptions& options) {
           : sim::validate(std::move(runs), sim::parse_stacks(plan::read_text_file(options.stacks),
                                                              options.stacks.string()));
   if (options.json) {
-    write_stdout(json_text(result));
+    write_data(json_text(result));
   } else {
     print_text(result);
   }

@@ -6,7 +6,7 @@
 #include <re2/re2.h>
 
 #include "core/base/error.h"
-#include "core/base/printable.h"
+#include "core/base/shown.h"
 
 #include "cli/flags/step_range.h"
 

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/nearest.h"
+#include "core/base/show.h"
 
 namespace shardlens::cli {
 namespace {
@@ -34,9 +35,8 @@ void reject_unknown_flags(const CLI::App& command,
     }
     const std::string flag = argument.substr(0, argument.find('='));
     if (argument.starts_with("--") && std::find(valid.begin(), valid.end(), flag) == valid.end()) {
-      throw UsageError(
-          fmt::format("{}: unknown flag '{}'{}\nrun 'shardlens {} --help' for its flags", name,
-                      flag, did_you_mean(flag, valid), help));
+      throw UsageError(show("{}: unknown flag '{}'{}\nrun 'shardlens {} --help' for its flags",
+                            name, flag, did_you_mean(flag, valid), help));
     }
   }
 }
@@ -115,8 +115,8 @@ bool parse_flags(CLI::App& app,
   } catch (const CLI::CallForHelp&) {
     return false;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{}: {}\nrun 'shardlens {} --help' for its flags", name,
-                                 explained(app, error), help));
+    throw UsageError(
+        show("{}: {}\nrun 'shardlens {} --help' for its flags", name, explained(app, error), help));
   }
   reject_numbers_that_do_not_fit(app, name);
   return true;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/format_bytes.h"
+#include "core/base/show.h"
 #include "sim/scenario/uncertainty.h"
 
 namespace shardlens::cli {
@@ -18,10 +19,10 @@ std::string signed_duration(Nanoseconds value) {
   return (value > 0 ? "+" : "") + format_duration(value);
 }
 
-std::string changes_table(const std::vector<sim::AdvisedChange>& changes,
-                          const char* heading,
-                          bool numbered,
-                          report::Style style) {
+Shown changes_table(const std::vector<sim::AdvisedChange>& changes,
+                    const char* heading,
+                    bool numbered,
+                    report::Style style) {
   const bool measured = !changes.empty() && changes.front().measured_change.has_value();
   std::vector<report::Table::Column> columns{{heading, Align::kLeft}, {"step"}, {"change"},
                                              {"90 % from"},           {"to"},   {"peak allocated"}};
@@ -48,30 +49,31 @@ std::string changes_table(const std::vector<sim::AdvisedChange>& changes,
 }
 
 // What few recorded steps mean for the intervals; "": there are enough.
-std::string note_on_steps(size_t steps) {
+Shown note_on_steps(size_t steps) {
   if (steps == 0 || steps >= sim::Uncertainty::kEnoughSteps) {
-    return "";
+    return {};
   }
-  return steps == 1 ? "The intervals do not contain the noise of steps, because only one was "
-                      "recorded; record 8 or more.\n"
-                    : fmt::format(
+  return steps == 1 ? Shown(
+                          "The intervals do not contain the noise of steps, because only one was "
+                          "recorded; record 8 or more.\n")
+                    : show(
                           "The intervals are wide because {} steps hardly show how much "
                           "steps differ; record 8 or more.\n",
                           steps);
 }
 
 // What each change hides, and the lines that make it.
-std::string details(const std::vector<sim::AdvisedChange>& changes, report::Style style) {
-  std::string out;
+Shown details(const std::vector<sim::AdvisedChange>& changes, report::Style style) {
+  Shown out;
   size_t number = 0;
   for (const sim::AdvisedChange& each : changes) {
-    out += fmt::format("\n{}\n", report::bold(fmt::format("{}  {}", ++number, each.title), style));
+    out += show("\n{}\n", report::bold(show("{}  {}", ++number, each.title), style));
     for (const sim::HiddenTime& hidden : each.hides) {
-      out += fmt::format("   exposes {} less: {} of {}\n", format_duration(hidden.time),
-                         hidden.collective, hidden.unit.empty() ? "(root)" : hidden.unit);
+      out += show("   exposes {} less: {} of {}\n", format_duration(hidden.time), hidden.collective,
+                  hidden.unit.empty() ? "(root)" : hidden.unit);
     }
     for (const std::string& line : each.pytorch) {
-      out += fmt::format("     {}\n", line);
+      out += show("     {}\n", line);
     }
   }
   return out;
@@ -94,16 +96,16 @@ std::string extrapolated_table(const sim::Advice& advice, report::Style style) {
 
 }  // namespace
 
-std::string advice_text(const sim::Advice& advice, const std::string& source, report::Style style) {
-  std::string out =
-      fmt::format("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
-                  report::bold("baseline", style), format_duration(advice.baseline.measured),
-                  format_duration(advice.baseline.simulated), advice.baseline.error() * 100,
-                  advice.baseline.measured_text(source), format_bytes(advice.peak_allocated),
-                  advice.fits ? "" : ", which does not fit");
-  const std::string note = note_on_steps(advice.steps);
+Shown advice_text(const sim::Advice& advice, const std::string& source, report::Style style) {
+  Shown out =
+      show("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
+           report::bold("baseline", style), format_duration(advice.baseline.measured),
+           format_duration(advice.baseline.simulated), advice.baseline.error() * 100,
+           advice.baseline.measured_text(source), format_bytes(advice.peak_allocated),
+           advice.fits ? "" : ", which does not fit");
+  const Shown note = note_on_steps(advice.steps);
   if (advice.changes.empty()) {
-    out += advice.fits ? "No change is predicted to pay.\n" : "No change fits.\n";
+    out += advice.fits ? Literal("No change is predicted to pay.\n") : Literal("No change fits.\n");
     out += note;
   } else {
     out += changes_table(advice.changes, advice.fits ? "change predicted to pay" : "what fits",

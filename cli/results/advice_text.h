@@ -2,14 +2,15 @@
 
 #include <string>
 
+#include "core/base/shown.h"
 #include "profiler/report/table.h"
 #include "sim/advise/advise.h"
 
 namespace shardlens::cli {
 
 // What `advise` prints; `source`: the run.
-[[nodiscard]] std::string advice_text(const sim::Advice& advice,
-                                      const std::string& source,
-                                      report::Style style);
+[[nodiscard]] Shown advice_text(const sim::Advice& advice,
+                                const std::string& source,
+                                report::Style style);
 
 }  // namespace shardlens::cli

@@ -11,6 +11,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "core/plan/held_ranges.h"
 #include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
@@ -214,7 +215,7 @@ ordered_json parameter_json(const ResolvedPlan& plan,
 class Lines {
  public:
   void add(const ordered_json& element) {
-    write_stdout((first_ ? "\n  " : ",\n  ") + plan::json_text(element));
+    write_data((first_ ? "\n  " : ",\n  ") + plan::json_text(element));
     first_ = false;
   }
 
@@ -226,8 +227,7 @@ class Lines {
 
 void print_parameters(const ResolvedPlan& plan) {
   using report::Align;
-  write_stdout(
-      fmt::format("\n{}\n", bold("elements of each parameter on each rank, as [first, end)")));
+  write_stdout("\n{}\n", bold("elements of each parameter on each rank, as [first, end)"));
   report::Table table({{"parameter", Align::kLeft},
                        {"shape", Align::kLeft},
                        {"dtype", Align::kLeft},
@@ -250,14 +250,14 @@ void print_parameters(const ResolvedPlan& plan) {
 void write_json_with_parameters(std::string_view object, const ResolvedPlan& plan) {
   constexpr std::string_view kEnd = "\n}\n";
   SHARDLENS_CHECK(object.ends_with(kEnd), "the object must end with '}' on a line of its own");
-  write_stdout(object.substr(0, object.size() - kEnd.size()));
+  write_data(object.substr(0, object.size() - kEnd.size()));
   const std::vector<plan::ShardLayout> layouts = layouts_of(plan);
-  write_stdout(",\n \"parameters\": [");
+  write_data(",\n \"parameters\": [");
   Lines parameters;
   for (const ParameterPlace& place : plan::parameter_places(plan)) {
     parameters.add(parameter_json(plan, place, ranges_of(plan, layouts, place)));
   }
-  write_stdout("\n ],\n \"padding\": [");
+  write_data("\n ],\n \"padding\": [");
   Lines padding;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     for (const HeldRange& range : plan::padding_ranges(layouts[id], plan.world_size)) {
@@ -266,7 +266,7 @@ void write_json_with_parameters(std::string_view object, const ResolvedPlan& pla
                    {"shard_bytes", shard_json(range)}});
     }
   }
-  write_stdout(fmt::format("\n ]{}", kEnd));
+  write_data(fmt::format("\n ]{}", kEnd));
 }
 
 }  // namespace shardlens::cli

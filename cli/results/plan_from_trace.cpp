@@ -8,6 +8,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recorded_program.h"
@@ -98,12 +99,12 @@ void print_replicated(const RecoveredPlan& recovered) {
           ? ""
           : fmt::format("; {} microbatches per step{}", recovered.accumulate,
                         recovered.sync_every_microbatch ? "" : ", only the last reduces");
-  write_stdout(fmt::format("{}  replicate (DDP), {} rank{}; {}{}{}{}\n\n", bold("plan"),
-                           recovered.world_size, recovered.world_size == 1 ? "" : "s",
-                           plan.bucket_cap_mb ? fmt::format("bucket_cap_mb {}", *plan.bucket_cap_mb)
-                                              : "buckets of the default sizes",
-                           plan.find_unused_parameters ? ", find_unused_parameters" : "",
-                           plan.gradient_as_bucket_view ? ", gradient_as_bucket_view" : "", step));
+  write_stdout("{}  replicate (DDP), {} rank{}; {}{}{}{}\n\n", bold("plan"), recovered.world_size,
+               recovered.world_size == 1 ? "" : "s",
+               plan.bucket_cap_mb ? fmt::format("bucket_cap_mb {}", *plan.bucket_cap_mb)
+                                  : "buckets of the default sizes",
+               plan.find_unused_parameters ? ", find_unused_parameters" : "",
+               plan.gradient_as_bucket_view ? ", gradient_as_bucket_view" : "", step);
   report::Table table({{"bucket", report::Align::kLeft},
                        {"gradients"},
                        {"elements"},
@@ -122,11 +123,10 @@ void print_replicated(const RecoveredPlan& recovered) {
 
 void print_sharded(const RecoveredPlan& recovered) {
   const plan::Plan& plan = recovered.plan;
-  write_stdout(fmt::format("{}  {}, {} layout, {} rank{} in shards of {}; {}\n\n", bold("plan"),
-                           plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
-                           plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter",
-                           recovered.world_size, recovered.world_size == 1 ? "" : "s",
-                           recovered.shard, prefetch_words(plan)));
+  write_stdout("{}  {}, {} layout, {} rank{} in shards of {}; {}\n\n", bold("plan"),
+               plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
+               plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", recovered.world_size,
+               recovered.world_size == 1 ? "" : "s", recovered.shard, prefetch_words(plan));
   report::Table table({{"unit", report::Align::kLeft},
                        {"elements"},
                        {"gathered"},
@@ -146,11 +146,11 @@ void print_sharded(const RecoveredPlan& recovered) {
 
 void print(const RecoveredPlan& recovered) {
   recovered.replicated() ? print_replicated(recovered) : print_sharded(recovered);
-  write_stdout(fmt::format("\nworkload: {} operators and {} hooks in a step\n",
-                           recovered.recorded.workload.operators.size(),
-                           recovered.recorded.workload.hooks.size()));
+  write_stdout("\nworkload: {} operators and {} hooks in a step\n",
+               recovered.recorded.workload.operators.size(),
+               recovered.recorded.workload.hooks.size());
   for (const trace::Diagnostic& d : recovered.diagnostics) {
-    write_stdout(fmt::format("{}: {}\n", trace::name_of(d.severity), d.message));
+    write_stdout("{}: {}\n", trace::name_of(d.severity), d.message);
   }
 }
 
@@ -226,7 +226,7 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
     if (resolved) {
       write_json_with_parameters(text, *resolved);
     } else {
-      write_stdout(text);
+      write_data(text);
     }
   } else {
     print(recovered);
@@ -234,8 +234,8 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
       print_parameters(*resolved);
     }
     if (!out.empty()) {
-      write_stdout(fmt::format("written: {} and {}\n", (out / "plan.json").string(),
-                               (out / "workload.json").string()));
+      write_stdout("written: {} and {}\n", (out / "plan.json").string(),
+                   (out / "workload.json").string());
     }
   }
   return ExitCode::kOk;

@@ -16,6 +16,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/show.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/summary_file.h"
@@ -26,12 +27,6 @@ namespace shardlens::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Written {
-  std::optional<int64_t> rank;
-  fs::path path, trace;
-  uint64_t bytes = 0, trace_bytes = 0;
-};
 
 // Names that are taken, so that no summary replaces another one of the same call.
 class Names {
@@ -57,12 +52,12 @@ uint64_t size_of(const fs::path& path) {
   return error ? 0 : size;
 }
 
-Written write_summary(const fs::path& trace,
-                      const fs::path& out,
-                      const Outputs& outputs,
-                      const analysis::AnalysisOptions& options,
-                      const std::string& comm_regex,
-                      Names& names) {
+WrittenSummary write_summary(const fs::path& trace,
+                             const fs::path& out,
+                             const Outputs& outputs,
+                             const analysis::AnalysisOptions& options,
+                             const std::string& comm_regex,
+                             Names& names) {
   analysis::RankSummary summary =
       analysis::summarize(analysis::open_run(std::span(&trace, 1)), options);
   summary.comm_regex = comm_regex;
@@ -75,36 +70,12 @@ Written write_summary(const fs::path& trace,
   return {rank, path, trace, bytes.size(), size_of(trace)};
 }
 
-std::string as_json(const std::vector<Written>& all) {
-  nlohmann::ordered_json out{{"schema", 1}, {"summaries", nlohmann::ordered_json::array()}};
-  for (const Written& each : all) {
-    out["summaries"].push_back(
-        {{"rank", each.rank ? nlohmann::ordered_json(*each.rank) : nlohmann::ordered_json(nullptr)},
-         {"path", each.path.string()},
-         {"bytes", each.bytes},
-         {"trace", each.trace.string()},
-         {"trace_bytes", each.trace_bytes}});
-  }
-  return plan::json_text(out) + "\n";
-}
-
-std::string as_text(const std::vector<Written>& all) {
-  std::string out;
-  for (const Written& each : all) {
-    out += fmt::format("{} ({} of {})\n", each.path.string(),
-                       format_bytes(static_cast<Bytes>(each.bytes)),
-                       format_bytes(static_cast<Bytes>(each.trace_bytes)));
-  }
-  return out + "`shardlens merge` with all of these files analyzes the run\n";
-}
-
 }  // namespace
 
-std::string write_summaries(std::span<const fs::path> paths,
-                            const Outputs& outputs,
-                            const analysis::AnalysisOptions& options,
-                            const std::string& comm_regex,
-                            bool json) {
+std::vector<WrittenSummary> write_summaries(std::span<const fs::path> paths,
+                                            const Outputs& outputs,
+                                            const analysis::AnalysisOptions& options,
+                                            const std::string& comm_regex) {
   std::vector<fs::path> traces;
   for (const fs::path& path : paths) {
     const std::vector<fs::path> found = trace::trace_paths(path);
@@ -119,12 +90,34 @@ std::string write_summaries(std::span<const fs::path> paths,
       throw RuntimeFault(fmt::format("'{}' cannot be created: {}", out.string(), error.message()));
     }
   }
-  std::vector<Written> all(traces.size());
+  std::vector<WrittenSummary> all(traces.size());
   Names names;
   trace::in_parallel(traces.size(), [&](size_t i) {
     all[i] = write_summary(traces[i], out, outputs, options, comm_regex, names);
   });
-  return json ? as_json(all) : as_text(all);
+  return all;
+}
+
+std::string summaries_json(const std::vector<WrittenSummary>& all) {
+  nlohmann::ordered_json out{{"schema", 1}, {"summaries", nlohmann::ordered_json::array()}};
+  for (const WrittenSummary& each : all) {
+    out["summaries"].push_back(
+        {{"rank", each.rank ? nlohmann::ordered_json(*each.rank) : nlohmann::ordered_json(nullptr)},
+         {"path", each.path},
+         {"bytes", each.bytes},
+         {"trace", each.trace.string()},
+         {"trace_bytes", each.trace_bytes}});
+  }
+  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Shown summaries_text(const std::vector<WrittenSummary>& all) {
+  Shown out;
+  for (const WrittenSummary& each : all) {
+    out += show("{} ({} of {})\n", each.path, format_bytes(static_cast<Bytes>(each.bytes)),
+                format_bytes(static_cast<Bytes>(each.trace_bytes)));
+  }
+  return out + "`shardlens merge` with all of these files analyzes the run\n";
 }
 
 }  // namespace shardlens::cli

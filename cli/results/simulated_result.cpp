@@ -8,6 +8,8 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
+#include "core/base/show.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto/kineto_writer.h"
@@ -22,16 +24,16 @@ namespace {
 constexpr size_t kAliveShown = 8;
 
 // What the figures assume of the software.
-std::string machine_text(const SimulatedResult& result) {
+Shown machine_text(const SimulatedResult& result) {
   if (!result.bare) {
-    return "bare hardware: no constants of a software stack; real steps take longer\n";
+    return Literal("bare hardware: no constants of a software stack; real steps take longer\n");
   }
   const double tokens = result.bare->tokens_per_s;
-  return fmt::format("under {}; the bare hardware: {}{}\n", result.stack,
-                     report::format_duration(result.bare->step.duration),
-                     tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
-                                              result.prediction.settings.seq ? "tokens" : "samples")
-                                : "");
+  return show("under {}; the bare hardware: {}{}\n", result.stack,
+              report::format_duration(result.bare->step.duration),
+              tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
+                                       result.prediction.settings.seq ? "tokens" : "samples")
+                         : "");
 }
 
 }  // namespace
@@ -59,18 +61,16 @@ void print_simulated(const SimulatedResult& result) {
                                   static_cast<double>(figures.duration()));
   };
   if (now.baseline) {
-    write_stdout(
-        fmt::format("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {} step{} of {})\n\n",
-                    bold("baseline"), report::format_duration(now.baseline->measured),
-                    report::format_duration(now.baseline->simulated), now.baseline->error() * 100,
-                    result.recorded_steps, result.recorded_steps == 1 ? "" : "s", result.recorded));
+    write_stdout("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {} step{} of {})\n\n",
+                 bold("baseline"), report::format_duration(now.baseline->measured),
+                 report::format_duration(now.baseline->simulated), now.baseline->error() * 100,
+                 result.recorded_steps, result.recorded_steps == 1 ? "" : "s", result.recorded);
   }
-  write_stdout(fmt::format("{}  {} on {}, {} ranks\n", bold("step"),
-                           report::format_duration(figures.duration()), now.machine,
-                           now.plan.world_size));
+  write_stdout("{}  {} on {}, {} ranks\n", bold("step"),
+               report::format_duration(figures.duration()), now.machine, now.plan.world_size);
   if (now.interval) {
-    write_stdout(fmt::format("90 % from {} to {}\n", report::format_duration(now.interval->low),
-                             report::format_duration(now.interval->high)));
+    write_stdout("90 % from {} to {}\n", report::format_duration(now.interval->low),
+                 report::format_duration(now.interval->high));
   }
   if (const std::string text = sim::far_extrapolations_text(now.extrapolated); !text.empty()) {
     write_stdout(fmt::format("priced beyond what was measured: {}\n", text));
@@ -89,11 +89,10 @@ void print_simulated(const SimulatedResult& result) {
   // The number of tokens is unknown if the trace's first embedding has no shapes.
   const double tokens = now.tokens_per_s;
   const std::string_view counted = now.settings.seq ? "tokens" : "samples";
-  write_stdout(fmt::format("communication {}, of it hidden {}{}{}\n\n",
-                           report::format_duration(figures.comm),
-                           report::format_duration(figures.overlap),
-                           tokens > 0 ? fmt::format("; {:.0f} {}/s", tokens, counted) : "",
-                           now.mfu ? ", MFU " + report::format_percent(*now.mfu) : ""));
+  write_stdout("communication {}, of it hidden {}{}{}\n\n", report::format_duration(figures.comm),
+               report::format_duration(figures.overlap),
+               tokens > 0 ? fmt::format("; {:.0f} {}/s", tokens, counted) : "",
+               now.mfu ? ", MFU " + report::format_percent(*now.mfu) : "");
   const std::string verdict = now.capacity == 0 ? "; the machine's memory size is unknown"
                               : now.memory.fits
                                   ? fmt::format(" of {}: fits", format_bytes(now.capacity))
@@ -101,13 +100,13 @@ void print_simulated(const SimulatedResult& result) {
                                         " of {}: does not fit; the figures are those "
                                         "until memory ran out",
                                         format_bytes(now.capacity));
-  write_stdout(fmt::format("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
-                           format_bytes(now.memory.peak_allocated),
-                           format_bytes(now.memory.peak_reserved), verdict));
+  write_stdout("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
+               format_bytes(now.memory.peak_allocated), format_bytes(now.memory.peak_reserved),
+               verdict);
   if (const sim::OutsideMemory& outside = now.outside_memory; outside.total() > 0) {
-    write_stdout(fmt::format("in addition {}: CUDA {}, NCCL {}, cuBLAS {}\n",
-                             format_bytes(outside.total()), format_bytes(outside.context),
-                             format_bytes(outside.nccl), format_bytes(outside.cublas)));
+    write_stdout("in addition {}: CUDA {}, NCCL {}, cuBLAS {}\n", format_bytes(outside.total()),
+                 format_bytes(outside.context), format_bytes(outside.nccl),
+                 format_bytes(outside.cublas));
   }
   report::Table alive({{"alive at the peak", report::Align::kLeft},
                        {"unit", report::Align::kLeft},

@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 
 namespace shardlens::cli {
 namespace {
@@ -62,8 +63,8 @@ void StopSignal::wait_for_signal() {
         ++missed_user_signals_;
       }
     } else if (signal > 0 && !requested_) {
-      fmt::print(stderr, "[rank {}] {}: ending after this step\n", rank_,
-                 signal == SIGINT ? "interrupted" : "terminated");
+      write_stderr("[rank {}] {}: ending after this step\n", rank_,
+                   signal == SIGINT ? "interrupted" : "terminated");
       requested_ = true;
     }
     if (requested_ && !unlimited_ && --ticks_left == 0 && !done_) {
@@ -71,7 +72,7 @@ void StopSignal::wait_for_signal() {
       if (last_words_) {
         last_words_();
       }
-      fmt::print(stderr, "[rank {}] the step did not end within {} s\n", rank_, kGraceSeconds);
+      write_stderr("[rank {}] the step did not end within {} s\n", rank_, kGraceSeconds);
       std::fflush(nullptr);
       std::_Exit(static_cast<int>(ExitCode::kRuntime));
     }

@@ -17,6 +17,7 @@
 #include <c10/util/Exception.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 
 #include "cli/flags/run_options.h"
 #include "cli/flags/standard_descriptors.h"
@@ -32,9 +33,9 @@ namespace {
 [[noreturn]] void leave(int rank, ExitCode code, const std::string& message) {
   const std::string first_line = message.substr(0, message.find('\n'));
   if (first_line.starts_with("[rank ")) {
-    fmt::print(stderr, "{}\n", first_line);
+    write_stderr("{}\n", first_line);
   } else {
-    fmt::print(stderr, "[rank {}] {}\n", rank, first_line);
+    write_stderr("[rank {}] {}\n", rank, first_line);
   }
   std::fflush(nullptr);
   std::_Exit(static_cast<int>(code));

@@ -22,6 +22,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "core/base/this_process.h"
 #include "core/checkpoint/companion_files.h"
 #include "core/dist/cuda_backends.h"
@@ -168,7 +169,7 @@ train::CheckpointOptions checkpoint_options(const RunOptions& options,
   checkpoints.keep = options.keep;
   checkpoints.asynchronous = options.save_async;
   checkpoints.extra = std::move(companions);
-  checkpoints.on_left = [](const std::string& message) { fmt::print(stderr, "{}\n", message); };
+  checkpoints.on_left = [](const std::string& message) { write_stderr("{}\n", message); };
   return checkpoints;
 }
 
@@ -194,8 +195,8 @@ void fill_parameters(fsdp::ShardedModel& sharded,
     return;
   }
   if (rank == 0) {
-    fmt::print(stderr, "{} has no safetensors: using random weights from seed {}\n",
-               options.model.string(), options.seed);
+    write_stderr("{} has no safetensors: using random weights from seed {}\n",
+                 options.model.string(), options.seed);
   }
   train::initialize_parameters(sharded, config, options.seed);
 }
@@ -216,10 +217,9 @@ class Progress {
       return;
     }
     const std::string loss = emulated_ ? "emulated" : fmt::format("loss {:.4f}", report.loss);
-    fmt::print(stderr, "{}step {}/{}  {}  {:.1f} ms  {:.0f} tokens/s{}",
-               terminal_ ? "\r\x1b[K" : "", done, steps_, loss, report.step_ms, report.tokens_per_s,
-               terminal_ && done != steps_ ? "" : "\n");
-    std::fflush(stderr);
+    write_stderr("{}step {}/{}  {}  {:.1f} ms  {:.0f} tokens/s{}",
+                 terminal_ ? Shown("\r\x1b[K") : Shown(), done, steps_, loss, report.step_ms,
+                 report.tokens_per_s, terminal_ && done != steps_ ? Shown() : Shown("\n"));
   }
 
  private:
@@ -252,10 +252,10 @@ class JoinDeadline {
           const std::chrono::seconds limit(2 * timeout + kMargin);
           std::unique_lock lock(mutex_);
           if (!changed_.wait_for(lock, limit, [this] { return joined_; })) {
-            fmt::print(stderr,
-                       "[rank {}] did not join the other ranks within {} s (--timeout {}): the "
-                       "rendezvous at {} does not answer\n",
-                       rank, limit.count(), timeout, dist::rendezvous_name(environment_variable));
+            write_stderr(
+                "[rank {}] did not join the other ranks within {} s (--timeout {}): the "
+                "rendezvous at {} does not answer\n",
+                rank, limit.count(), timeout, dist::rendezvous_name(environment_variable));
             std::fflush(nullptr);
             std::_Exit(static_cast<int>(ExitCode::kRuntime));
           }

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/standard_output.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
@@ -68,11 +69,11 @@ void shard(const RunOptions& options, int64_t world_size) {
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
   rusage usage{};
   ::getrusage(RUSAGE_SELF, &usage);
-  fmt::print(stderr,
-             "engine: rank {} of {} holds {} in {} units, as planned, none of them allocated; "
-             "{:.2f} s, at most {} MiB resident\n",
-             options.rank, world_size, format_bytes(found), run.plan.units.size(), elapsed.count(),
-             usage.ru_maxrss / 1024);
+  write_stderr(
+      "engine: rank {} of {} holds {} in {} units, as planned, none of them allocated; "
+      "{:.2f} s, at most {} MiB resident\n",
+      options.rank, world_size, format_bytes(found), run.plan.units.size(), elapsed.count(),
+      usage.ru_maxrss / 1024);
 }
 
 }  // namespace

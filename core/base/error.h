@@ -3,6 +3,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/base/shown.h"
+
 namespace shardlens {
 
 // Exit codes of every executable (docs/cli.md).
@@ -16,11 +18,15 @@ enum class ExitCode : int {
 };
 
 // Base of every error that Shardlens throws deliberately. what() is one message that a user can act
-// on: what is wrong, the value seen, the value expected, and where; no trailing newline.
+// on: what is wrong, the value seen, the value expected, and where; no trailing newline. A message
+// that is a string is escaped as a whole, since names in it may be a stranger's; Shown may have
+// several lines.
 class Error : public std::runtime_error {
  public:
-  Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Error(ExitCode code, const std::string& message) : Error(code, as_shown(message)) {}
+  Error(ExitCode code, const Shown& message) : std::runtime_error(message.text()), code_(code) {}
   [[nodiscard]] ExitCode code() const noexcept { return code_; }
+  [[nodiscard]] Shown shown() const { return {Shown::Escaped(), what()}; }
 
  private:
   ExitCode code_;
@@ -30,6 +36,7 @@ class Error : public std::runtime_error {
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ExitCode::kUsage, message) {}
+  explicit UsageError(const Shown& message) : Error(ExitCode::kUsage, message) {}
 };
 
 // A file or value that cannot be used. `where` is a path, with a JSON pointer

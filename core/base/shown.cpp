@@ -1,6 +1,9 @@
-#include "core/base/printable.h"
+#include "core/base/shown.h"
 
 #include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
 
 #include <fmt/format.h>
 
@@ -38,10 +41,57 @@ CodePoint first_of(std::string_view text) {
   return {value, bytes, value >= least && value <= 0x10FFFF && !surrogate};
 }
 
-bool changes_display(char32_t c) {
-  const auto within = [c](char32_t from, char32_t to) { return from <= c && c <= to; };
-  return c < 0x20 || within(0x7F, 0x9F) || c == 0x061C || within(0x200E, 0x200F) ||
-         within(0x2028, 0x202E) || within(0x2066, 0x2069);
+struct Range {
+  char32_t first, last;
+};
+
+// Unicode 15.1: Cc, Cf, Zl, Zp, and what else is Default_Ignorable_Code_Point except the variation
+// selectors of emoji (U+FE00 to U+FE0F).
+constexpr Range kInvisible[] = {
+    {0x0, 0x1F},        {0x7F, 0x9F},       {0xAD, 0xAD},       {0x34F, 0x34F},
+    {0x600, 0x605},     {0x61C, 0x61C},     {0x6DD, 0x6DD},     {0x70F, 0x70F},
+    {0x890, 0x891},     {0x8E2, 0x8E2},     {0x115F, 0x1160},   {0x17B4, 0x17B5},
+    {0x180B, 0x180F},   {0x200B, 0x200F},   {0x2028, 0x202E},   {0x2060, 0x206F},
+    {0x3164, 0x3164},   {0xFEFF, 0xFEFF},   {0xFFA0, 0xFFA0},   {0xFFF0, 0xFFFB},
+    {0xFFFE, 0xFFFF},   {0x110BD, 0x110BD}, {0x110CD, 0x110CD}, {0x13430, 0x1343F},
+    {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF},
+};
+
+bool invisible(char32_t c) {
+  const auto* found =
+      std::upper_bound(std::begin(kInvisible), std::end(kInvisible), c,
+                       [](char32_t value, Range range) { return value < range.first; });
+  return found != std::begin(kInvisible) && c <= std::prev(found)->last;
+}
+
+// A runner removes all of these from the front of a line.
+bool space(char32_t c) {
+  return c == ' ' || c == 0xA0 || c == 0x1680 || (0x2000 <= c && c <= 0x200A) || c == 0x202F ||
+         c == 0x205F || c == 0x3000;
+}
+
+// "#vso[", "#[" or "#teamcity[": the end of what begins a runner's command.
+bool begins_command(std::string_view text) {
+  if (!text.starts_with('#')) {
+    return false;
+  }
+  const auto letter = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto* end = std::find_if_not(text.begin() + 1, text.end(), letter);
+  return end != text.end() && *end == '[';
+}
+
+std::string escape_of(char32_t c) {
+  switch (c) {
+    case '\n':
+      return "\\n";
+    case '\r':
+      return "\\r";
+    case '\t':
+      return "\\t";
+    default:
+      return c < 0x80 ? fmt::format("\\x{:02x}", static_cast<uint32_t>(c))
+                      : fmt::format("\\u{{{:x}}}", static_cast<uint32_t>(c));
+  }
 }
 
 // Where code point `number` of `text` begins.
@@ -57,19 +107,21 @@ size_t offset_of(std::string_view text, size_t number) {
 
 }  // namespace
 
-std::string printable(std::string_view text, LineEnds ends) {
+std::string escaped(std::string_view text) {
   std::string out;
   out.reserve(text.size());
+  bool in_front = true;  // only spaces so far
   while (!text.empty()) {
     const CodePoint next = first_of(text);
-    const bool kept = next.value == '\n' && ends == LineEnds::kKept;
-    const size_t bytes = next.valid ? next.bytes : 1;
-    if (next.valid && (kept || !changes_display(next.value))) {
-      out += text.substr(0, bytes);
+    if (!next.valid) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text.front()));
+    } else if (invisible(next.value) || (in_front && next.value == ':') || begins_command(text)) {
+      out += escape_of(next.value);
     } else {
-      out += '?';
+      out += text.substr(0, next.bytes);
     }
-    text.remove_prefix(bytes);
+    in_front = in_front && next.valid && space(next.value);
+    text.remove_prefix(next.valid ? next.bytes : 1);
   }
   return out;
 }

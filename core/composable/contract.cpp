@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <torch/nn/modules/container/moduledict.h>
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/base/error.h"
+#include "core/base/show.h"
 #include "core/composable/class_name.h"
 
 namespace shardlens::composable {
@@ -42,15 +40,15 @@ void check_names(const std::string& what, const Names& before, const Names& afte
   const Names gone = difference(before, after);
   const Names added = difference(after, before);
   if (!gone.empty() || !added.empty()) {
-    throw UsageError(fmt::format(
+    throw UsageError(show(
         "{}Composable distributed API implementations cannot modify FQNs.\nFQNs only in original: "
         "{{{}}}\nFQNs only in new: {{{}}}",
-        what, fmt::join(gone, ", "), fmt::join(added, ", ")));
+        what, show_joined(gone, ", "), show_joined(added, ", ")));
   }
-  throw UsageError(fmt::format(
+  throw UsageError(show(
       "{}Composable distributed API implementations cannot modify the order of FQNs.\nOriginal "
       "FQNs: {}\nNew FQNs: {}",
-      what, fmt::join(before, ", "), fmt::join(after, ", ")));
+      what, show_joined(before, ", "), show_joined(after, ", ")));
 }
 
 // Checks one category for all modules before the next category, as PyTorch does.
@@ -140,9 +138,9 @@ Modules apply(const Api& api,
   }
   const Modules after = root_modules(updated);
   if (after.size() != roots.size()) {
-    throw UsageError(fmt::format(
-        "{} should return the same number of modules as input modules: {} given, {} returned",
-        api.name, roots.size(), after.size()));
+    throw UsageError(
+        show("{} should return the same number of modules as input modules: {} given, {} returned",
+             api.name, roots.size(), after.size()));
   }
   check_fqns(before, after);
   for (const auto& module : roots) {
@@ -156,7 +154,7 @@ Modules apply(const Api& api,
 
 void require_once(const Api& api, const torch::nn::Module& module, const std::string& fqn) {
   if (has_api(module, api.name)) {
-    throw UsageError(fmt::format(
+    throw UsageError(show(
         "Each distinct composable distributed API can only be applied to a module once. {} has "
         "already been applied to the following module: {}",
         api.name, described(module, fqn)));

@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/base/printable.h"
+#include "core/base/shown.h"
 
 namespace shardlens::plan {
 

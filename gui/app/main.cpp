@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <string>
 
 #include <QApplication>
@@ -10,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/heap.h"
+#include "core/base/standard_output.h"
 #include "gui/app/program_options.h"
 #include "gui/app/startup.h"
 #include "gui/model/base/qt_messages.h"
@@ -25,7 +25,7 @@ void count_warnings(QtMsgType type, const QMessageLogContext& /*context*/, const
     return;
   }
   qt_warnings += type != QtDebugMsg && type != QtInfoMsg ? 1 : 0;
-  std::fprintf(stderr, "shardlens-gui: %s\n", qPrintable(message));
+  write_stderr("shardlens-gui: {}\n", message.toStdString());
 }
 
 // Runs `work`; an error is printed, and its exit code returned.
@@ -34,7 +34,7 @@ int guarded(const Work& work) {
   try {
     return static_cast<int>(work());
   } catch (const Error& error) {
-    std::fprintf(stderr, "shardlens-gui: %s\n", error.what());
+    write_stderr("shardlens-gui: {}\n", error.shown());
     return static_cast<int>(error.code());
   }
 }
@@ -61,7 +61,7 @@ int show(const ProgramOptions& options, QSettings& settings) {
   }
   if (options.unattended()) {
     QTimer::singleShot(kLongestRun, qApp, [] {
-      std::fprintf(stderr, "shardlens-gui: stopped after the time limit of %d minutes\n",
+      write_stderr("shardlens-gui: stopped after the time limit of {} minutes\n",
                    static_cast<int>(kLongestRun.count()));
       QApplication::exit(static_cast<int>(ExitCode::kRuntime));
     });
@@ -109,8 +109,7 @@ int main(int argc, char** argv) {
                  argument == "--version" || argument == "-v";
   }
   if (headless && !unattended) {
-    std::fprintf(
-        stderr,
+    write_stderr(
         "shardlens-gui: no display (DISPLAY and WAYLAND_DISPLAY are not set); "
         "--export-png FILE, --figures and --selftest need no display, and `shardlens report` "
         "writes a page for a browser\n");
@@ -129,11 +128,11 @@ int main(int argc, char** argv) {
     QCommandLineParser parser;
     const gui::ProgramOptions options = gui::parse_options(parser, QApplication::arguments());
     if (parser.isSet(QStringLiteral("help"))) {
-      std::printf("%s", qPrintable(parser.helpText()));
+      write_data(parser.helpText().toStdString());  // text of this program, with its lines
       return 0;
     }
     if (parser.isSet(QStringLiteral("version"))) {
-      std::printf("shardlens-gui %s\n", SHARDLENS_VERSION);
+      write_stdout("shardlens-gui " SHARDLENS_VERSION "\n");
       return 0;
     }
     // Unattended runs do not change the user's settings.
@@ -147,7 +146,7 @@ int main(int argc, char** argv) {
     QSettings settings(config + QStringLiteral("/shardlens-gui.ini"), QSettings::IniFormat);
     return gui::show(options, settings);
   } catch (const Error& error) {
-    std::fprintf(stderr, "shardlens-gui: %s\n", error.what());
+    write_stderr("shardlens-gui: {}\n", error.shown());
     return static_cast<int>(error.code());
   }
 }

@@ -1,12 +1,12 @@
 #include "gui/app/startup.h"
 
-#include <cstdio>
 #include <string>
 #include <utility>
 
 #include <QApplication>
 #include <QFileInfo>
 
+#include "core/base/standard_output.h"
 #include "gui/model/base/wait.h"
 #include "gui/model/plan/window_json.h"
 #include "gui/model/tables/unit_tree.h"
@@ -119,14 +119,14 @@ void settle(MainWindow& window) {
 ExitCode run_selftest(MainWindow& window, const std::function<int()>& warnings) {
   const QStringList failures = selftest(window);
   for (const QString& failure : failures) {
-    std::fprintf(stderr, "shardlens-gui: selftest: %s\n", qPrintable(failure));
+    write_stderr("shardlens-gui: selftest: {}\n", failure.toStdString());
   }
   const int warned = warnings();
   if (warned > 0) {
-    std::fprintf(stderr, "shardlens-gui: selftest: Qt warned %d times\n", warned);
+    write_stderr("shardlens-gui: selftest: Qt warned {} times\n", warned);
   }
-  std::printf("selftest: %zu commands, %s\n", window.actions().commands().size(),
-              failures.isEmpty() && warned == 0 ? "all checks passed" : "failed");
+  write_stdout("selftest: {} commands, {}\n", window.actions().commands().size(),
+               failures.isEmpty() && warned == 0 ? "all checks passed" : "failed");
   return failures.isEmpty() && warned == 0 ? ExitCode::kOk : ExitCode::kCheckFailed;
 }
 
@@ -176,7 +176,7 @@ ExitCode run_unattended(const ProgramOptions& options,
     return run_selftest(window, warnings);
   }
   if (options.figures) {
-    std::printf("%s", figures_json(window.context().rank(), window.session()).c_str());
+    write_data(figures_json(window.context().rank(), window.session()));
   }
   if (!options.png.isEmpty() && !window.exportTo(options.png)) {
     throw RuntimeFault(window.lastError().toStdString());

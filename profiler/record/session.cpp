@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "profiler/record/device_recorder.h"
 #include "profiler/record/finish.h"
 #include "profiler/record/nvtx_recorder.h"
@@ -25,7 +26,7 @@ SessionOptions prepared(SessionOptions options) {
   }
   if (!options.warn) {
     options.warn = [rank = options.spool.rank](const std::string& message) {
-      fmt::print(stderr, "[rank {}] {}\n", rank, message);
+      write_stderr("[rank {}] {}\n", rank, message);
     };
   }
   return options;

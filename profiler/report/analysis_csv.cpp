@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "core/base/printable.h"
+#include "core/base/shown.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/optional_values.h"
@@ -72,11 +72,11 @@ std::string collectives_csv(const Analysis& analysis) {
 }  // namespace
 
 std::string csv_cell(std::string_view text) {
-  std::string shown = printable(text, LineEnds::kKept);
+  std::string shown = escaped(text);
   if (shown.find_first_of("=+-@") == 0) {
     shown.insert(0, "'");
   }
-  if (shown.find_first_of(",\"\n") == std::string::npos) {
+  if (shown.find_first_of(",\"") == std::string::npos) {
     return shown;
   }
   std::string out = "\"";

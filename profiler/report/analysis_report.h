@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "core/base/shown.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/report/table.h"
 
@@ -26,13 +27,13 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
 [[nodiscard]] nlohmann::ordered_json observed_json(const analysis::RankAnalysis& rank);
 [[nodiscard]] std::string spans_csv(const analysis::Analysis& analysis);
 [[nodiscard]] std::string observed_csv(const analysis::Analysis& analysis);
-[[nodiscard]] std::string spans_text(const analysis::Analysis& analysis,
-                                     std::optional<size_t> top,
-                                     Style style);
-[[nodiscard]] std::string observed_text(const analysis::Analysis& analysis, Style style);
+[[nodiscard]] Shown spans_text(const analysis::Analysis& analysis,
+                               std::optional<size_t> top,
+                               Style style);
+[[nodiscard]] Shown observed_text(const analysis::Analysis& analysis, Style style);
 
-// A cell as RFC 4180 has it. Characters that steer a terminal become "?" (core/base/printable.h),
-// and what a spreadsheet would take for a formula begins with "'".
+// A cell as RFC 4180 has it. It is escaped (core/base/shown.h), and what a spreadsheet would take
+// for a formula begins with "'".
 [[nodiscard]] std::string csv_cell(std::string_view text);
 
 // The table given by `by`, with a header line, in nanoseconds and bytes. RFC 4180.
@@ -48,7 +49,6 @@ struct TextOptions {  // of a report as text
 };
 // A headline for each rank whose parts sum to the span, the chosen table, the result of the order
 // check, diagnostics.
-[[nodiscard]] std::string analysis_text(const analysis::Analysis& analysis,
-                                        const TextOptions& options);
+[[nodiscard]] Shown analysis_text(const analysis::Analysis& analysis, const TextOptions& options);
 
 }  // namespace shardlens::report

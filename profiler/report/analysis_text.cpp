@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/show.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_text.h"
@@ -39,17 +40,16 @@ std::vector<std::string> shown_parts(const WindowFigures& f) {
   return out;
 }
 
-std::string headline(const RankAnalysis& rank, Style style) {
+Shown headline(const RankAnalysis& rank, Style style) {
   const WindowFigures& f = rank.figures;
   const std::vector<std::string> shown = shown_parts(f);
-  std::string out =
-      bold(fmt::format("rank {}: {} of {} communication hidden under compute ({})", rank.rank,
-                       format_duration(f.overlap), format_duration(f.comm),
-                       f.comm == 0 ? "no communication" : format_percent(f.overlap_ratio())),
-           style);
+  Shown out = bold(show("rank {}: {} of {} communication hidden under compute ({})", rank.rank,
+                        format_duration(f.overlap), format_duration(f.comm),
+                        f.comm == 0 ? "no communication" : format_percent(f.overlap_ratio())),
+                   style);
   out += rank.steps.empty()
-             ? "\n"
-             : fmt::format(", {} step{}\n", rank.steps.size(), rank.steps.size() == 1 ? "" : "s");
+             ? Shown("\n")
+             : show(", {} step{}\n", rank.steps.size(), rank.steps.size() == 1 ? "" : "s");
   Table table({{"", Align::kLeft}, {"time"}, {"share"}});
   table.row({"  compute", shown[0], format_percent(fraction_of(f.compute, f.duration()))});
   table.row({"+ exposed communication", shown[1],
@@ -156,9 +156,7 @@ std::vector<UnitRow> unit_rows(const RankAnalysis& rank, bool each_unit) {
   return rows;
 }
 
-std::string unit_table(const RankAnalysis& rank,
-                       const TextOptions& options,
-                       CausesOfParts& causes) {
+Shown unit_table(const RankAnalysis& rank, const TextOptions& options, CausesOfParts& causes) {
   const std::vector<UnitRow> rows = unit_rows(rank, options.each_unit);
   Table table({{"unit", Align::kLeft},
                {"collective", Align::kLeft},
@@ -196,7 +194,7 @@ std::string unit_table(const RankAnalysis& rank,
 }
 
 // The compute time of each unit; "" if the trace has no owners of compute.
-std::string work_table(const RankAnalysis& rank, Style style) {
+Shown work_table(const RankAnalysis& rank, Style style) {
   Table table({{"unit", Align::kLeft},
                {"compute forward"},
                {"compute backward"},
@@ -209,7 +207,7 @@ std::string work_table(const RankAnalysis& rank, Style style) {
                unit.is_unit ? format_duration(unit.compute_backward) : "",
                format_duration(unit.compute), format_duration(unit.exposed_copy)});
   }
-  return any ? "\n" + table.render(style) : "";
+  return any ? "\n" + table.render(style) : Shown();
 }
 
 // Columns `first` and those of the figure table.
@@ -240,7 +238,7 @@ void figures_row(Table& table, std::vector<std::string> first, const WindowFigur
   table.row(std::move(first));
 }
 
-std::string step_table(const Analysis& analysis, const TextOptions& options) {
+Shown step_table(const Analysis& analysis, const TextOptions& options) {
   Table table = figures_table({{"rank"}, {"step"}});
   size_t left_out = 0;
   for (const RankAnalysis& rank : analysis.ranks) {
@@ -253,10 +251,10 @@ std::string step_table(const Analysis& analysis, const TextOptions& options) {
     }
   }
   return table.render(options.style) +
-         (left_out == 0 ? "" : fmt::format("({} more steps)\n", left_out));
+         (left_out == 0 ? Shown() : show("({} more steps)\n", left_out));
 }
 
-std::string rank_table(const Analysis& analysis, const TextOptions& options) {
+Shown rank_table(const Analysis& analysis, const TextOptions& options) {
   Table table = figures_table({{"rank"}});
   for (const RankAnalysis& rank : analysis.ranks) {
     figures_row(table, {std::to_string(rank.rank)}, rank.figures);
@@ -264,7 +262,7 @@ std::string rank_table(const Analysis& analysis, const TextOptions& options) {
   return table.render(options.style);
 }
 
-std::string stream_table(const Analysis& analysis, const TextOptions& options) {
+Shown stream_table(const Analysis& analysis, const TextOptions& options) {
   Table table({{"rank"}, {"stream", Align::kLeft}, {"busy"}, {"share"}});
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const analysis::StreamFigures& stream : rank.streams) {
@@ -287,28 +285,28 @@ std::string difference_words(const analysis::Difference& d,
   return out;
 }
 
-std::string check_words(const analysis::OrderCheck& check,
-                        std::string_view expected,
-                        std::string_view found,
-                        std::string_view meaning,
-                        std::string_view absent) {
+Shown check_words(const analysis::OrderCheck& check,
+                  std::string_view expected,
+                  std::string_view found,
+                  std::string_view meaning,
+                  std::string_view absent) {
   const std::string pair = fmt::format("{} and {} order", expected, found);
   if (check.compared == 0) {
-    return fmt::format("{} not compared: {}\n", pair, absent);
+    return show("{} not compared: {}\n", pair, absent);
   }
   if (!check.first_difference) {
-    return fmt::format("{} agree on {} collectives\n", pair, check.compared);
+    return show("{} agree on {} collectives\n", pair, check.compared);
   }
-  return fmt::format("{} {}; {}\n", pair,
-                     difference_words(*check.first_difference, expected, found), meaning);
+  return show("{} {}; {}\n", pair, difference_words(*check.first_difference, expected, found),
+              meaning);
 }
 
-std::string order_words(const Analysis& analysis, Style style) {
-  std::string out = bold("order", style) + "\n";
+Shown order_words(const Analysis& analysis, Style style) {
+  Shown out = bold("order", style) + "\n";
   // Each text with the ranks it applies to.
-  std::vector<std::pair<std::string, std::vector<int64_t>>> said;
+  std::vector<std::pair<Shown, std::vector<int64_t>>> said;
   for (const RankAnalysis& rank : analysis.ranks) {
-    const std::string words =
+    const Shown words =
         check_words(rank.order.planned_vs_issued, "planned", "issued",
                     "hooks ran in another order than planned (model code, "
                     "autograd, frozen views), or the engine did not follow "
@@ -329,7 +327,7 @@ std::string order_words(const Analysis& analysis, Style style) {
   }
   for (const auto& [words, ranks] : said) {
     if (said.size() > 1) {
-      out += fmt::format("rank{} {}:\n", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+      out += show("rank{} {}:\n", ranks.size() == 1 ? "" : "s", show_joined(ranks, ", "));
     }
     out += words;
   }
@@ -344,7 +342,7 @@ std::string listed(const std::vector<std::string>& names) {
   return shown < names.size() ? out + fmt::format(", … ({} in all)", names.size()) : out;
 }
 
-std::string frozen_views_words(const Analysis& analysis, Style style) {
+Shown frozen_views_words(const Analysis& analysis, Style style) {
   const RankAnalysis* worst = nullptr;
   for (const RankAnalysis& rank : analysis.ranks) {
     if (rank.frozen_views &&
@@ -353,33 +351,33 @@ std::string frozen_views_words(const Analysis& analysis, Style style) {
     }
   }
   if (worst == nullptr) {
-    return "";
+    return {};
   }
   const analysis::FrozenViews& frozen = *worst->frozen_views;
-  std::string out = "\n" + bold("frozen views", style) + "\n";
-  out += fmt::format(
+  Shown out = "\n" + bold("frozen views", style) + "\n";
+  out += show(
       "rank {}: in {} backward{} the gradients of {} were reduced only after the whole backward, "
       "although they were complete earlier\n",
       worst->rank, frozen.backwards, frozen.backwards == 1 ? "" : "s", listed(frozen.late));
-  out += fmt::format("  order found:      {}\n", listed(frozen.found));
-  out += fmt::format("  with fresh views: {}\n", listed(frozen.fresh));
-  out += fmt::format("  lost: {} of {} ({}), which could have overlapped with backward\n",
-                     format_duration(frozen.lost), format_duration(worst->figures.duration()),
-                     format_percent(fraction_of(frozen.lost, worst->figures.duration())));
+  out += show("  order found:      {}\n", listed(frozen.found));
+  out += show("  with fresh views: {}\n", listed(frozen.fresh));
+  out += show("  lost: {} of {} ({}), which could have overlapped with backward\n",
+              format_duration(frozen.lost), format_duration(worst->figures.duration()),
+              format_percent(fraction_of(frozen.lost, worst->figures.duration())));
   out +=
       "  what to do: create the parameter views in each forward (\"views\": \"fresh\"); a captured "
       "or cached graph creates them only once\n";
   return out;
 }
 
-std::string diagnostics_words(const Analysis& analysis, Style style) {
+Shown diagnostics_words(const Analysis& analysis, Style style) {
   if (analysis.diagnostics.empty()) {
-    return "";
+    return {};
   }
-  std::string out = "\n" + bold("diagnostics", style) + "\n";
+  Shown out = "\n" + bold("diagnostics", style) + "\n";
   for (const trace::Diagnostic& d : analysis.diagnostics) {
-    out += fmt::format("{}: {}{}\n", trace::name_of(d.severity), d.message,
-                       d.count == 1 ? "" : fmt::format(" ({} times)", d.count));
+    out += show("{}: {}{}\n", trace::name_of(d.severity), d.message,
+                d.count == 1 ? "" : fmt::format(" ({} times)", d.count));
   }
   return out;
 }
@@ -391,18 +389,17 @@ const RankAnalysis& most_exposed(const Analysis& analysis) {
                            });
 }
 
-std::string units_section(const Analysis& analysis, const TextOptions& options) {
+Shown units_section(const Analysis& analysis, const TextOptions& options) {
   const RankAnalysis& rank = most_exposed(analysis);
   if (rank.units.empty()) {
-    return "";
+    return {};
   }
   CausesOfParts causes;
-  std::string out =
-      "\n" +
-      bold(analysis.ranks.size() == 1 ? "units"
-                                      : fmt::format("units of rank {} (most exposed)", rank.rank),
-           options.style) +
-      "\n";
+  Shown out = "\n" +
+              bold(analysis.ranks.size() == 1 ? Shown("units")
+                                              : show("units of rank {} (most exposed)", rank.rank),
+                   options.style) +
+              "\n";
   out += unit_table(rank, options, causes);
   out += causes_text(causes) + blocks_text(rank, options.style);
   return out + work_table(rank, options.style) + groups_text(rank, options.style);
@@ -410,8 +407,8 @@ std::string units_section(const Analysis& analysis, const TextOptions& options) 
 
 }  // namespace
 
-std::string analysis_text(const Analysis& analysis, const TextOptions& options) {
-  std::string out;
+Shown analysis_text(const Analysis& analysis, const TextOptions& options) {
+  Shown out;
   for (const RankAnalysis& rank : analysis.ranks) {
     out += headline(rank, options.style);
   }

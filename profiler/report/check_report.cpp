@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/printable.h"
+#include "core/base/show.h"
 #include "core/plan/json_dump.h"
 
 namespace shardlens::report {
@@ -122,7 +122,7 @@ std::vector<check::Metric> attributed(const CheckResult& result) {
   return out;
 }
 
-std::string metrics_table(const CheckResult& result, Style style) {
+Shown metrics_table(const CheckResult& result, Style style) {
   Table table({{"metric", Align::kLeft},
                {"baseline"},
                {"candidate"},
@@ -179,9 +179,11 @@ std::vector<AttributionRow> largest(const std::vector<AttributionRow>& rows,
   return out;
 }
 
+// One line of text for JUnit, escaped, so that it has no control characters, which XML 1.0 does not
+// allow.
 std::string xml(std::string_view text) {
   std::string out;
-  for (const char c : text) {
+  for (const char c : escaped(text)) {
     switch (c) {
       case '&':
         out += "&amp;";
@@ -195,8 +197,8 @@ std::string xml(std::string_view text) {
       case '"':
         out += "&quot;";
         break;
-      default:  // XML 1.0 allows no control characters except tab and line ends
-        out += static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t' ? '?' : c;
+      default:
+        out += c;
     }
   }
   return out;
@@ -205,12 +207,40 @@ std::string xml(std::string_view text) {
 constexpr size_t kLongestText =
     1000;  // of a sentence in Markdown, whose names may be of any length
 
-// Text for Markdown in which names, which may be a stranger's, are neither links, pictures, code,
-// HTML nor cells.
+// Whether the character at `at` and what follows it are the middle of what GitHub, GitLab or
+// Markdown itself makes a link of: "@name", "#1", "!1", "GH-1", "http://", "www.".
+bool becomes_link(std::string_view text, size_t at) {
+  const std::string_view next = text.substr(at + 1);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  switch (text[at]) {
+    case '@':
+    case '#':
+    case '!':
+      return !next.empty() && next[0] != ' ';
+    case ':':
+      return next.starts_with("//");
+    case 'H':
+    case 'h':
+      return next.size() > 1 && next[0] == '-' && digit(next[1]);
+    case 'W':
+    case 'w':
+      return at >= 2 && (text[at - 1] | 0x20) == 'w' && (text[at - 2] | 0x20) == 'w' &&
+             next.starts_with('.');
+    default:
+      return false;
+  }
+}
+
+// Text for Markdown in which names, which may be a stranger's, are neither links, mentions,
+// references to issues, pictures, code, HTML nor cells. Links are looked for in what Markdown
+// makes, so a backslash would not help: a space of no width keeps their parts apart.
 std::string cell(std::string_view text) {
+  const std::string shown = elided(escaped(text), kLongestText);
   std::string out;
-  for (const char c : elided(printable(text), kLongestText)) {
-    if (std::string_view("\\|`*[]~").find(c) != std::string_view::npos) {
+  for (size_t i = 0; i < shown.size(); ++i) {
+    const char c = shown[i];
+    const bool in_front = i == 0 && std::string_view("-+=_#").find(c) != std::string_view::npos;
+    if (in_front || std::string_view("\\|`*[]~").find(c) != std::string_view::npos) {
       out += '\\';
       out += c;
     } else if (c == '<' || c == '>' || c == '&') {
@@ -218,6 +248,17 @@ std::string cell(std::string_view text) {
     } else {
       out += c;
     }
+    if (becomes_link(shown, i)) {
+      out += "&#8203;";
+    }
+  }
+  return out;
+}
+
+std::string xml_lines(const std::vector<std::string>& lines) {
+  std::string out;
+  for (const std::string& line : lines) {
+    out += (out.empty() ? "" : "\n") + xml(line);
   }
   return out;
 }
@@ -287,21 +328,20 @@ std::string check_json(const CheckResult& result) {
          "\n";
 }
 
-std::string check_text(const CheckResult& result, Style style) {
+Shown check_text(const CheckResult& result, Style style) {
   // `compare` has no reason, because it gives no verdict.
-  std::string out =
-      result.reason.empty()
-          ? ""
-          : bold(fmt::format("{}: {}", name_of(result.verdict), result.reason), style) + "\n";
+  Shown out = result.reason.empty()
+                  ? Shown()
+                  : bold(show("{}: {}", name_of(result.verdict), result.reason), style) + "\n";
   for (const std::string& cause : result.causes) {
-    out += fmt::format("  {}\n", cause);
+    out += show("  {}\n", cause);
   }
   if (!result.metrics.empty()) {
-    out += fmt::format("\n{} and {} runs of {} steps{}\n", result.baseline_runs,
-                       result.candidate_runs, result.steps,
-                       result.reason.empty()
-                           ? ""
-                           : fmt::format("; false alarms at most {:g} %", 100 * result.alpha));
+    out += show("\n{} and {} runs of {} steps{}\n", result.baseline_runs, result.candidate_runs,
+                result.steps,
+                result.reason.empty()
+                    ? ""
+                    : fmt::format("; false alarms at most {:g} %", 100 * result.alpha));
     out += metrics_table(result, style);
   }
   if (!result.structural.empty()) {
@@ -313,10 +353,10 @@ std::string check_text(const CheckResult& result, Style style) {
     for (const StructuralDifference& d : result.structural) {
       table.row({d.kind, unit_of(d), d.baseline, d.candidate, ranks_text(d.ranks)});
     }
-    out += fmt::format("\n{}", table.render(style));
+    out += show("\n{}", table.render(style));
   }
   for (const check::Metric metric : attributed(result)) {
-    out += fmt::format("\n{}\n", sum_text(result.attribution, metric));
+    out += show("\n{}\n", sum_text(result.attribution, metric));
     Table table({{"unit", Align::kLeft}, {"part", Align::kLeft}, {"change"}});
     for (const AttributionRow& row : largest(result.attribution, metric, kMostRows)) {
       table.row({check::unit_name(row.unit), row.part, signed_ms(row.delta)});
@@ -324,7 +364,7 @@ std::string check_text(const CheckResult& result, Style style) {
     out += table.render(style);
   }
   for (const std::string& note : result.notes) {
-    out += fmt::format("note: {}\n", note);
+    out += show("note: {}\n", note);
   }
   return out;
 }
@@ -333,35 +373,34 @@ std::string check_junit(const CheckResult& result) {
   int tests = 0, failures = 0, skipped = 0;
   std::string cases;
   const auto add = [&](std::string_view name, Verdict verdict, const std::string& message,
-                       const std::string& detail) {
+                       const std::vector<std::string>& details) {
     ++tests;
     cases += fmt::format("  <testcase classname=\"shardlens.check\" name=\"{}\" time=\"0\">", name);
     if (verdict == Verdict::kRegression) {
       ++failures;
       cases += fmt::format("<failure message=\"{}\" type=\"regression\">{}</failure>", xml(message),
-                           xml(detail));
+                           xml_lines(details));
     } else if (verdict == Verdict::kInconclusive) {
       ++skipped;
       cases += fmt::format("<skipped message=\"{}\"/>", xml(message));
     }
     cases += "</testcase>\n";
   };
-  const std::string details = fmt::format("{}", fmt::join(result.causes, "\n"));
   if (result.metrics.empty()) {
-    add("comparison", result.verdict, result.reason, details);
+    add("comparison", result.verdict, result.reason, result.causes);
   } else {
     std::vector<std::string> lines = result.causes;
     for (const StructuralDifference& d : result.structural) {
       lines.push_back(difference_text(d));
     }
     add("structure", result.structural.empty() ? Verdict::kPass : Verdict::kRegression,
-        result.reason, fmt::format("{}", fmt::join(lines, "\n")));
+        result.reason, lines);
     for (const MetricResult& m : result.metrics) {
       if (m.gates) {
         add(name_of(m.metric), m.verdict,
             fmt::format("{} {} → {} ({}), threshold {}", name_of(m.metric), ms(m.effect.baseline),
                         ms(m.effect.candidate), signed_ms(m.effect.change), ms(m.threshold)),
-            details);
+            result.causes);
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/base/shown.h"
 #include "profiler/check/check.h"
 #include "profiler/report/table.h"
 
@@ -10,7 +11,7 @@ namespace shardlens::report {
 // The output of `shardlens check` in four formats; docs/ci.md. In JSON, times are nanoseconds per
 // step; a change and its interval are shares of the baseline (null if the baseline is 0).
 [[nodiscard]] std::string check_json(const check::CheckResult& result);
-[[nodiscard]] std::string check_text(const check::CheckResult& result, Style style);
+[[nodiscard]] Shown check_text(const check::CheckResult& result, Style style);
 // One test case per gate and one for the structure, in the format that Jenkins and GitLab read.
 [[nodiscard]] std::string check_junit(const check::CheckResult& result);
 [[nodiscard]] std::string check_markdown(const check::CheckResult& result);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/show.h"
 #include "core/plan/json_dump.h"
 #include "profiler/report/check_report.h"
 #include "profiler/report/optional_values.h"
@@ -51,8 +52,8 @@ std::string compare_json(const Comparison& comparison) {
   return plan::json_text(out) + "\n";
 }
 
-std::string compare_text(const Comparison& comparison, Style style) {
-  std::string out = check_text(comparison.result, style);
+Shown compare_text(const Comparison& comparison, Style style) {
+  Shown out = check_text(comparison.result, style);
   Table table({{"section", Align::kLeft},
                {"unit", Align::kLeft},
                {"what", Align::kLeft},
@@ -78,10 +79,10 @@ std::string compare_text(const Comparison& comparison, Style style) {
                ms(item.baseline_exposed), ms(item.candidate_exposed)});
   }
   if (table.rows() > 0) {
-    out += fmt::format("\n{}", table.render(style));
+    out += show("\n{}", table.render(style));
   }
-  out += fmt::format("\n{} of {} items changed by no more than noise ({:+.3f} ms in all)\n", within,
-                     comparison.items.size(), sum / 1e6);
+  out += show("\n{} of {} items changed by no more than noise ({:+.3f} ms in all)\n", within,
+              comparison.items.size(), sum / 1e6);
   return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "core/base/shown.h"
 #include "profiler/check/compare.h"
 #include "profiler/report/table.h"
 
@@ -11,6 +12,6 @@ namespace shardlens::report {
 // item of a step; docs/metrics.md.
 [[nodiscard]] std::string compare_json(const check::Comparison& comparison);
 // Items that changed by more than noise, items on only one side, and one line for all others.
-[[nodiscard]] std::string compare_text(const check::Comparison& comparison, Style style);
+[[nodiscard]] Shown compare_text(const check::Comparison& comparison, Style style);
 
 }  // namespace shardlens::report

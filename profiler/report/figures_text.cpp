@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/format_bytes.h"
+#include "core/base/show.h"
 
 namespace shardlens::report {
 namespace {
@@ -21,11 +22,9 @@ std::string share(Nanoseconds part, Nanoseconds whole) {
   return whole == 0 ? "-" : format_percent(static_cast<double>(part) / static_cast<double>(whole));
 }
 
-std::string matched_table(const analysis::Matching& matching,
-                          std::optional<size_t> top,
-                          Style style) {
+Shown matched_table(const analysis::Matching& matching, std::optional<size_t> top, Style style) {
   if (matching.collectives.empty()) {
-    return "";
+    return {};
   }
   Table table({{"collective", Align::kLeft},
                {"group", Align::kLeft},
@@ -49,36 +48,38 @@ std::string matched_table(const analysis::Matching& matching,
   }
   const size_t rest = matching.collectives.size() - table.rows();
   return "\n" + bold("matched across ranks (medians)", style) + "\n" + table.render(style) +
-         (rest == 0 ? "" : fmt::format("({} more)\n", rest));
+         (rest == 0 ? Shown() : show("({} more)\n", rest));
 }
 
 }  // namespace
 
-std::string device_line(const RankAnalysis& rank) {
+Shown device_line(const RankAnalysis& rank) {
   if (!rank.device || rank.figures.idle == 0) {
-    return "";
+    return {};
   }
   const std::array<std::pair<std::string_view, Nanoseconds>, 4> causes{
       {{"host late", rank.idle.host_late},
        {"waiting on events", rank.idle.event_wait},
        {"gaps", rank.idle.gap},
        {"not known", rank.idle.unknown}}};
-  std::string out = "idle:";
+  Shown out = Literal("idle:");
+  bool first = true;
   for (const auto& [name, time] : causes) {
     if (time > 0) {
-      out += fmt::format("{} {} {}", out.back() == ':' ? "" : ",", name, format_duration(time));
+      out += show("{} {} {}", first ? "" : ",", name, format_duration(time));
+      first = false;
     }
   }
   if (rank.launch.count > 0) {
-    out += fmt::format(
-        "; launch to start {} (median), {} (99 %); {:.1f} queued on average, {} at most",
-        format_duration(rank.launch.latency_median), format_duration(rank.launch.latency_p99),
-        rank.launch.queue_mean, rank.launch.queue_max);
+    out +=
+        show("; launch to start {} (median), {} (99 %); {:.1f} queued on average, {} at most",
+             format_duration(rank.launch.latency_median), format_duration(rank.launch.latency_p99),
+             rank.launch.queue_mean, rank.launch.queue_max);
   }
   return out + "\n";
 }
 
-std::string collectives_section(const Analysis& analysis, std::optional<size_t> top, Style style) {
+Shown collectives_section(const Analysis& analysis, std::optional<size_t> top, Style style) {
   Table table({{"rank"},
                {"collective", Align::kLeft},
                {"count"},
@@ -107,10 +108,10 @@ std::string collectives_section(const Analysis& analysis, std::optional<size_t> 
   return table.render(style) + matched_table(analysis.matching, top, style);
 }
 
-std::string ranks_section(const Analysis& analysis, Style style) {
+Shown ranks_section(const Analysis& analysis, Style style) {
   const analysis::Matching& m = analysis.matching;
   if (m.clocks.empty()) {
-    return "";
+    return {};
   }
   Table table({{"rank"},
                {"collectives"},
@@ -128,10 +129,8 @@ std::string ranks_section(const Analysis& analysis, Style style) {
   return "\n" + bold("across ranks", style) + "\n" + table.render(style);
 }
 
-std::string critical_path_section(const Analysis& analysis,
-                                  std::optional<size_t> top,
-                                  Style style) {
-  std::string out;
+Shown critical_path_section(const Analysis& analysis, std::optional<size_t> top, Style style) {
+  Shown out;
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const analysis::StepPath& step : rank.critical_paths) {
       Nanoseconds length = 0;
@@ -139,8 +138,8 @@ std::string critical_path_section(const Analysis& analysis,
         length += each;
       }
       out += "\n" +
-             bold(fmt::format("critical path of rank {}, step {}: {}, bound by {}", rank.rank,
-                              step.path.step, format_duration(length), name_of(step.path.bound())),
+             bold(show("critical path of rank {}, step {}: {}, bound by {}", rank.rank,
+                       step.path.step, format_duration(length), name_of(step.path.bound())),
                   style) +
              "\n";
       Table table({{"bound", Align::kLeft},
@@ -158,7 +157,7 @@ std::string critical_path_section(const Analysis& analysis,
         shown += part.length;
         table.row({std::string(name_of(part.bound)), std::to_string(part.rank),
                    format_duration(part.length), share(part.length, length),
-                   std::to_string(part.count), part.name.substr(0, 60)});
+                   std::to_string(part.count), elided(part.name, 60)});
       }
       if (step.parts.size() > rows) {
         table.row({fmt::format("({} more)", step.parts.size() - rows), "",
@@ -170,7 +169,7 @@ std::string critical_path_section(const Analysis& analysis,
   return out;
 }
 
-std::string memory_section(const Analysis& analysis, Style style) {
+Shown memory_section(const Analysis& analysis, Style style) {
   Table table({{"rank"}, {"device", Align::kLeft}, {"peak allocated"}, {"peak reserved"}});
   Table driver({{"rank"}, {"device", Align::kLeft}, {"at most"}});
   for (const RankAnalysis& rank : analysis.ranks) {
@@ -183,7 +182,7 @@ std::string memory_section(const Analysis& analysis, Style style) {
       }
     }
   }
-  std::string out;
+  Shown out;
   if (table.rows() > 0) {
     out += "\n" + bold("memory", style) + "\n" + table.render(style);
   }

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/shown.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/report/table.h"
 
@@ -11,17 +12,17 @@
 namespace shardlens::report {
 
 // Causes of idle time, launch latency and queue depth, on one line.
-[[nodiscard]] std::string device_line(const analysis::RankAnalysis& rank);
+[[nodiscard]] Shown device_line(const analysis::RankAnalysis& rank);
 // A table by rank and kind, then a table of collectives matched across ranks, by kind, group and
 // size.
-[[nodiscard]] std::string collectives_section(const analysis::Analysis& analysis,
-                                              std::optional<size_t> top,
-                                              Style style);
+[[nodiscard]] Shown collectives_section(const analysis::Analysis& analysis,
+                                        std::optional<size_t> top,
+                                        Style style);
 // Clocks of the ranks, and how often each was the last to start a collective.
-[[nodiscard]] std::string ranks_section(const analysis::Analysis& analysis, Style style);
-[[nodiscard]] std::string critical_path_section(const analysis::Analysis& analysis,
-                                                std::optional<size_t> top,
-                                                Style style);
-[[nodiscard]] std::string memory_section(const analysis::Analysis& analysis, Style style);
+[[nodiscard]] Shown ranks_section(const analysis::Analysis& analysis, Style style);
+[[nodiscard]] Shown critical_path_section(const analysis::Analysis& analysis,
+                                          std::optional<size_t> top,
+                                          Style style);
+[[nodiscard]] Shown memory_section(const analysis::Analysis& analysis, Style style);
 
 }  // namespace shardlens::report

@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/show.h"
+
 namespace shardlens::report {
 namespace {
 
@@ -32,14 +34,13 @@ Nanoseconds lost_in(const RankAnalysis& rank) {
   return sum;
 }
 
-std::string proof_line(const analysis::CauseProof& proof, Nanoseconds zero) {
-  std::string out =
-      fmt::format("    {:<30} {}", proof.what, format_duration(proof.when.start - zero));
+Shown proof_line(const analysis::CauseProof& proof, Nanoseconds zero) {
+  Shown out = show("    {:<30} {}", proof.what, format_duration(proof.when.start - zero));
   if (proof.when.end > proof.when.start) {
-    out += fmt::format(" to {} ({})", format_duration(proof.when.end - zero),
-                       format_duration(proof.when.length()));
+    out += show(" to {} ({})", format_duration(proof.when.end - zero),
+                format_duration(proof.when.length()));
   }
-  return out + (proof.name.empty() ? "" : "  " + proof.name.substr(0, 60)) + "\n";
+  return out + (proof.name.empty() ? Shown() : show("  {}", elided(proof.name, 60))) + "\n";
 }
 
 }  // namespace
@@ -48,12 +49,12 @@ std::string shown_unit(const std::string& fqn) {
   return fqn.empty() ? "(root)" : fqn;
 }
 
-std::string causes_text(const CausesOfParts& causes) {
-  std::string out;
+Shown causes_text(const CausesOfParts& causes) {
+  Shown out;
   std::optional<analysis::ExposedCause> last;
   for (const auto& [cause, part] : causes) {
     if (cause != last) {
-      out += fmt::format("  {}: {}\n", words_of(cause), explanation_of(cause));
+      out += show("  {}: {}\n", words_of(cause), explanation_of(cause));
       last = cause;
     }
   }
@@ -64,14 +65,14 @@ std::string causes_text(const CausesOfParts& causes) {
     }
   }
   for (const auto& [remedy, list] : remedies) {
-    out += fmt::format("  what may help ({}): {}\n", fmt::join(list, "; "), remedy);
+    out += show("  what may help ({}): {}\n", show_joined(list, "; "), remedy);
   }
   return out;
 }
 
-std::string blocks_text(const RankAnalysis& rank, Style style) {
+Shown blocks_text(const RankAnalysis& rank, Style style) {
   if (rank.blocks.empty()) {
-    return "";
+    return {};
   }
   Table table({{"blocks alike", Align::kLeft},
                {"collective", Align::kLeft},
@@ -79,7 +80,7 @@ std::string blocks_text(const RankAnalysis& rank, Style style) {
                {"median"},
                {"worst"},
                {"which", Align::kLeft}});
-  std::string outliers;
+  Shown outliers;
   for (const analysis::BlockFigures& block : rank.blocks) {
     for (size_t i = 0; i < block.parts.size(); ++i) {
       if (const auto& part = block.parts[i]) {
@@ -95,15 +96,15 @@ std::string blocks_text(const RankAnalysis& rank, Style style) {
                                   format_duration(rank.units[unit].exposed())));
     }
     if (!names.empty()) {
-      outliers += fmt::format("far from the other {}: {}\n", block.name, list_of(names));
+      outliers += show("far from the other {}: {}\n", block.name, list_of(names));
     }
   }
-  return table.rows() == 0 ? "" : "\n" + table.render(style) + outliers;
+  return table.rows() == 0 ? Shown() : "\n" + table.render(style) + outliers;
 }
 
-std::string groups_text(const RankAnalysis& rank, Style style) {
+Shown groups_text(const RankAnalysis& rank, Style style) {
   if (rank.groups.size() < 2) {
-    return "";
+    return {};
   }
   std::vector<Table::Column> columns{
       {"group", Align::kLeft}, {"ranks"}, {"count"}, {"busy"}, {"exposed"}, {"under compute"}};
@@ -126,22 +127,22 @@ std::string groups_text(const RankAnalysis& rank, Style style) {
     }
     table.row(std::move(row));
   }
-  return "\n" + bold(fmt::format("process groups of rank {}", rank.rank), style) + "\n" +
+  return "\n" + bold(show("process groups of rank {}", rank.rank), style) + "\n" +
          table.render(style) +
          (rank.groups.size() == shown
-              ? ""
-              : fmt::format("({} more, with less communication)\n", rank.groups.size() - shown));
+              ? Shown()
+              : show("({} more, with less communication)\n", rank.groups.size() - shown));
 }
 
-std::string waste_text(const Analysis& analysis, Style style) {
+Shown waste_text(const Analysis& analysis, Style style) {
   if (analysis.ranks.empty()) {
-    return "";
+    return {};
   }
   const RankAnalysis& rank = *std::max_element(
       analysis.ranks.begin(), analysis.ranks.end(),
       [](const RankAnalysis& a, const RankAnalysis& b) { return lost_in(a) < lost_in(b); });
   if (rank.waste.empty()) {
-    return "";
+    return {};
   }
   struct Row {
     Nanoseconds lost = 0;
@@ -160,21 +161,20 @@ std::string waste_text(const Analysis& analysis, Style style) {
   std::vector<std::pair<analysis::WasteKind, Row>> sorted(rows.begin(), rows.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const auto& a, const auto& b) { return a.second.lost > b.second.lost; });
-  std::string out = "\n" + bold(fmt::format("waste on rank {}", rank.rank), style) + "\n";
+  Shown out = "\n" + bold(show("waste on rank {}", rank.rank), style) + "\n";
   for (const auto& [kind, row] : sorted) {
-    out +=
-        fmt::format("{} lost, {} time{}{}: {}\n", format_duration(row.lost), row.count,
-                    row.count == 1 ? "" : "s",
-                    row.where.empty() ? "" : " (" + list_of(row.where) + ")", explanation_of(kind));
+    out += show("{} lost, {} time{}{}: {}\n", format_duration(row.lost), row.count,
+                row.count == 1 ? "" : "s", row.where.empty() ? "" : " (" + list_of(row.where) + ")",
+                explanation_of(kind));
   }
   return out;
 }
 
-std::string explained_text(const Analysis& analysis,
-                           const std::string& unit,
-                           std::optional<size_t> top,
-                           Style style) {
-  std::string out;
+Shown explained_text(const Analysis& analysis,
+                     const std::string& unit,
+                     std::optional<size_t> top,
+                     Style style) {
+  Shown out;
   for (const RankAnalysis& rank : analysis.ranks) {
     std::vector<const UnitSpan*> spans;
     if (rank.detail) {
@@ -187,14 +187,14 @@ std::string explained_text(const Analysis& analysis,
     std::stable_sort(spans.begin(), spans.end(),
                      [](const UnitSpan* a, const UnitSpan* b) { return a->exposed > b->exposed; });
     out += "\n" +
-           bold(fmt::format("{} on rank {}: {} exposed collective{}", shown_unit(unit), rank.rank,
-                            spans.size(), spans.size() == 1 ? "" : "s"),
+           bold(show("{} on rank {}: {} exposed collective{}", shown_unit(unit), rank.rank,
+                     spans.size(), spans.size() == 1 ? "" : "s"),
                 style) +
            "\n";
     const size_t shown = std::min(spans.size(), top.value_or(kExplained));
     for (size_t i = 0; i < shown; ++i) {
       const UnitSpan& span = *spans[i];
-      out += fmt::format(
+      out += show(
           "  {}{}, {}: {} exposed; {}: {}\n", span.step ? fmt::format("step {}, ", *span.step) : "",
           span.part && *span.part != UnitPart::kOther ? std::string(analysis::name_of(*span.part))
                                                       : span.name,
@@ -206,12 +206,12 @@ std::string explained_text(const Analysis& analysis,
       }
       if (span.part) {
         if (const auto remedy = remedy_of(*span.cause, *span.part); !remedy.empty()) {
-          out += fmt::format("    what may help: {}\n", remedy);
+          out += show("    what may help: {}\n", remedy);
         }
       }
     }
     if (spans.size() > shown) {
-      out += fmt::format("  ({} more)\n", spans.size() - shown);
+      out += show("  ({} more)\n", spans.size() - shown);
     }
   }
   return out;

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/shown.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/report/table.h"
 
@@ -15,18 +16,18 @@ using CausesOfParts = std::set<std::pair<analysis::ExposedCause, analysis::UnitP
 // What analyze_text says of single ranks; "" if there is nothing to say.
 
 // The causes that a table named, each explained, with what helps.
-[[nodiscard]] std::string causes_text(const CausesOfParts& causes);
+[[nodiscard]] Shown causes_text(const CausesOfParts& causes);
 // Blocks alike: median and worst exposed time of each part, and the outliers.
-[[nodiscard]] std::string blocks_text(const analysis::RankAnalysis& rank, Style style);
+[[nodiscard]] Shown blocks_text(const analysis::RankAnalysis& rank, Style style);
 // What each process group's communication runs under: compute, and that of other groups.
-[[nodiscard]] std::string groups_text(const analysis::RankAnalysis& rank, Style style);
+[[nodiscard]] Shown groups_text(const analysis::RankAnalysis& rank, Style style);
 // The waste of the rank on which most was lost.
-[[nodiscard]] std::string waste_text(const analysis::Analysis& analysis, Style style);
+[[nodiscard]] Shown waste_text(const analysis::Analysis& analysis, Style style);
 // For each rank the most exposed collectives of `unit`, and how their causes were concluded.
-[[nodiscard]] std::string explained_text(const analysis::Analysis& analysis,
-                                         const std::string& unit,
-                                         std::optional<size_t> top,
-                                         Style style);
+[[nodiscard]] Shown explained_text(const analysis::Analysis& analysis,
+                                   const std::string& unit,
+                                   std::optional<size_t> top,
+                                   Style style);
 
 // The unit's name for display: "(root)" for "".
 [[nodiscard]] std::string shown_unit(const std::string& fqn);

@@ -43,7 +43,7 @@ std::vector<std::string> cells(const HtaFigures& f) {
 
 }  // namespace
 
-std::string hta_text(const std::vector<HtaFigures>& ranks, Style style) {
+Shown hta_text(const std::vector<HtaFigures>& ranks, Style style) {
   std::vector<Table::Column> columns;
   for (const char* title : kColumns) {
     columns.push_back({title});

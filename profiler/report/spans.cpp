@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
+#include "core/base/show.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/optional_values.h"
@@ -143,8 +144,8 @@ std::string observed_csv(const Analysis& analysis) {
   return out;
 }
 
-std::string spans_text(const Analysis& analysis, std::optional<size_t> top, Style style) {
-  std::string out;
+Shown spans_text(const Analysis& analysis, std::optional<size_t> top, Style style) {
+  Shown out;
   for (const RankAnalysis& rank : analysis.ranks) {
     std::vector<const UnitSpan*> rows;
     for (const UnitSpan& span : rank.detail->spans) {
@@ -181,23 +182,23 @@ std::string spans_text(const Analysis& analysis, std::optional<size_t> top, Styl
         table.highlight();
       }
     }
-    out += bold(fmt::format("spans of rank {}", rank.rank), style) + "\n" + table.render(style);
+    out += bold(show("spans of rank {}", rank.rank), style) + "\n" + table.render(style);
     if (top && rows.size() > *top) {
-      out += fmt::format("({} more)\n", rows.size() - *top);
+      out += show("({} more)\n", rows.size() - *top);
     }
   }
   return out;
 }
 
-std::string observed_text(const Analysis& analysis, Style style) {
-  std::string out;
+Shown observed_text(const Analysis& analysis, Style style) {
+  Shown out;
   for (const RankAnalysis& rank : analysis.ranks) {
     if (rank.observed.empty()) {
-      out += fmt::format("rank {}: no FSDP ranges in the trace\n", rank.rank);
+      out += show("rank {}: no FSDP ranges in the trace\n", rank.rank);
     }
     for (const ObservedOrder& order : rank.observed) {
-      out += bold(fmt::format("rank {}, step{} {}", rank.rank, order.steps.size() == 1 ? "" : "s",
-                              fmt::join(order.steps, ", ")),
+      out += bold(show("rank {}, step{} {}", rank.rank, order.steps.size() == 1 ? "" : "s",
+                       show_joined(order.steps, ", ")),
                   style) +
              "\n";
       Table table({{"", Align::kLeft},

@@ -7,12 +7,10 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
-#include "core/base/printable.h"
+#include "core/base/show.h"
 
 namespace shardlens::report {
 namespace {
-
-constexpr std::string_view kBold = "\x1b[1m", kYellow = "\x1b[33m", kReset = "\x1b[0m";
 
 // Longer cells, which only names have, would make every row of a table as long.
 constexpr size_t kWidestCell = 160;
@@ -23,7 +21,7 @@ void Table::row(std::vector<std::string> cells) {
   SHARDLENS_CHECK(cells.size() <= columns_.size(), "a table row has more cells than columns");
   cells.resize(columns_.size());
   for (std::string& cell : cells) {
-    cell = elided(printable(cell), kWidestCell);
+    cell = elided(escaped(cell), kWidestCell);
   }
   rows_.push_back({std::move(cells), false});
 }
@@ -34,39 +32,42 @@ void Table::highlight() {
   }
 }
 
-std::string Table::render(Style style) const {
+Shown Table::render(Style style) const {
+  std::vector<std::string> titles;
   std::vector<size_t> widths;
   for (size_t c = 0; c < columns_.size(); ++c) {
-    size_t width = code_points(columns_[c].title);
+    titles.push_back(elided(escaped(columns_[c].title), kWidestCell));
+    size_t width = code_points(titles.back());
     for (const Row& row : rows_) {
       width = std::max(width, code_points(row.cells[c]));
     }
     widths.push_back(width);
   }
-  const auto line = [&](const auto& cell_of) {
+  const auto line = [&](const std::vector<std::string>& cells) {
     std::string out;
     for (size_t c = 0; c < columns_.size(); ++c) {
-      const std::string& cell = cell_of(c);
-      const std::string space(widths[c] - code_points(cell), ' ');
+      const std::string space(widths[c] - code_points(cells[c]), ' ');
       out += c == 0 ? "" : "  ";
-      out += columns_[c].align == Align::kLeft ? cell + space : space + cell;
+      out += columns_[c].align == Align::kLeft ? cells[c] + space : space + cells[c];
     }
     out.erase(out.find_last_not_of(' ') + 1);
-    return out;
+    return as_shown(out);
   };
-  std::string out =
-      bold(line([&](size_t c) -> const std::string& { return columns_[c].title; }), style) + "\n";
+  Shown out = bold(line(titles), style) + "\n";
   for (const Row& row : rows_) {
-    const std::string text = line([&](size_t c) -> const std::string& { return row.cells[c]; });
     out += style == Style::kTerminal && row.highlighted
-               ? fmt::format("{}{}{}\n", kYellow, text, kReset)
-               : text + "\n";
+               ? show("\x1b[33m{}\x1b[0m\n", line(row.cells))
+               : line(row.cells) + "\n";
   }
   return out;
 }
 
-std::string bold(std::string_view text, Style style) {
-  return style == Style::kTerminal ? fmt::format("{}{}{}", kBold, text, kReset) : std::string(text);
+Shown bold(const Shown& text, Style style) {
+  return style == Style::kTerminal ? show("\x1b[1m{}\x1b[0m", text) : text;
+}
+
+Shown bold(Literal text, Style style) {
+  return bold(Shown(text), style);
 }
 
 std::string format_duration(Nanoseconds value) {

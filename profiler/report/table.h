@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/shown.h"
 #include "core/base/units.h"
 
 namespace shardlens::report {
@@ -16,7 +17,7 @@ enum class Align : uint8_t { kLeft, kRight };
 enum class Style : uint8_t { kPlain, kTerminal };
 
 // A table of text for display. Widths count code points, so that columns with UTF-8 names are
-// aligned; cells are printable (core/base/printable.h), and those of more than 160 are elided.
+// aligned; cells are escaped (core/base/shown.h), and those of more than 160 are elided.
 class Table {
  public:
   struct Column {
@@ -29,7 +30,7 @@ class Table {
   void row(std::vector<std::string> cells);
   void highlight();  // the last row, on a terminal
   [[nodiscard]] size_t rows() const { return rows_.size(); }
-  [[nodiscard]] std::string render(Style style) const;
+  [[nodiscard]] Shown render(Style style) const;
 
  private:
   struct Row {
@@ -40,7 +41,8 @@ class Table {
   std::vector<Row> rows_;
 };
 
-[[nodiscard]] std::string bold(std::string_view text, Style style);
+[[nodiscard]] Shown bold(const Shown& text, Style style);
+[[nodiscard]] Shown bold(Literal text, Style style);
 
 // "0.412 ms", "1.250 s"; rounded to whole microseconds, from 10 s on to milliseconds.
 [[nodiscard]] std::string format_duration(Nanoseconds value);

@@ -268,7 +268,7 @@ def main(arguments=None):
         complain(f"error: --out {options.out}: {f'{folder} is not a folder' if not folder.is_dir() else 'is a folder; expected a file'}")
         return 3
     if options.hf and _is_of_model(Path(options.out), Path(options.hf)):
-        print(f"error: --out {options.out}: is a file of the model that --hf reads; it would be replaced; choose another path", file=sys.stderr)
+        complain(f"error: --out {options.out}: is a file of the model that --hf reads; it would be replaced; choose another path")
         return 2
     try:
         if options.hf:

@@ -6,6 +6,7 @@ The tools read runs and write nothing. With --allow-measure an assistant may als
 Needs the package `mcp` (pip install 'shardlens[mcp]').
 """
 import argparse
+
 from . import __version__, answers
 from .program import ShardlensError
 from .shown import give_up

@@ -224,7 +224,7 @@ TEST_F(AnalyzeCommandTest, HostileExpressionsEnd) {
 TEST_F(AnalyzeCommandTest, MessagesDoNotSteerTheTerminal) {
   const CommandResult result = run(R"~(analyze "$(printf 'no\033[31m\342\200\256such.json')")~");
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.err, HasSubstr("no?[31m?such.json"));
+  EXPECT_THAT(result.err, HasSubstr("no\\x1b[31m\\u{202e}such.json"));
 }
 
 TEST_F(AnalyzeCommandTest, BadInputIsNamed) {

@@ -90,7 +90,7 @@ TEST_F(CheckCommandTest, JsonHasThePinnedKeys) {
 TEST_F(CheckCommandTest, MarkdownShowsNamesAsTheyAre) {
   GeneratedRun late;
   late.not_prefetched = {1};
-  late.layer_name = "![x](http://a/b)`|*\x1b[31m" + std::string(5000, 'n') + ".";
+  late.layer_name = "![x](http://a/b)`|*\x1b[31m@me #1 GH-1 www.x" + std::string(5000, 'n') + ".";
   GeneratedRun usual;
   usual.layer_name = late.layer_name;
   EXPECT_EQ(check(write("base", usual, 1), write("late", late, 1, 50),
@@ -98,7 +98,9 @@ TEST_F(CheckCommandTest, MarkdownShowsNamesAsTheyAre) {
                 .code,
             1);
   const std::string markdown = text(folder_ + "/summary.md");
-  EXPECT_THAT(markdown, HasSubstr("!\\[x\\](http://a/b)\\`\\|\\*?\\[31m"));
+  EXPECT_THAT(markdown,
+              HasSubstr("!&#8203;\\[x\\](http:&#8203;//a/b)\\`\\|\\*\\\\x1b\\[31m@&#8203;me "
+                        "#&#8203;1 GH&#8203;-1 www&#8203;.x"));
   EXPECT_THAT(markdown, testing::Not(HasSubstr("\x1b")));
   EXPECT_THAT(markdown, testing::Not(HasSubstr(std::string(2000, 'n'))));
 }

@@ -26,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 
+import raw_text
 import reliability_table
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -34,7 +35,6 @@ MODEL, TOKENS, RUN, RECORDED = DATA / "llama-tiny", DATA / "tokens.u16.bin", ROO
 SPEC, STACKS, PUBLISHED = ROOT / "sim/hardware/specs/8xH100.json", ROOT / "sim/hardware/stacks.json", DATA / "training_runs.csv"
 SECONDS, MEMORY = 20, 2 << 30
 RAW = ("internal error", "json.exception", "bad_alloc", "terminate called", "filesystem error", "basic_string", "vector::", "std::", "map::at", "stoi")
-STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 KINDS = []
 
@@ -193,7 +193,7 @@ def _(folder):
     return ["plan", "--model", folder / ("n" * 5000)]
 
 
-@kind("files", "a name with escape sequences and right-to-left marks", r"\?\[31m")
+@kind("files", "a name with escape sequences and right-to-left marks", r"\\x1b\[31m")
 def _(folder):
     return ["analyze", folder / "\x1b[31m\u202egpj\x9b2J"]
 
@@ -566,8 +566,8 @@ def answer(arguments, codes, pattern):
     for raw in RAW:
         if raw in text:
             return f"'{raw}' in: {text[:500]}", text
-    if STEERS.search(text):
-        return f"characters that steer a terminal: {text[:200]!r}", text
+    if raw := raw_text.raw_in(done.stderr):
+        return f"{', '.join(sorted(raw))} in: {text[:200]!r}", text
     if len(text) > 4100 + 500 * text.count("\n"):
         return f"a message of {len(text)} characters", text
     return None, text
