@@ -24,16 +24,11 @@ Descriptor open_directly(const fs::path& path, const OutputPlace& place) {
     }
     return copy;
   }
-  Descriptor file(::openat(place.folder.descriptor(), place.name.c_str(),
-                           O_WRONLY | O_NOCTTY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat info {};
-  if (!file.open() || ::fstat(file.get(), &info) != 0) {
-    throw WriteFault(path, errno);
+  try {
+    return place.folder.open_special(place.name);
+  } catch (const WriteFault& fault) {
+    throw WriteFault(path, fault.reason());
   }
-  if (S_ISREG(info.st_mode)) {
-    throw WriteFault(path, "another file was put there meanwhile");
-  }
-  return file;
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <limits.h>
 #include <unistd.h>
 
+#include "core/base/output_place.h"
+
 namespace shardlens {
 namespace {
 
@@ -67,6 +69,22 @@ OutputFile OutputFile::temporary(OutputFolder folder, const std::string& like, m
   return {std::move(folder), temporary_name(like), mode};
 }
 
+OutputFile::OutputFile(OutputFolder folder, std::string name, Descriptor existing)
+    : folder_(std::move(folder)), name_(std::move(name)), file_(std::move(existing)), kept_(true) {}
+
+OutputFile OutputFile::appending(const std::filesystem::path& path) {
+  OutputPlace place = find_output_place(path);
+  if (place.descriptor || place.special()) {
+    throw WriteFault(path, "not a regular file");
+  }
+  try {
+    Descriptor file = place.folder.open_file(place.name, O_RDWR | O_APPEND | O_CREAT);
+    return {std::move(place.folder), std::move(place.name), std::move(file)};
+  } catch (const WriteFault& fault) {
+    throw WriteFault(path, fault.reason());
+  }
+}
+
 OutputFile::OutputFile(OutputFile&& other) noexcept
     : folder_(other.folder_),
       name_(other.name_),
@@ -115,11 +133,15 @@ void OutputFile::sync() {
   }
 }
 
-void OutputFile::replace(const std::string& name) {
-  sync();
+void OutputFile::publish(const std::string& name) {
   folder_.rename(name_, name);
   name_ = name;
   kept_ = true;
+}
+
+void OutputFile::replace(const std::string& name) {
+  sync();
+  publish(name);
   folder_.sync();
 }
 

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <sys/stat.h>
 
@@ -25,6 +27,9 @@ class OutputFile {
   [[nodiscard]] static OutputFile temporary(OutputFolder folder,
                                             const std::string& like,
                                             mode_t mode = 0666);
+  // The regular file that a user's path leads to, through symlinks too, to write at its end. It is
+  // made if it does not exist, and never removed.
+  [[nodiscard]] static OutputFile appending(const std::filesystem::path& path);
   ~OutputFile();
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
@@ -38,6 +43,8 @@ class OutputFile {
   void sync();
   // Leaves the file under its name.
   void keep() noexcept { kept_ = true; }
+  // Gives the file its final name in place of what has it, although it will still grow.
+  void publish(const std::string& name);
   // Puts the content on the disk, gives the file its final name in place of what has it, and puts
   // the name on the disk.
   void replace(const std::string& name);
@@ -45,9 +52,15 @@ class OutputFile {
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const OutputFolder& folder() const { return folder_; }
   [[nodiscard]] int descriptor() const { return file_.get(); }
+  // Hands the open file over; it stays under its name.
+  [[nodiscard]] Descriptor take() noexcept {
+    kept_ = true;
+    return std::move(file_);
+  }
   [[nodiscard]] FileIdentity identity() const;
 
  private:
+  OutputFile(OutputFolder folder, std::string name, Descriptor existing);
   [[noreturn]] void fail(int error) const;
 
   OutputFolder folder_;

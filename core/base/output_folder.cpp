@@ -62,12 +62,15 @@ int read_names(int folder, std::vector<std::string>& out) {
   }
 }
 
-// Empties a folder of the file system `device`.
-bool empty_folder(int folder, dev_t device) {
+// Empties a folder of the file system `device`, but for the entry `except`.
+bool empty_folder(int folder, dev_t device, const std::string& except) {
   std::vector<std::string> names;
   bool empty = read_names(folder, names) == 0;
   for (const std::string& name : names) {
     struct stat info {};
+    if (name == except) {
+      continue;
+    }
     if (::fstatat(folder, name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
       empty = empty && errno == ENOENT;
       continue;
@@ -77,7 +80,7 @@ bool empty_folder(int folder, dev_t device) {
       const Descriptor below(::openat(folder, name.c_str(), kFolder | O_NOFOLLOW));
       flags = AT_REMOVEDIR;
       empty = below.open() && ::fstat(below.get(), &info) == 0 && info.st_dev == device &&
-              empty_folder(below.get(), device) && empty;
+              empty_folder(below.get(), device, {}) && empty;
     }
     empty = (::unlinkat(folder, name.c_str(), flags) == 0 || errno == ENOENT) && empty;
   }
@@ -119,6 +122,14 @@ OutputFolder::OutputFolder(fs::path path, Descriptor open)
 
 OutputFolder::OutputFolder(const fs::path& path)
     : OutputFolder(path, Descriptor(::open(path.empty() ? "." : path.c_str(), kFolder))) {}
+
+OutputFolder OutputFolder::of(const fs::path& file) {
+  try {
+    return OutputFolder(file.parent_path());
+  } catch (const WriteFault& fault) {
+    throw WriteFault(file, fault.reason());
+  }
+}
 
 OutputFolder OutputFolder::make(const fs::path& path) {
   std::error_code error;
@@ -190,6 +201,20 @@ Descriptor OutputFolder::open_file(const std::string& name, int flags, mode_t mo
   return file;
 }
 
+Descriptor OutputFolder::open_special(const std::string& name) const {
+  check_name(name);
+  constexpr int kSpecial = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
+  Descriptor file(::openat(descriptor(), name.c_str(), kSpecial));
+  struct stat info {};
+  if (!file.open() || ::fstat(file.get(), &info) != 0) {
+    fail(name, errno);
+  }
+  if (S_ISREG(info.st_mode)) {
+    throw WriteFault(path_ / name, "another file was put there meanwhile");
+  }
+  return file;
+}
+
 void OutputFolder::rename(const std::string& from, const std::string& to) const {
   check_name(from);
   check_name(to);
@@ -226,16 +251,23 @@ void OutputFolder::exchange(const std::string& first, const std::string& second)
 
 bool OutputFolder::remove(const std::string& name, const FileIdentity& made) const noexcept {
   struct stat info {};
-  if (!is_name(name) || ::fstatat(descriptor(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+  if (!is_name(name)) {
+    errno = EINVAL;
+    return false;
+  }
+  if (::fstatat(descriptor(), name.c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
     return errno == ENOENT;
   }
-  return FileIdentity(info) == made &&
-         ::unlinkat(descriptor(), name.c_str(), S_ISDIR(info.st_mode) ? AT_REMOVEDIR : 0) == 0;
+  if (FileIdentity(info) != made) {
+    errno = EBUSY;
+    return false;
+  }
+  return ::unlinkat(descriptor(), name.c_str(), S_ISDIR(info.st_mode) ? AT_REMOVEDIR : 0) == 0;
 }
 
-bool OutputFolder::clear() const noexcept {
+bool OutputFolder::clear(const std::string& except) const noexcept {
   try {
-    return empty_folder(descriptor(), identity().device);
+    return empty_folder(descriptor(), identity().device, except);
   } catch (const std::exception&) {  // no memory for a name
     return false;
   }

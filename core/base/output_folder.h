@@ -48,6 +48,8 @@ class OutputFolder {
  public:
   // An existing folder. Symlinks in `path` are followed. "" is the working directory.
   explicit OutputFolder(const std::filesystem::path& path);
+  // The folder of a file. The error names the file.
+  [[nodiscard]] static OutputFolder of(const std::filesystem::path& file);
   // Makes the folder and those above it if they do not exist.
   [[nodiscard]] static OutputFolder make(const std::filesystem::path& path);
   // Makes a folder in this one; no entry may have the name.
@@ -67,6 +69,10 @@ class OutputFolder {
   // Opens a regular file, with flags of open(2); anything else is an error. O_CREAT makes it.
   [[nodiscard]] Descriptor open_file(const std::string& name, int flags, mode_t mode = 0666) const;
 
+  // Opens a device or a FIFO for writing, which may wait for its reader; any other entry is an
+  // error.
+  [[nodiscard]] Descriptor open_special(const std::string& name) const;
+
   // Gives an entry another name. What has that name is replaced, as rename(2) does.
   void rename(const std::string& from, const std::string& to) const;
   // The same, but fails if `to` exists.
@@ -74,11 +80,13 @@ class OutputFolder {
   // Two entries swap their names.
   void exchange(const std::string& first, const std::string& second) const;
   // Removes a file or an empty folder, if it still is the one that the caller made or has
-  // recognised. Returns whether nothing has the name now; another entry stays.
+  // recognised. Returns whether nothing has the name now; if not, errno says why. Another entry
+  // stays: EBUSY.
   bool remove(const std::string& name, const FileIdentity& made) const noexcept;
-  // Removes all that is in the folder, which the caller must own as a whole: folders below too, but
-  // not through symlinks and not on other file systems. Returns whether it is empty now.
-  bool clear() const noexcept;
+  // Removes all that is in the folder but the entry `except`; the caller must own it as a whole.
+  // Folders below are removed too, but not through symlinks and not on other file systems. Returns
+  // whether all is gone.
+  bool clear(const std::string& except = {}) const noexcept;
   // Puts the names on the disk: what was made, renamed or removed.
   void sync() const;
 

@@ -1,12 +1,10 @@
 #include "core/train/training_metrics.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 
 #include <fmt/format.h>
 
-#include "core/base/error.h"
+#include "core/base/output_folder.h"
 
 namespace shardlens::train {
 namespace {
@@ -19,12 +17,9 @@ std::string number(double value) {
 }  // namespace
 
 MetricsFile::MetricsFile(const std::filesystem::path& path, bool emulated)
-    : path_(path), emulated_(emulated) {
-  errno = 0;
-  out_.open(path, std::ios::trunc);
-  if (!out_) {
-    throw RuntimeFault(fmt::format("cannot write {}: {}", path.string(), std::strerror(errno)));
-  }
+    : file_(OutputFile::temporary(OutputFolder::of(path), path.filename().string())),
+      emulated_(emulated) {
+  file_.publish(path.filename().string());
 }
 
 void MetricsFile::write(const StepReport& report) {
@@ -39,16 +34,11 @@ void MetricsFile::write(const StepReport& report) {
           ? fmt::format(R"(, "allocated_bytes": {}, "peak_allocated_bytes": {})",
                         report.memory->allocated_bytes, report.memory->peak_allocated_bytes)
           : "";
-  out_
-      << fmt::format(
-             R"({{"step": {}, {}, "grad_norm": {}{}, "step_ms": {}, "tokens_per_s": {}, "unsharded_bytes": {}{}}})",
-             report.step, numerics, number(report.grad_norm), scale, number(report.step_ms),
-             number(report.tokens_per_s), report.unsharded_bytes, memory)
-      << '\n'
-      << std::flush;
-  if (!out_) {
-    throw RuntimeFault(fmt::format("cannot write {}: {}", path_.string(), std::strerror(errno)));
-  }
+  file_.write(fmt::format(
+      R"({{"step": {}, {}, "grad_norm": {}{}, "step_ms": {}, "tokens_per_s": {}, "unsharded_bytes": {}{}}})"
+      "\n",
+      report.step, numerics, number(report.grad_norm), scale, number(report.step_ms),
+      number(report.tokens_per_s), report.unsharded_bytes, memory));
 }
 
 }  // namespace shardlens::train

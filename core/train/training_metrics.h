@@ -1,8 +1,8 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
 
+#include "core/base/output_file.h"
 #include "core/train/trainer.h"
 
 namespace shardlens::train {
@@ -18,9 +18,8 @@ class MetricsFile {
   void write(const StepReport& report);
 
  private:
-  std::filesystem::path path_;
+  OutputFile file_;
   bool emulated_;
-  std::ofstream out_;
 };
 
 }  // namespace shardlens::train

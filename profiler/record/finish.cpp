@@ -1,10 +1,7 @@
 #include "profiler/record/finish.h"
 
-#include <system_error>
-
 #include <fmt/format.h>
 
-#include "profiler/record/rank_now.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/spool/spool_trace.h"
 
@@ -39,9 +36,7 @@ std::filesystem::path finish_trace(SpoolRecorder& recorder) {
     add_diagnostic(trace.metadata.notes, trace::Severity::kNote, recorder.page_error());
   }
   trace::write_kineto(trace, path);
-  std::error_code ignored;
-  std::filesystem::remove(recorder.path(), ignored);
-  std::filesystem::remove(now_path(options.directory, options.rank), ignored);
+  recorder.remove_files();
   return path;
 }
 

@@ -5,11 +5,11 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <optional>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/schedule/collective_of.h"
@@ -43,36 +43,56 @@ void put(std::atomic<T>& field, U value) {
 }  // namespace
 
 NowPage::NowPage(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  int reason = fd < 0 ? errno : 0;
+  std::optional<OutputFile> file;
+  try {
+    file.emplace(OutputFile::temporary(OutputFolder::of(path), path.filename().string(), 0644));
+  } catch (const WriteFault& fault) {
+    throw RuntimeFault(fmt::format("cannot create {}: {}", path.string(), fault.reason()));
+  }
   // Reserve the space before mapping: a store to a page for which the disk has no room raises
   // SIGBUS.
   int no_room = 0;
   do {
-    no_room = fd < 0 ? 0 : ::posix_fallocate(fd, 0, static_cast<off_t>(kNowBytes));
+    no_room = ::posix_fallocate(file->descriptor(), 0, static_cast<off_t>(kNowBytes));
   } while (no_room == EINTR);
   int flags = MAP_SHARED;
   if (no_room != 0) {
     error_ =
         fmt::format("cannot create {}: {}; the state of the rank when it ends will not be known",
                     path.string(), std::strerror(no_room));
-    ::unlink(path.c_str());
+    file.reset();
     flags = MAP_PRIVATE | MAP_ANONYMOUS;
   }
-  void* memory = MAP_FAILED;
-  if (reason == 0) {
-    memory = ::mmap(nullptr, kNowBytes, PROT_READ | PROT_WRITE, flags, no_room != 0 ? -1 : fd, 0);
-    reason = errno;
-  }
-  if (fd >= 0) {
-    ::close(fd);
-  }
+  void* memory =
+      ::mmap(nullptr, kNowBytes, PROT_READ | PROT_WRITE, flags, file ? file->descriptor() : -1, 0);
   if (memory == MAP_FAILED) {
-    throw RuntimeFault(fmt::format("cannot create {}: {}", path.string(), std::strerror(reason)));
+    throw RuntimeFault(fmt::format("cannot create {}: {}", path.string(), std::strerror(errno)));
   }
   page_ = new (memory) NowLayout();
   std::fill(std::begin(last_issued_unit_), std::end(last_issued_unit_), kNoUnit);
   page_->magic.store(kNowMagic, std::memory_order_release);
+  if (file) {
+    publish(*file, path);
+  }
+}
+
+// A whole page gets the name, in place of that of an earlier run.
+void NowPage::publish(OutputFile& file, const std::filesystem::path& path) {
+  try {
+    file.publish(path.filename().string());
+    folder_ = file.folder();
+    name_ = file.name();
+    made_ = file.identity();
+  } catch (const WriteFault& fault) {
+    ::munmap(page_, kNowBytes);
+    throw RuntimeFault(fmt::format("cannot create {}: {}", path.string(), fault.reason()));
+  }
+}
+
+void NowPage::remove() noexcept {
+  if (folder_) {
+    folder_->remove(name_, *made_);
+  }
 }
 
 NowPage::~NowPage() {

@@ -2,11 +2,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "core/base/collective.h"
 #include "core/base/hook.h"
+#include "core/base/output_file.h"
+#include "core/base/output_folder.h"
 #include "core/base/units.h"
 #include "core/schedule/action.h"
 
@@ -36,9 +39,16 @@ class NowPage {
   void action(uint32_t seq, const schedule::Action& action);
   void completed(CollectiveKind kind, UnitId unit);
   void finish();
+  // Removes the file, unless another one has its name now. The page stays usable.
+  void remove() noexcept;
   [[nodiscard]] const std::string& error() const { return error_; }  // "": the file exists
 
  private:
+  void publish(OutputFile& file, const std::filesystem::path& path);
+
+  std::optional<OutputFolder> folder_;  // none: there is no file
+  std::string name_;
+  std::optional<FileIdentity> made_;
   NowLayout* page_ = nullptr;
   std::string error_;
   schedule::Op last_issued_[schedule::kStreamCount] = {};

@@ -2,12 +2,12 @@
 
 #include <exception>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "profiler/record/device_recorder.h"
 #include "profiler/record/finish.h"
@@ -18,12 +18,7 @@ namespace shardlens::record {
 namespace {
 
 SessionOptions prepared(SessionOptions options) {
-  std::error_code error;
-  std::filesystem::create_directories(options.spool.directory, error);
-  if (error) {
-    throw RuntimeFault(
-        fmt::format("cannot create {}: {}", options.spool.directory.string(), error.message()));
-  }
+  (void)OutputFolder::make(options.spool.directory);
   if (!options.warn) {
     options.warn = [rank = options.spool.rank](const std::string& message) {
       write_stderr("[rank {}] {}\n", rank, message);

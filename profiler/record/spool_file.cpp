@@ -1,23 +1,25 @@
 #include "profiler/record/spool_file.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/base/output_file.h"
 #include "profiler/record/clock.h"
 
 namespace shardlens::record {
 namespace {
 
 // Returns how many bytes were written: fewer than `size` after an error, which is in errno.
-size_t write_all(int fd, const char* data, size_t size) {
+size_t write_some(int fd, const char* data, size_t size) {
   size_t done = 0;
   while (done < size) {
     const ssize_t written = ::write(fd, data + done, size - done);
@@ -32,22 +34,36 @@ size_t write_all(int fd, const char* data, size_t size) {
   return done;
 }
 
+// Whether the file is a spool, or the begin of one, so that its content may be given up for a new
+// spool.
+bool is_spool(int fd) {
+  std::array<char, sizeof(trace::kSpoolMagic)> begin{};
+  const ssize_t size = ::pread(fd, begin.data(), begin.size(), 0);
+  return size >= 0 && std::memcmp(begin.data(), trace::kSpoolMagic, static_cast<size_t>(size)) == 0;
+}
+
 // Opens the file for this process alone and empties it. On a file system without locks nothing is
-// locked. Returns -1 with errno on failure.
-int open_alone(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd >= 0 && ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(fd);
-    throw RuntimeFault(fmt::format(
-        "{}: another process is recording to it; has the rank been started twice?", path.string()));
+// locked. A FIFO that the user made is written as it is.
+Descriptor open_alone(const OutputFolder& folder, const std::string& name) {
+  const auto found = folder.find(name);
+  if (found && S_ISFIFO(found->st_mode)) {
+    return folder.open_special(name);
   }
-  if (fd >= 0 && ::ftruncate(fd, 0) != 0 && errno != EINVAL) {  // EINVAL: not a regular file
-    const int reason = errno;
-    ::close(fd);
-    errno = reason;
-    return -1;
+  Descriptor file = folder.open_file(name, O_RDWR | O_CREAT | O_APPEND, 0644);
+  if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    throw RuntimeFault(
+        fmt::format("{}: another process is recording to it; has the rank been started twice?",
+                    (folder.path() / name).string()));
   }
-  return fd;
+  if (!is_spool(file.get())) {
+    throw WriteFault(folder.path() / name,
+                     "another file has this name; remove it, or record to "
+                     "another directory");
+  }
+  if (::ftruncate(file.get(), 0) != 0) {
+    throw WriteFault(folder.path() / name, errno);
+  }
+  return file;
 }
 
 // What later records need, and what was lost so far.
@@ -89,7 +105,7 @@ Bytes copy_from(int from, int to, Bytes cut, Bytes end) {
       }
       kept += static_cast<Bytes>(used);
     }
-    if (write_all(to, block.data(), used) < used) {
+    if (write_some(to, block.data(), used) < used) {
       return -1;
     }
     at += static_cast<Bytes>(size);
@@ -99,7 +115,10 @@ Bytes copy_from(int from, int to, Bytes cut, Bytes end) {
 
 }  // namespace
 
-SpoolFile::SpoolFile(const std::filesystem::path& path, int rank, int world_size) : path_(path) {
+SpoolFile::SpoolFile(const std::filesystem::path& path, int rank, int world_size)
+    : folder_(OutputFolder::of(path)),
+      name_(path.filename().string()),
+      file_(open_alone(folder_, name_)) {
   trace::SpoolHeader header;
   std::memcpy(header.magic, trace::kSpoolMagic, sizeof(header.magic));
   header.version = trace::kSpoolVersion;
@@ -109,20 +128,11 @@ SpoolFile::SpoolFile(const std::filesystem::path& path, int rank, int world_size
   header.process = ::getpid();
   header.created = now_ns();
   header.check = spool_check(header);
-  fd_ = open_alone(path);
-  if (fd_ < 0 ||
-      write_all(fd_, reinterpret_cast<const char*>(&header), sizeof(header)) < sizeof(header)) {
-    const int reason = errno;
-    if (fd_ >= 0) {
-      ::close(fd_);
-    }
-    throw RuntimeFault(fmt::format("cannot write {}: {}", path.string(), std::strerror(reason)));
+  if (write_some(file_.get(), reinterpret_cast<const char*>(&header), sizeof(header)) <
+      sizeof(header)) {
+    throw WriteFault(path, errno);
   }
   bytes_ = sizeof(header);
-}
-
-SpoolFile::~SpoolFile() {
-  ::close(fd_);
 }
 
 size_t SpoolFile::append(std::vector<trace::SpoolRecord>& records) {
@@ -133,8 +143,9 @@ size_t SpoolFile::append(std::vector<trace::SpoolRecord>& records) {
     record.check = spool_check(record);
   }
   constexpr size_t kSize = sizeof(trace::SpoolRecord);
-  const size_t done =
-      write_all(fd_, reinterpret_cast<const char*>(records.data()), records.size() * kSize) / kSize;
+  const size_t done = write_some(file_.get(), reinterpret_cast<const char*>(records.data()),
+                                 records.size() * kSize) /
+                      kSize;
   for (size_t i = 0; i < done; ++i) {
     if (records[i].type == trace::SpoolType::kStepBegin) {
       steps_.push_back(bytes_ + static_cast<Bytes>(i * kSize));
@@ -143,7 +154,7 @@ size_t SpoolFile::append(std::vector<trace::SpoolRecord>& records) {
   bytes_ += static_cast<Bytes>(done * kSize);
   if (done < records.size()) {
     error_ = std::strerror(errno);
-    if (::ftruncate(fd_, bytes_) != 0) {
+    if (::ftruncate(file_.get(), bytes_) != 0) {
       error_ += ", and the spool ends in an incomplete record";
     }
   }
@@ -160,35 +171,37 @@ size_t SpoolFile::keep_newest(Bytes most) {
   if (removed == 0) {
     return 0;
   }
-  // The name of a file that the next capture to this directory may remove.
-  const std::string copy = fmt::format("{}.tmp{}.0", path_.string(), ::getpid());
-  const int from = try_open_input(path_, {.most_bytes = UINT64_MAX});
-  const int to = ::open(copy.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-  Bytes kept = -1;
-  if (from >= 0 && to >= 0) {
-    (void)::flock(to, LOCK_EX | LOCK_NB);  // nobody else knows the name
-    kept = copy_from(from, to, *first, bytes_);
-  }
-  if (from >= 0) {
-    ::close(from);
-  }
-  if (kept < 0 || ::rename(copy.c_str(), path_.c_str()) != 0) {
-    if (to >= 0) {
-      ::close(to);
-      ::unlink(copy.c_str());
+  try {
+    OutputFile copy = OutputFile::temporary(folder_, name_, 0644);
+    (void)::flock(copy.descriptor(), LOCK_EX | LOCK_NB);  // before another process sees the name
+    const Bytes kept = copy_from(file_.get(), copy.descriptor(), *first, bytes_);
+    if (kept < 0) {
+      throw WriteFault(folder_.path() / name_, errno);
     }
+    copy.publish(name_);
+    file_ = copy.take();
+    forget_steps(removed, kept);
+    return removed;
+  } catch (const RuntimeFault&) {
     can_copy_ = false;
     return 0;
   }
-  ::close(fd_);
-  fd_ = to;
-  const Bytes moved = *first - kept;
-  steps_.erase(steps_.begin(), first);
+}
+
+void SpoolFile::forget_steps(size_t count, Bytes kept) {
+  const Bytes moved = steps_[count] - kept;
+  steps_.erase(steps_.begin(), steps_.begin() + static_cast<std::ptrdiff_t>(count));
   for (Bytes& step : steps_) {
     step -= moved;
   }
   bytes_ -= moved;
-  return removed;
+}
+
+void SpoolFile::remove() noexcept {
+  struct stat own {};
+  if (::fstat(file_.get(), &own) == 0) {
+    folder_.remove(name_, FileIdentity(own));
+  }
 }
 
 }  // namespace shardlens::record

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/descriptor.h"
+#include "core/base/output_folder.h"
 #include "core/base/units.h"
 #include "profiler/trace/spool/spool_format.h"
 
@@ -19,7 +21,6 @@ namespace shardlens::record {
 class SpoolFile {
  public:
   SpoolFile(const std::filesystem::path& path, int rank, int world_size);
-  ~SpoolFile();
   SpoolFile(const SpoolFile&) = delete;
   SpoolFile& operator=(const SpoolFile&) = delete;
 
@@ -31,12 +32,18 @@ class SpoolFile {
   // on the disk, and a process that is killed leaves one of them whole. Returns how many steps were
   // removed: 0 if the file has only one, or if the copy could not be written.
   size_t keep_newest(Bytes most);
+  // Removes the file, unless another one has its name now.
+  void remove() noexcept;
   [[nodiscard]] Bytes bytes() const { return bytes_; }
   [[nodiscard]] const std::string& error() const { return error_; }  // "": no error
 
  private:
-  std::filesystem::path path_;
-  int fd_ = -1;
+  // Forgets the first steps, after all but `kept` bytes of them were removed.
+  void forget_steps(size_t count, Bytes kept);
+
+  OutputFolder folder_;
+  std::string name_;
+  Descriptor file_;
   Bytes bytes_ = 0;
   std::deque<Bytes> steps_;  // where each step begins
   bool can_copy_ = true;

@@ -43,8 +43,8 @@ uint16_t group_size(const CollectiveRecord& r) {
 
 SpoolRecorder::SpoolRecorder(SpoolOptions options)
     : options_(std::move(options)),
-      now_(now_path(options_.directory, options_.rank)),
-      file_(spool_path(options_.directory, options_.rank), options_.rank, options_.world_size) {
+      file_(spool_path(options_.directory, options_.rank), options_.rank, options_.world_size),
+      now_(now_path(options_.directory, options_.rank)) {
   buffer_.reserve(options_.buffer_records);
   open_.reserve(64);
   accepted_ = file_.bytes();
@@ -298,6 +298,11 @@ void SpoolRecorder::finish() {
     finished_ = true;
   }
   flush();
+}
+
+void SpoolRecorder::remove_files() noexcept {
+  file_.remove();
+  now_.remove();
 }
 
 std::filesystem::path SpoolRecorder::path() const {

@@ -131,6 +131,8 @@ class SpoolRecorder final : public Recorder {
 
   // Writes the end marker. Nothing is recorded afterwards.
   void finish();
+  // Removes the spool and the page, when a trace has replaced them. Only after finish().
+  void remove_files() noexcept;
   [[nodiscard]] std::filesystem::path path() const;
   [[nodiscard]] const SpoolOptions& options() const { return options_; }
   [[nodiscard]] int64_t kept() const;  // records; SpoolOptions::keep_newest may have removed some
@@ -157,6 +159,7 @@ class SpoolRecorder final : public Recorder {
   [[nodiscard]] std::string metadata() const;
 
   const SpoolOptions options_;
+  SpoolFile file_;  // the writer's only; locked before the page replaces that of another process
   NowPage now_;
   std::atomic<bool> recording_{false};
   std::atomic<Nanoseconds> recording_since_{0};
@@ -173,8 +176,6 @@ class SpoolRecorder final : public Recorder {
   int64_t recorded_steps_ = 0;
   bool said_nearly_full_ = false, said_removed_ = false, said_dropped_ = false;
   bool said_device_ = false;
-
-  SpoolFile file_;  // the writer's only
 
   mutable std::mutex mutex_;  // guards the members below; not held while the file is written
   std::condition_variable asked_changed_, written_changed_;

@@ -364,10 +364,15 @@ TEST(SpoolRecorderTest, DropsNewStepsIfTheOldOnesCannotBeRemoved) {
   SpoolOptions options = options_in(directory.path());
   options.budget = 64 * 150;
   options.keep_newest = true;
-  std::filesystem::create_directory((directory.path() / "rank1.spool.tmp").string() +
-                                    std::to_string(::getpid()) + ".0");
   SpoolRecorder recorder(options);
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = ::dup(STDERR_FILENO);
+  ::close(next);
+  const rlimit limit{static_cast<rlim_t>(next), before.rlim_max};  // no file can be opened
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
   record_and_flush_steps(recorder, 20);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
   EXPECT_GT(recorder.dropped(), 0);
   EXPECT_EQ(of_type(trace::read_spool(recorder.path()), SpoolType::kStepBegin)[0].step.step, 0);
 }
@@ -433,12 +438,52 @@ TEST(SpoolRecorderTest, NamesTheFileItCannotMake) {
 }
 
 TEST(SpoolRecorderTest, SurvivesADiskThatTakesNothing) {
-  if (::access("/dev/full", W_OK) != 0) {
-    GTEST_SKIP() << "no /dev/full here";
-  }
   const TestDirectory directory;
-  std::filesystem::create_symlink("/dev/full", directory.path() / "rank1.spool");
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{0, 0};
+    bool refused = false;
+    if (::setrlimit(RLIMIT_FSIZE, &limit) == 0) {
+      try {
+        const SpoolRecorder recorder(options_in(directory.path()));
+      } catch (const RuntimeFault&) {
+        refused = true;
+      }
+    }
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST(SpoolRecorderTest, OtherFilesAreNotEmptied) {
+  const TestDirectory directory;
+  const std::filesystem::path spool = directory.path() / "rank1.spool";
+  const std::filesystem::path theirs = directory.path() / "theirs";
+  std::ofstream(theirs) << "SHLSPOOL and more";
+  std::filesystem::create_symlink("theirs", spool);
   EXPECT_THROW(SpoolRecorder{options_in(directory.path())}, RuntimeFault);
+  std::filesystem::remove(spool);
+  std::ofstream(spool) << "notes of the user";
+  EXPECT_THROW(SpoolRecorder{options_in(directory.path())}, RuntimeFault);
+  EXPECT_EQ(std::filesystem::file_size(spool), 17U);
+  EXPECT_EQ(std::filesystem::file_size(theirs), 17U);
+  std::filesystem::rename(theirs, spool);  // an old spool
+  { const SpoolRecorder recorder(options_in(directory.path())); }
+  EXPECT_EQ(trace::read_spool(spool).damaged, 0);
+}
+
+TEST(SpoolRecorderTest, APageIsNotWrittenThroughALink) {
+  const TestDirectory directory;
+  std::ofstream(directory.path() / "theirs") << "text";
+  std::filesystem::create_symlink("theirs", directory.path() / "rank1.now");
+  { const SpoolRecorder recorder(options_in(directory.path())); }
+  EXPECT_EQ(std::filesystem::file_size(directory.path() / "theirs"), 4U);
+  EXPECT_TRUE(std::filesystem::is_regular_file(
+      std::filesystem::symlink_status(directory.path() / "rank1.now")));
 }
 
 // A limit on the file's size simulates a disk that fills up during the run.
