@@ -1,25 +1,38 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
+#include <string>
+
+#include "core/base/output_file.h"
+#include "core/base/output_folder.h"
 
 namespace shardlens::cli {
 
-// A directory for temporary files that only this user can access, removed by the destructor. The
-// lock of a file in it says that its process lives: directories of this user whose process was
-// killed are removed when the next one is created.
+// A directory for temporary files that only this user can access, removed by the destructor. Its
+// name has a random identifier, and so has a mark in it, which is locked while its process lives.
+// When the next one is created, those of this user with such a mark, but without a lock, are
+// removed: their process was killed. Other directories stay, whatever their names.
 //
 // Errors  RuntimeFault if no directory can be created.
 class PrivateDirectory {
  public:
+  static constexpr const char* kPrefix = "shardlens-run-";
+  static constexpr const char* kMark = "shardlens-private";
+
   PrivateDirectory();
   ~PrivateDirectory();
   PrivateDirectory(const PrivateDirectory&) = delete;
   PrivateDirectory& operator=(const PrivateDirectory&) = delete;
-  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] const std::filesystem::path& path() const { return folder_->path(); }
 
  private:
-  std::filesystem::path path_;
-  int lock_ = -1;
+  void create(const std::string& identifier);
+
+  OutputFolder below_;  // the one for temporary files of all programs
+  std::string name_;
+  std::optional<OutputFolder> folder_;
+  std::optional<OutputFile> mark_;
 };
 
 }  // namespace shardlens::cli

@@ -17,8 +17,6 @@
 
 #include "core/base/error.h"
 
-#include "cli/capture/private_directory.h"
-
 namespace shardlens::cli {
 namespace {
 
@@ -239,52 +237,12 @@ TEST(SupervisorTest, EndsWhenItsDirectoryIsRemoved) {
   EXPECT_THAT(result.message, HasSubstr("shardlens-removed was removed while the run wrote to it"));
 }
 
-// What a killed run left in the folder for temporary files goes when the next run begins.
 TEST(SupervisorTest, EndsARunThatTakesTooLong) {
   SupervisorOptions options = scripted({"0=sleep", "1=sleep"});
   options.longest = std::chrono::milliseconds(50);
   const Ran ran = run(options);
   EXPECT_EQ(ran.result.exit_code, 4);
   EXPECT_EQ(ran.result.message, "the run did not end within 0.05 s");
-}
-
-TEST(SupervisorTest, RemovesWhatAKilledRunLeft) {
-  const std::filesystem::path temporary =
-      std::filesystem::path(testing::TempDir()) / "shardlens-tmp";
-  std::filesystem::create_directory(temporary);
-  const char* const before = ::getenv("TMPDIR");
-  const std::string kept = before == nullptr ? "" : before;
-  ::setenv("TMPDIR", temporary.c_str(), 1);
-  for (const char* name : {"shardlens-run-old", "shardlens-run-new", "shardlens-runner", "other"}) {
-    std::filesystem::create_directory(temporary / name);
-    std::ofstream(temporary / name / "store") << "x";
-    if (std::string_view(name) != "shardlens-run-new") {
-      std::filesystem::last_write_time(
-          temporary / name, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-    }
-  }
-  std::vector<std::string> inside;
-  SupervisorOptions options = scripted({"0=print"});
-  options.sink = [&](int, Output, std::string_view) {
-    if (inside.empty()) {
-      const auto hour_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(1);
-      for (const auto& entry : std::filesystem::directory_iterator(temporary)) {
-        if (std::filesystem::exists(entry.path() / "lock")) {  // the run's, as after a long time
-          std::filesystem::last_write_time(entry.path(), hour_ago);
-        }
-      }
-      const PrivateDirectory another;
-      for (const auto& entry : std::filesystem::directory_iterator(temporary)) {
-        inside.push_back(entry.path().filename());
-      }
-    }
-  };
-  EXPECT_EQ(supervise(options).exit_code, 0);
-  EXPECT_THAT(inside, testing::IsSupersetOf({"shardlens-run-new", "shardlens-runner", "other"}));
-  EXPECT_EQ(inside.size(), 5U);  // and two of living processes
-  EXPECT_FALSE(std::filesystem::exists(temporary / "shardlens-run-old"));
-  kept.empty() ? ::unsetenv("TMPDIR") : ::setenv("TMPDIR", kept.c_str(), 1);
-  std::filesystem::remove_all(temporary);
 }
 
 TEST(SupervisorTest, CallsTheRankOfAnEmulatedWorldByItsNumber) {
