@@ -1,13 +1,14 @@
 #include "cli/capture/logged_capture.h"
 
 #include <deque>
-#include <fstream>
 #include <string>
-#include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/output_file.h"
+#include "core/base/output_folder.h"
 #include "core/base/show.h"
 
 #include "cli/capture/capture.h"
@@ -23,26 +24,30 @@ constexpr size_t kTold = 12;  // number of last lines in an error message
 // The log file of the workers' output, next to the capture.
 class Log {
  public:
-  explicit Log(const fs::path& path) : path_(path), file_(path) {}
+  explicit Log(const fs::path& path)
+      : path_(path), file_(OutputFolder::of(path), path.filename().string()) {
+    file_.keep();
+  }
   void add(int rank, std::string_view line) {
-    file_ << (line.starts_with("[rank ") ? Shown() : show("[rank {}] ", rank)).text()
-          << as_shown(line).text() << '\n';
+    const Shown who = line.starts_with("[rank ") ? Shown() : show("[rank {}] ", rank);
+    const std::string text = (who + as_shown(line) + "\n").text();
+    reason_ = reason_ == 0 ? write_all(file_.descriptor(), text) : reason_;
     last_.emplace_back(line);
     if (last_.size() > kTold) {
       last_.pop_front();
     }
   }
-  void close() {
-    file_.close();
-    if (!file_) {
-      throw RuntimeFault(fmt::format("cannot write {}", path_.string()));
+  void require_written() const {
+    if (reason_ != 0) {
+      throw WriteFault(path_, reason_);
     }
   }
   [[nodiscard]] Shown last_lines() const { return show_joined(last_, "\n"); }
 
  private:
   fs::path path_;
-  std::ofstream file_;
+  OutputFile file_;
+  int reason_ = 0;  // why a line could not be written
   std::deque<std::string> last_;
 };
 
@@ -50,26 +55,20 @@ class Log {
 
 CaptureFolder::CaptureFolder(std::string_view flag, const fs::path& wanted) : path_(wanted) {
   if (!wanted.empty()) {
-    std::error_code error;
-    fs::create_directories(path_, error);
-    if (!error) {
+    bool empty = false;
+    try {
+      const OutputFolder folder = OutputFolder::make(path_);
       lock_.emplace(capture_place(path_, flag));
+      empty = folder.names() == std::vector<std::string>{std::string(kCaptureLock)};
+    } catch (const WriteFault&) {  // also a file in the place of the directory
     }
-    for (fs::directory_iterator entry(path_, error), end; !error && entry != end;
-         entry.increment(error)) {
-      if (entry->path().filename() != kCaptureLock) {
-        error = std::make_error_code(std::errc::directory_not_empty);
-        break;
-      }
-    }
-    if (error) {
+    if (!empty) {
       throw UsageError(fmt::format("{}: {} is not an empty directory", flag, path_.string()));
     }
     return;
   }
   temporary_ = std::make_unique<PrivateDirectory>();
-  path_ = temporary_->path() / "captures";
-  fs::create_directory(path_);
+  path_ = OutputFolder(temporary_->path()).make_folder("captures").path();
 }
 
 void capture_logged(const RunOptions& options, std::optional<std::chrono::milliseconds> longest) {
@@ -80,7 +79,7 @@ void capture_logged(const RunOptions& options, std::optional<std::chrono::millis
   } catch (const Error& error) {
     throw Error(error.code(), show("a capture failed: {}\n{}", error.shown(), log.last_lines()));
   }
-  log.close();
+  log.require_written();
 }
 
 }  // namespace shardlens::cli

@@ -11,6 +11,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/analysis.h"
@@ -61,7 +62,7 @@ ExitCode run(const AdviseCommand& options) {
     measure_changes(options.paths.front(), opened, static_cast<size_t>(options.measure), advice);
   }
   if (!out.empty()) {
-    std::filesystem::create_directories(out);
+    (void)OutputFolder::make(out);
     for (size_t i = 0; i < advice.changes.size(); ++i) {
       write_file_atomically(
           options.outputs.file_in("--out", out, fmt::format("change-{}.json", i + 1)),

@@ -8,6 +8,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 
 #include "cli/command/command_text.h"
@@ -21,8 +22,7 @@ namespace {
 // Writes shardlens.1 and a page of each subcommand.
 void write_pages(const std::filesystem::path& directory) {
   const std::vector<CommandInfo> commands = describe(subcommands());
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
+  (void)OutputFolder::make(directory);
   write_file_atomically(directory / "shardlens.1", program_page(commands));
   for (const CommandInfo& command : commands) {
     write_file_atomically(directory / ("shardlens-" + command.name + ".1"), command_page(command));

@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "profiler/trace/filter.h"
 #include "profiler/trace/kineto/kineto_writer.h"
@@ -224,12 +225,7 @@ ExitCode run(const ConvertOptions& options) {
   const std::vector<std::filesystem::path> files = output_files(options, inputs);
   if (!one_file) {
     const std::filesystem::path directory = files.front().parent_path();
-    std::error_code error;
-    std::filesystem::create_directories(directory, error);
-    if (error) {
-      throw RuntimeFault(
-          fmt::format("'{}' cannot be created: {}", directory.string(), error.message()));
-    }
+    (void)OutputFolder::make(directory);
     lock.emplace(capture_place(directory));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {

@@ -21,6 +21,8 @@
 
 #include "core/base/error.h"
 #include "core/base/input_file.h"
+#include "core/base/output_file.h"
+#include "core/base/output_folder.h"
 #include "core/base/this_process.h"
 
 #include "cli/capture/engine_program.h"
@@ -217,16 +219,14 @@ Part display() {
 // Whether this user can make files in the directory.
 Part writable(std::string name, std::string need, const fs::path& directory, std::string advice) {
   Part part{std::move(name), std::move(need), PartState::kOk, directory.string(), ""};
-  std::string file = (directory / "shardlens-doctor-XXXXXX").string();
-  const int descriptor = ::mkstemp(file.data());
-  if (descriptor < 0) {
+  try {
+    (void)OutputFile::temporary(OutputFolder(directory), "shardlens-doctor");
+  } catch (const WriteFault& fault) {
     part.state = PartState::kBroken;
-    part.seen = fmt::format("{}: {}", directory.string(), std::strerror(errno));
+    part.seen = fmt::format("{}: {}", directory.string(), fault.reason());
     part.advice = std::move(advice);
     return part;
   }
-  ::close(descriptor);
-  ::unlink(file.c_str());
   std::error_code error;
   const fs::space_info space = fs::space(directory, error);
   constexpr uintmax_t kLittle = uintmax_t{1} << 30U;

@@ -8,6 +8,7 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/resolve.h"
@@ -207,11 +208,7 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
   if (!out.empty()) {
     const auto plan_file = options.outputs->file_in("--out", out, "plan.json");
     const auto workload_file = options.outputs->file_in("--out", out, "workload.json");
-    std::error_code error;
-    std::filesystem::create_directories(out, error);
-    if (error) {
-      throw RuntimeFault(fmt::format("{}: cannot be created: {}", out.string(), error.message()));
-    }
+    (void)OutputFolder::make(out);
     const DirectoryLock lock(capture_place(out));
     plan::ResolvedPlan names;  // workload.json lists units by name
     for (const RecoveredUnit& unit : recovered.units) {

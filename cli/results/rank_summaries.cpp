@@ -16,6 +16,7 @@
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/output_folder.h"
 #include "core/base/show.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
@@ -84,11 +85,7 @@ std::vector<WrittenSummary> write_summaries(std::span<const fs::path> paths,
   // May be the directory of the traces: no summary has the name of a trace.
   const fs::path out = outputs.shared_directory("--out");
   if (!out.empty()) {
-    std::error_code error;
-    fs::create_directories(out, error);
-    if (error) {
-      throw RuntimeFault(fmt::format("'{}' cannot be created: {}", out.string(), error.message()));
-    }
+    (void)OutputFolder::make(out);
   }
   std::vector<WrittenSummary> all(traces.size());
   Names names;

@@ -30,18 +30,20 @@ sim::Outcome outcome_of(const plan::JsonNode& line) {
 
 }  // namespace
 
-SearchState::SearchState(const std::filesystem::path& path, const std::string& identity)
-    : path_(path) {
+SearchState::SearchState(const std::filesystem::path& path, const std::string& identity) {
   const std::string first = nlohmann::json{{"search", nlohmann::json::parse(identity)}}.dump();
   bool whole = true;  // the last line is complete
+  bool begun = false;
   if (has_file(path)) {
     InputLines lines(path, {.most_bytes = kLargestState});
     std::string line;
-    if (lines.next(line) && line != first) {
+    begun = lines.next(line);
+    if (begun && line != first) {
       throw InputError(path.string(),
                        "is not the state of this search: model, hardware, limit or flags differ; "
                        "name another file");
     }
+    whole = lines.ended();
     for (size_t number = 2; lines.next(line); ++number) {
       whole = lines.ended();
       const nlohmann::json each = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
@@ -60,36 +62,27 @@ SearchState::SearchState(const std::filesystem::path& path, const std::string& i
       }
     }
   }
-  const bool fresh = known_.empty();
-  out_.open(path, fresh ? std::ios::trunc : std::ios::app);
-  if (fresh) {
-    out_ << first << '\n';
+  file_.emplace(OutputFile::appending(path));
+  if (!begun) {
+    file_->write(first + "\n");
   } else if (!whole) {
-    out_ << '\n';
-  }
-  out_.flush();
-  if (!out_) {
-    throw RuntimeFault(path.string() + ": cannot be written");
+    file_->write("\n");
   }
 }
 
 void SearchState::add(const std::string& name, const sim::Outcome& outcome) {
-  out_ << nlohmann::json{{"plan", name},
-                         {"compute_ns", outcome.figures.compute},
-                         {"exposed_comm_ns", outcome.figures.exposed_comm},
-                         {"exposed_copy_ns", outcome.figures.exposed_copy},
-                         {"idle_ns", outcome.figures.idle},
-                         {"comm_ns", outcome.figures.comm},
-                         {"overlap_ns", outcome.figures.overlap},
-                         {"peak_reserved_bytes", outcome.peak_reserved},
-                         {"peak_allocated_bytes", outcome.peak_allocated},
-                         {"fits", outcome.fits}}
-              .dump()
-       << '\n';
-  out_.flush();
-  if (!out_) {
-    throw RuntimeFault(path_.string() + ": cannot be written");
-  }
+  file_->write(nlohmann::json{{"plan", name},
+                              {"compute_ns", outcome.figures.compute},
+                              {"exposed_comm_ns", outcome.figures.exposed_comm},
+                              {"exposed_copy_ns", outcome.figures.exposed_copy},
+                              {"idle_ns", outcome.figures.idle},
+                              {"comm_ns", outcome.figures.comm},
+                              {"overlap_ns", outcome.figures.overlap},
+                              {"peak_reserved_bytes", outcome.peak_reserved},
+                              {"peak_allocated_bytes", outcome.peak_allocated},
+                              {"fits", outcome.fits}}
+                   .dump() +
+               "\n");
 }
 
 }  // namespace shardlens::cli

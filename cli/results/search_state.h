@@ -1,10 +1,11 @@
 #pragma once
 
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <unordered_map>
 
+#include "core/base/output_file.h"
 #include "sim/search/search.h"
 
 namespace shardlens::cli {
@@ -24,9 +25,8 @@ class SearchState {
   void add(const std::string& name, const sim::Outcome& outcome);
 
  private:
-  std::filesystem::path path_;
   std::unordered_map<std::string, sim::Outcome> known_;
-  std::ofstream out_;
+  std::optional<OutputFile> file_;
 };
 
 }  // namespace shardlens::cli

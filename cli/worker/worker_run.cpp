@@ -11,7 +11,6 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -22,6 +21,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "core/base/this_process.h"
 #include "core/checkpoint/companion_files.h"
@@ -233,11 +233,11 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   if (std::getenv("SHARDLENS_RENDEZVOUS") != nullptr) {
     return std::nullopt;
   }
-  std::error_code error;
-  fs::create_directories(options.out, error);
-  if (error) {
+  try {
+    (void)OutputFolder::make(options.out);
+  } catch (const WriteFault& fault) {
     throw UsageError(
-        fmt::format("--out {}: cannot be created: {}", options.out.string(), error.message()));
+        fmt::format("--out {}: cannot be created: {}", options.out.string(), fault.reason()));
   }
   return std::make_optional<DirectoryLock>(capture_place(options.out), DirectoryLock::Use::kShared);
 }
