@@ -58,8 +58,9 @@ TEST_F(DirectoryLockTest, ASearchIsRefusedItsState) {
   const int fd = ::open((state + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(::write(fd, "4711 elsewhere\n", 15), 15);
   ASSERT_EQ(::flock(fd, LOCK_EX | LOCK_NB), 0);
-  const std::string command = "search --model " + std::string(SHARDLENS_TEST_DATA) +
-                              "/llama-tiny --hardware 4xPCIe --state " + state;
+  const std::string command =
+      "search --model " + std::string(SHARDLENS_TEST_DATA) +
+      "/llama-tiny --hardware 8xH100 --seq 32 --memory-limit 1GiB --state " + state;
   const CommandResult refused = run(command);
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.err, HasSubstr("--state " + state +
