@@ -745,8 +745,7 @@ def _(lab):
     lab.capture("--save", saved, "--save-format", "full", steps="2").end(0, within=LONG)
     before = (saved / "model.safetensors").read_bytes()
     run = lab.capture("--save", saved, "--save-format", "full", steps="3")
-    stamp = saved.stat().st_mtime_ns
-    run.until(lambda: saved.stat().st_mtime_ns != stamp, "checkpoint")
+    run.until(lambda: any(name.startswith("model.safetensors.tmp") for name in os.listdir(saved)), "checkpoint")
     run.mark()
     for worker in run.workers().values():
         with contextlib.suppress(ProcessLookupError):
@@ -764,8 +763,8 @@ def _(lab):
     saved = lab.folder / "saved"
     lab.capture("--save", saved, steps="2").end(0, within=LONG)
     run = lab.capture("--save", saved, "--resume", saved, steps="4", limit=limited(resource.RLIMIT_FSIZE, 200 << 10))
-    took, message = run.end(4, r"step-00000004.tmp/rank\d+.safetensors: (File too large|No space).*step-00000002", within=LONG)
-    lab.tool("checkpoint", "verify", saved).end(0, r"step-00000004.tmp is not complete")
+    took, message = run.end(4, r"step-00000004.tmp[0-9a-f]{32}/rank\d+.safetensors: (File too large|No space).*step-00000002", within=LONG)
+    lab.tool("checkpoint", "verify", saved).end(0, r"step-00000004.tmp[0-9a-f]{32} is not complete")
     return took, message, "the checkpoint before it"
 
 
@@ -773,17 +772,66 @@ def _(lab):
 def _(lab):
     saved = lab.folder / "saved"
     run = lab.capture("--save", saved, "--save-every", "1")
-    run.until(lambda: (saved / "step-00000002").exists() and any(name.endswith(".tmp") for name in os.listdir(saved)), "a later save")
+    run.until(lambda: (saved / "step-00000002").exists() and any(".tmp" in name for name in os.listdir(saved)), "a later save")
     run.mark()
     for worker in run.workers().values():
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker, signal.SIGKILL)
     took, message = run.end(4, within=60)
     lab.tool("checkpoint", "verify", saved).end(0)
-    latest = max(int(name[5:]) for name in os.listdir(saved) if not name.endswith(".tmp"))
+    latest = max(int(name[5:]) for name in os.listdir(saved) if re.fullmatch(r"step-\d+", name))
     lab.capture("--save", saved, "--resume", saved, steps=str(latest + 1), out=lab.folder / "again").end(0, within=LONG)
-    expect((saved / f"step-{latest + 1:08}").exists(), "the run did not continue")
+    expect(sorted(os.listdir(saved))[-1] == f"step-{latest + 1:08}", f"the run did not continue, or left something: {sorted(os.listdir(saved))[-3:]}")
     return took, message, "the checkpoint before it; the run continues"
+
+
+@fault("disk", "saved run: a link to other files has the name of an interrupted save", quick=True)
+def _(lab):
+    saved, home = lab.folder / "saved", lab.folder / "home"
+    home.mkdir()
+    (home / "diary.txt").write_text("kept", encoding="ascii")
+    lab.capture("--save", saved, steps="1").end(0, within=LONG)
+    (saved / "step-00000002.tmp").symlink_to(home)
+    run = lab.capture("--save", saved, "--resume", saved, "--keep", "1", steps="2", out=lab.folder / "again")
+    took, message = run.end(0, r"step-00000002.tmp is left as it is", within=LONG)
+    expect(sorted(os.listdir(home)) == ["diary.txt"], f"the files behind the link are {os.listdir(home)}")
+    expect(sorted(os.listdir(saved)) == ["step-00000002", "step-00000002.tmp"], f"saved: {os.listdir(saved)}")
+    return took, message, "the link and the files, a checkpoint"
+
+
+@fault("disk", "saved run: another run saves to the same directory", quick=True)
+def _(lab):
+    saved = lab.folder / "saved"
+    first = lab.capture("--save", saved)
+    first.until(lambda: (saved / "save.lock").exists() and lab.steps_done() > 0, "the first run")
+    again = lab.folder / "again"
+    again.mkdir()
+    (again / "run.json").write_text("{}", encoding="ascii")
+    run = lab.capture("--save", saved, out=again)
+    took, message = run.end(2, rf"process ({'|'.join(map(str, first.workers().values()))}) of {re.escape(os.uname().nodename)} is saving a run there",
+                            within=LONG)
+    expect(os.listdir(again) == ["run.json"], "--out of the second run was touched")
+    first.process.send_signal(signal.SIGTERM)
+    first.end(4, r"stopped by a signal|terminated", within=60)
+    lab.tool("checkpoint", "verify", saved).end(0)
+    expect(len(os.listdir(saved)) == 1, f"left behind: {os.listdir(saved)}")
+    return took, message, "the first run goes on"
+
+
+@fault("disk", "saved run: no space for one checkpoint, before training (tmpfs)", quick=True)
+def _(lab):
+    run = lab.in_small_disk("size=2m", lab.binaries / "shardlens", "capture", *lab.flags("--steps", FOREVER, "--save", lab.out / "saved",
+                                                                                        out=lab.folder / "again"))
+    took, message = run.end(4, r"saved: no space for a checkpoint: it needs .* \(\d+ bytes\), .* \(\d+ bytes\) are free")
+    expect(not (lab.folder / "again").exists(), "--out was made")
+    return took, message, "nothing: the run does not start"
+
+
+@fault("disk", "saved run: --save is a link to nothing")
+def _(lab):
+    (lab.folder / "saved").symlink_to("nowhere")
+    took, message = lab.capture("--save", lab.folder / "saved").end(2, r"is a link to nowhere, which does not exist")
+    return took, message, "nothing: the run does not start"
 
 
 @fault("signals", "SIGTERM to a run that saves")
