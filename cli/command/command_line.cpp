@@ -141,8 +141,13 @@ int run_command_line(int argc, const char* const* argv, std::span<const Subcomma
     message = show("internal error: {}", error.what());
   }
   if (!message.empty()) {
+    std::error_code gone;
+    (void)std::filesystem::current_path(gone);
     // Names in a message may be of any length.
     write_stderr("shardlens: {}\n", message.shortened(kLongestMessage));
+    if (gone) {
+      write_stderr("the working directory no longer exists; only absolute paths work\n");
+    }
   }
   return static_cast<int>(code);
 }

@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/plan/plan.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/analysis/summary_merge.h"
 #include "profiler/report/analysis_report.h"
@@ -51,6 +52,10 @@ ExitCode run(const MergeOptions& options) {
   for (const std::filesystem::path& path : options.paths) {
     const auto found = analysis::summary_paths(path);
     files.insert(files.end(), found.begin(), found.end());
+  }
+  if (files.size() > static_cast<size_t>(plan::kMostRanks)) {
+    throw UsageError(fmt::format("merge: {} summaries, expected those of at most {} ranks",
+                                 files.size(), plan::kMostRanks));
   }
   if (options.table.json) {
     report::JsonPieces pieces;

@@ -28,6 +28,8 @@
 namespace shardlens::cli {
 namespace {
 
+constexpr int64_t kMostWritten = 10'000'000;  // operators; about 200 MB of traces
+
 struct SimulateOptions {
   RunOptions run;
   ScenarioOptions scenario;
@@ -93,6 +95,18 @@ sim::Scenario described(const SimulateOptions& options) {
   return out;
 }
 
+void require_traces_size(const sim::Scenario& scenario) {
+  const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
+  const auto operators =
+      static_cast<int64_t>(scenario.model->workload(plan, scenario.step).operators.size());
+  if (scenario.step.accumulate * operators > kMostWritten / scenario.world_size) {
+    throw UsageError(
+        fmt::format("--out: traces of {} ranks with {} operators in each of {} microbatches, "
+                    "expected at most {} in all; use fewer ranks or microbatches",
+                    scenario.world_size, operators, scenario.step.accumulate, kMostWritten));
+  }
+}
+
 ExitCode run(const SimulateOptions& options) {
   if (options.ranks != "one" && options.ranks != "all") {
     throw UsageError(fmt::format("--ranks: expected one or all, found '{}'", options.ranks));
@@ -102,6 +116,9 @@ ExitCode run(const SimulateOptions& options) {
     check_capture_directory(out);
   }
   const sim::Scenario scenario = described(options);
+  if (!out.empty()) {
+    require_traces_size(scenario);
+  }
   SimulatedResult result;
   if (const plan::ModelConfig* config = scenario.model->config()) {
     result.config = config->source;

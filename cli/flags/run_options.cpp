@@ -10,6 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/json_dump.h"
+#include "core/plan/plan.h"
 #include "core/plan/step_limits.h"
 
 namespace shardlens::cli {
@@ -111,8 +113,9 @@ void add_training_options(CLI::App& app, RunOptions& o) {
                "always so with --on-signal and --trigger-file");
 }
 
+constexpr int64_t kMostSteps = 1'000'000'000'000;              // many years of them
 constexpr int64_t kLongestTimeout = 86'400;                    // a day
-constexpr int64_t kLargestRecord = int64_t{1} << 20;           // MiB
+constexpr int64_t kLargestRecord = 4096;                       // MiB; what read_spool() reads
 constexpr int64_t kMostProcesses = 1024, kMostThreads = 1024;  // of one machine
 
 void at_least(const char* flag, int64_t value, int64_t minimum) {
@@ -151,6 +154,7 @@ void check_world(const RunOptions& o) {
           "--backend emulated needs --world-size, the number of ranks of the emulated world");
     }
     at_least("--world-size", *o.world_size, 1);
+    at_most("--world-size", *o.world_size, plan::kMostRanks);
     if (o.rank < 0 || o.rank >= *o.world_size) {
       throw UsageError(fmt::format("--rank {}: expected 0 to {} (--world-size {})", o.rank,
                                    *o.world_size - 1, *o.world_size));
@@ -286,6 +290,7 @@ void check_step(const plan::StepSettings& step) {
 void check(const RunOptions& o) {
   check_world(o);
   at_least("--steps", o.steps, 1);
+  at_most("--steps", o.steps, kMostSteps);
   at_least("--warmup", o.warmup, 0);
   if (o.warmup >= o.steps) {
     throw UsageError(
@@ -470,7 +475,7 @@ std::string to_json(const RunOptions& o) {
   out["on_signal"] = o.on_signal;
   out["record_limit"] = o.record_limit;
   out["record_newest"] = o.record_newest;
-  return out.dump();
+  return plan::json_text(out);
 }
 
 }  // namespace shardlens::cli

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kLargestFile = uint64_t{64} << 20;
-constexpr int kDeepest = 64;
+constexpr size_t kDeepest = 64;
 
 std::string escape_token(std::string_view key) {
   std::string out;
@@ -34,42 +34,39 @@ std::string escape_token(std::string_view key) {
   return out;
 }
 
-// Parser callback that tracks the position in the document and fails, with a JSON pointer, on a
-// duplicate key or too deep nesting.
-class DuplicateKeys {
+// Tracks the position in the document and fails, with a JSON pointer, on a duplicate key or too
+// deep nesting. A pass of its own: as a callback of the parser it would make the parser look
+// through all elements of an array after each of them.
+class DuplicateKeys final : public nlohmann::json_sax<json> {
  public:
   explicit DuplicateKeys(const std::string& source) : source_(source) {}
 
-  bool operator()(int depth, json::parse_event_t event, json& parsed) {
-    using Event = json::parse_event_t;
-    switch (event) {
-      case Event::object_start:
-      case Event::array_start:
-        if (depth >= kDeepest) {
-          throw InputError(source_ + "#" + pointer(),
-                           fmt::format("nested deeper than {} levels", kDeepest));
-        }
-        begin_value();
-        frames_.push_back({event == Event::array_start, 0, {}, {}});
-        break;
-      case Event::object_end:
-      case Event::array_end:
-        frames_.pop_back();
-        break;
-      case Event::key: {
-        Frame& frame = frames_.back();
-        frame.key = parsed.get<std::string>();
-        if (!frame.keys.insert(frame.key).second) {
-          throw InputError(source_ + "#" + pointer(),
-                           fmt::format("key '{}' is given twice", frame.key));
-        }
-        break;
-      }
-      case Event::value:
-        begin_value();
-        break;
+  bool null() override { return begin_value(); }
+  bool boolean(bool /*value*/) override { return begin_value(); }
+  bool number_integer(number_integer_t /*value*/) override { return begin_value(); }
+  bool number_unsigned(number_unsigned_t /*value*/) override { return begin_value(); }
+  bool number_float(number_float_t /*value*/, const string_t& /*text*/) override {
+    return begin_value();
+  }
+  bool string(string_t& /*value*/) override { return begin_value(); }
+  bool binary(binary_t& /*value*/) override { return begin_value(); }
+  bool start_object(size_t /*elements*/) override { return begin_structure(false); }
+  bool start_array(size_t /*elements*/) override { return begin_structure(true); }
+  bool end_object() override { return end_structure(); }
+  bool end_array() override { return end_structure(); }
+  bool key(string_t& key) override {
+    Frame& frame = frames_.back();
+    frame.key = key;
+    if (!frame.keys.insert(key).second) {
+      throw InputError(source_ + "#" + pointer(), fmt::format("key '{}' is given twice", key));
     }
     return true;
+  }
+  // The parser reports it again, with its position in lines.
+  bool parse_error(size_t /*byte*/,
+                   const std::string& /*token*/,
+                   const nlohmann::detail::exception& /*error*/) override {
+    return false;
   }
 
  private:
@@ -80,10 +77,24 @@ class DuplicateKeys {
     std::set<std::string> keys;
   };
 
-  void begin_value() {
+  bool begin_value() {
     if (!frames_.empty() && frames_.back().array) {
       ++frames_.back().count;
     }
+    return true;
+  }
+  bool begin_structure(bool array) {
+    if (frames_.size() >= kDeepest) {
+      throw InputError(source_ + "#" + pointer(),
+                       fmt::format("nested deeper than {} levels", kDeepest));
+    }
+    begin_value();
+    frames_.push_back({array, 0, {}, {}});
+    return true;
+  }
+  bool end_structure() {
+    frames_.pop_back();
+    return true;
   }
   [[nodiscard]] std::string pointer() const {
     std::string out;
@@ -121,7 +132,9 @@ std::string read_text_file(const std::filesystem::path& path) {
 
 nlohmann::json parse_json(std::string_view text, const std::string& source) {
   try {
-    return json::parse(text.begin(), text.end(), DuplicateKeys(source));
+    DuplicateKeys keys(source);
+    (void)json::sax_parse(text, &keys);
+    return json::parse(text);
   } catch (const json::parse_error& error) {
     throw InputError(source,
                      fmt::format("not valid JSON at byte {}: {}", error.byte, fault_of(error)));

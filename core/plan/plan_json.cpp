@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/glob.h"
+#include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
 #include "core/plan/wrap_policy.h"
@@ -15,6 +16,8 @@ namespace {
 
 using Names = std::vector<std::string>;
 using nlohmann::ordered_json;
+
+constexpr size_t kMostUnits = 16384;  // four of each block of the largest model
 
 const Names kDialects{"fsdp1", "fsdp2"};
 const Names kLayouts{"flat", "per_parameter"};
@@ -396,7 +399,11 @@ Plan parse_plan(std::string_view json, const std::string& source) {
     plan.views = static_cast<Views>(node->one_of(kViews));
   }
   if (const auto units = root.find("units")) {
-    for (const JsonNode& item : units->items("a list of units")) {
+    const std::vector<JsonNode> items = units->items("a list of units");
+    if (items.size() > kMostUnits) {  // each is compared with every module
+      units->fail(fmt::format("expected at most {} units, found {}", kMostUnits, items.size()));
+    }
+    for (const JsonNode& item : items) {
       plan.units.push_back(read_unit(item));
       check_reshard(item, plan.dialect);
     }
@@ -488,7 +495,7 @@ std::string to_json(const Plan& plan) {
   out["find_unused_parameters"] = plan.find_unused_parameters;
   out["static_graph"] = plan.static_graph;
   out["gradient_as_bucket_view"] = plan.gradient_as_bucket_view;
-  return out.dump(2) + "\n";
+  return json_text(out, 2) + "\n";
 }
 
 }  // namespace shardlens::plan

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/plan/differentiated.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_size.h"
 #include "core/schedule/autograd_queue.h"
 #include "core/schedule/copied_microbatches.h"
 #include "core/schedule/planned_buckets.h"
@@ -545,6 +546,7 @@ PlannedStep planned_step(const plan::Workload& workload,
                          int step,
                          const plan::StepSettings& settings) {
   plan::require_step_support(plan, settings);
+  plan::require_step_size(workload, settings.accumulate, plan::kMostOperators);
   return planned_step(workload, plan, step, static_cast<int>(settings.accumulate),
                       settings.sync_every_microbatch);
 }

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_values.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
@@ -16,10 +17,8 @@ namespace {
 // A positive number, or nullopt: the recorder writes null for what it could not find out.
 std::optional<int64_t> positive(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer() || found->get<int64_t>() < 1) {
-    return std::nullopt;
-  }
-  return found->get<int64_t>();
+  const auto value = found == object.end() ? std::nullopt : plan::integer_of(*found);
+  return value && *value >= 1 ? value : std::nullopt;
 }
 
 plan::StepSettings settings_of(const nlohmann::json& environment) {

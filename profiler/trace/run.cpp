@@ -344,6 +344,11 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
       }
     }
   }
+  if (files.size() > static_cast<size_t>(kMostRanks)) {
+    throw InputError(
+        paths.front().string(),
+        fmt::format("{} traces, expected those of at most {} ranks", files.size(), kMostRanks));
+  }
   if (options.progress != nullptr) {
     uint64_t total = 0;
     for (const fs::path& file : files) {

@@ -4,6 +4,7 @@
 
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_size.h"
 #include "core/schedule/steady_step.h"
 #include "sim/engine/alike.h"
 
@@ -87,6 +88,7 @@ StepPrediction BlockEvaluator::predicted(const PlanFrame& frame,
                                          int64_t microbatches,
                                          const Target& target) {
   const Operators& of = operators_;
+  plan::require_step_size(of.workload, microbatches, plan::kMostSearchedOperators);
   schedule::SteadySteps steps(of.workload, of.outline, of.plan);
   const schedule::PlannedStep step =
       steps.step(static_cast<int>(microbatches), scenario_.step.sync_every_microbatch);

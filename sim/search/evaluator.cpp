@@ -6,6 +6,7 @@
 #include "core/plan/merged_units.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_size.h"
 #include "core/plan/workload_builder.h"
 #include "sim/engine/alike.h"
 
@@ -224,6 +225,7 @@ Outcome Evaluator::simulated(const Candidate& candidate) {
 
 StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbatches) {
   Sized& of = sized(candidate.batch);
+  plan::require_step_size(of.workload, microbatches, plan::kMostSearchedOperators);
   const Planned& plan = planned(of, microbatches);
   PredictOptions options;
   options.list_alive = false;

@@ -131,6 +131,12 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
       {[](RunOptions& o) { o.threads = 100'000; }, "2 --threads 100000"},
       {[](RunOptions& o) { o.step.momentum = std::nan(""); }, "2 --momentum nan"},
       {[](RunOptions& o) { o.steps = 0; }, "2 --steps 0"},
+      {[](RunOptions& o) { o.steps = 1'000'000'000'001; }, "at most 1000000000000"},
+      {[](RunOptions& o) {
+         o.backend = Backend::kEmulated;
+         o.world_size = 65537;
+       },
+       "--world-size 65537: expected at most 65536"},
       {[](RunOptions& o) { o.warmup = 10; }, "2 --warmup 10"},
       {[](RunOptions& o) { o.step.batch = -1; }, "2 --batch -1"},
       {[](RunOptions& o) { o.step.seq = 0; }, "2 --seq 0"},

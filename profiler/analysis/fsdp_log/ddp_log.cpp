@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/collective.h"
+#include "core/plan/json_values.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
@@ -368,9 +369,7 @@ int64_t sequence_of(const Trace& trace, const Event& event) {
   }
   const auto args = nlohmann::json::parse(text, nullptr, false);
   const auto found = args.is_object() ? args.find("Sequence number") : args.end();
-  return args.is_object() && found != args.end() && found->is_number_integer()
-             ? found->get<int64_t>()
-             : -1;
+  return args.is_object() && found != args.end() ? plan::integer_of(*found).value_or(-1) : -1;
 }
 
 bool is_reducer_range(std::string_view name) {

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_values.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
@@ -179,8 +180,8 @@ int64_t numel(const nlohmann::json& dims) {
   }
   int64_t product = 1;
   for (const auto& size : dims) {
-    if (!size.is_number_integer() ||
-        __builtin_mul_overflow(product, size.get<int64_t>(), &product)) {
+    const std::optional<int64_t> value = plan::integer_of(size);
+    if (!value || __builtin_mul_overflow(product, *value, &product)) {
       return -1;
     }
   }

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_values.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
@@ -57,7 +58,7 @@ Shapes shapes_of(const nlohmann::json& args) {
     }
     std::vector<int64_t> shape;
     for (const auto& size : dims) {
-      shape.push_back(size.is_number_integer() ? size.get<int64_t>() : 0);
+      shape.push_back(plan::integer_of(size).value_or(0));
     }
     shapes.push_back(std::move(shape));
   };

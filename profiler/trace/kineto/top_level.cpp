@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_values.h"
 #include "profiler/trace/json/decimal.h"
 
 namespace shardlens::trace {
@@ -22,10 +23,19 @@ Json parsed(const JsonValue& value) {
   return Json::parse(value.text, nullptr, false);
 }
 
-std::optional<int64_t> integer_of(const Json& json) {
-  return json.is_number_integer() && !(json.is_number_unsigned() && json > INT64_MAX)
-             ? std::optional(json.get<int64_t>())
-             : std::nullopt;
+// A rank or a number of ranks; nullopt, with a warning, if it is none.
+std::optional<int64_t> count_of(const std::string& key, const Json& json, Trace& trace) {
+  const std::optional<int64_t> value = plan::integer_of(json);
+  if (value && *value >= 0 && *value <= INT32_MAX) {
+    return value;
+  }
+  if (json.is_number()) {
+    add_diagnostic(trace.diagnostics, Severity::kWarning,
+                   fmt::format("distributedInfo: {} is {}, expected a whole number from 0 to {}; "
+                               "left out",
+                               key, json.dump(), INT32_MAX));
+  }
+  return std::nullopt;
 }
 
 std::string string_of(const Json& json) {
@@ -42,10 +52,10 @@ ProcessGroup process_group(const Json& json) {
     } else if (key == "backend_config") {
       group.backend_config = string_of(value);
     } else if (key == "pg_size") {
-      group.size = integer_of(value).value_or(0);
+      group.size = plan::integer_of(value).value_or(0);
     } else if (key == "ranks" && value.is_array()) {
       for (const Json& rank : value) {
-        if (const auto number = integer_of(rank)) {
+        if (const auto number = plan::integer_of(rank)) {
           group.ranks.push_back(*number);
         }
       }
@@ -54,14 +64,15 @@ ProcessGroup process_group(const Json& json) {
   return group;
 }
 
-void distributed_info(const Json& json, Metadata& metadata) {
+void distributed_info(const Json& json, Trace& trace) {
+  Metadata& metadata = trace.metadata;
   for (const auto& [key, value] : json.items()) {
     if (key == "backend") {
       metadata.backend = string_of(value);
     } else if (key == "rank") {
-      metadata.rank = integer_of(value);
+      metadata.rank = count_of(key, value, trace);
     } else if (key == "world_size") {
-      metadata.world_size = integer_of(value);
+      metadata.world_size = count_of(key, value, trace);
     } else if (key == "pg_config" && value.is_array()) {
       metadata.groups.clear();
       for (const Json& group : value) {
@@ -87,7 +98,8 @@ std::optional<Diagnostic> note_of(const Json& json) {
   }
   if (json.contains("count")) {
     // Limited so that adding the counts of equal notes does not overflow.
-    note.count = std::clamp<int64_t>(integer_of(json.at("count")).value_or(1), 1, kMostCounted);
+    note.count =
+        std::clamp<int64_t>(plan::integer_of(json.at("count")).value_or(1), 1, kMostCounted);
   }
   return note;
 }
@@ -116,7 +128,7 @@ void read_top_level(const std::string& key,
       add_diagnostic(trace.diagnostics, Severity::kWarning,
                      "distributedInfo is not JSON, left out");
     } else {
-      distributed_info(json, m);
+      distributed_info(json, trace);
     }
   } else if (key == "baseTimeNanoseconds") {
     const auto base = value.is_number() ? trace::integer_of(value.text) : std::nullopt;

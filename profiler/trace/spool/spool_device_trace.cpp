@@ -12,6 +12,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "core/plan/json_values.h"
+
 namespace shardlens::trace {
 namespace {
 
@@ -88,14 +90,15 @@ class DeviceRecords {
   void read_properties() {
     nlohmann::json list = nlohmann::json::array();
     for (const auto& [id, text] : spool_.devices) {
-      nlohmann::json device = nlohmann::json::parse(text, nullptr, false);
-      if (!device.is_object()) {
+      std::optional<nlohmann::json> device = plan::try_parse_json(text);
+      if (!device || !device->is_object()) {
         continue;  // the text may be cut off after a fault
       }
-      if (const auto sms = device.find("numSms"); sms != device.end() && sms->is_number_integer()) {
-        multiprocessors_[id] = sms->get<int32_t>();
+      if (const auto sms = device->find("numSms"); sms != device->end()) {
+        const int64_t count = plan::integer_of(*sms).value_or(0);
+        multiprocessors_[id] = static_cast<int32_t>(std::clamp<int64_t>(count, 0, INT32_MAX));
       }
-      list.push_back(std::move(device));
+      list.push_back(*std::move(device));
     }
     if (!list.empty()) {
       trace_.metadata.device_properties = list.dump();

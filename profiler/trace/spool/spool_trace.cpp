@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/recorder.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/json_values.h"
 #include "profiler/trace/model/latest_time.h"
 #include "profiler/trace/spool/spool_device_trace.h"
 
@@ -104,7 +105,7 @@ class Converter {
   // The metadata is written by Shardlens, but a fault may have cut the file: what cannot be read is
   // left out.
   void read_metadata() {
-    const auto json = nlohmann::json::parse(spool_.metadata, nullptr, false);
+    const nlohmann::json json = plan::try_parse_json(spool_.metadata).value_or(nullptr);
     if (!json.is_object()) {
       diagnose(Severity::kWarning, "the spool does not contain its backend and process groups");
       return;

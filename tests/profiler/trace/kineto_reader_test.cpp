@@ -45,6 +45,24 @@ int64_t count_of(const Trace& trace, const std::string& part) {
   return count;
 }
 
+TEST(KinetoReaderTest, RanksThatAreNoneAreLeftOut) {
+  const auto with_rank = [](const std::string& rank) {
+    return parse(file("", R"("distributedInfo": {"rank": )" + rank + R"(, "world_size": 8}, )"));
+  };
+  EXPECT_EQ(with_rank("2147483647").metadata.rank, 2147483647);
+  for (const char* rank : {"-1", "2147483648", "9223372036854775808", "18446744073709551615",
+                           "18446744073709551616", "0.5"}) {
+    const Trace trace = with_rank(rank);
+    EXPECT_EQ(trace.metadata.rank, std::nullopt) << rank;
+    EXPECT_EQ(trace.metadata.world_size, 8) << rank;
+    EXPECT_EQ(count_of(trace, "rank is " + std::string(rank == std::string("18446744073709551616")
+                                                           ? "1.8446744073709552e+19"
+                                                           : rank)),
+              1)
+        << rank;
+  }
+}
+
 TEST(KinetoReaderTest, TakesEveryDialectOfTime) {
   EXPECT_EQ(parse(file(event(R"("ts": 5, "dur": 2)"))).events.at(0).start, 5000);
   EXPECT_EQ(parse(file(event(R"("ts": 5.25, "dur": 2)"), R"("baseTimeNanoseconds": 1000000, )"))
