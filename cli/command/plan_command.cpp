@@ -4,16 +4,20 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/show.h"
@@ -22,6 +26,7 @@
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/collective_totals.h"
@@ -60,17 +65,24 @@ std::string shown(std::string_view fqn) {
   return fqn.empty() ? "(root)" : std::string(fqn);
 }
 
-// Size of a unit's parameters in the dtype of the master copy, and of its shards.
+// Size of a unit's parameters in the dtypes in which they are trained, and of its shards.
 struct UnitBytes {
   int64_t parameters = 0;
   Bytes bytes = 0, padding = 0, shard = 0;
 };
 
+Bytes bytes_of(const plan::Parameter& parameter) {
+  return parameter.numel * size_of(parameter.dtype);
+}
+
 UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id) {
   const plan::ShardLayout layout = plan.layout(id);
-  const Bytes element = size_of(DType::kF32);
-  return {layout.numel(), layout.numel() * element, layout.padding_numel() * element,
-          layout.shard_numel() * element};
+  UnitBytes out{layout.numel(), 0, layout.padding_numel() * size_of(plan.master_dtype(id)),
+                plan::shard_bytes(plan, id, layout)};
+  for (const uint32_t parameter : plan.units[id].parameters) {
+    out.bytes += bytes_of(plan.tree.parameters[parameter]);
+  }
+  return out;
 }
 
 // Bytes on each rank. They are equal, since shards are padded to the same size and every rank has
@@ -81,7 +93,7 @@ Bytes rank_bytes(const ResolvedPlan& plan) {
     total += bytes_of(plan, id).shard;
   }
   for (const uint32_t parameter : plan.ignored_parameters) {
-    total += plan.tree.parameters[parameter].numel * size_of(DType::kF32);
+    total += bytes_of(plan.tree.parameters[parameter]);
   }
   return total;
 }
@@ -185,6 +197,17 @@ std::string mesh_words(const ResolvedPlan& plan) {
                          : fmt::format("{} replicas of {} shards", plan.replicate, plan.shard);
 }
 
+// "fp32 master copy", or "shards in bf16" where a program trains its parameters in other dtypes.
+std::string dtype_words(const ResolvedPlan& plan) {
+  std::set<std::string_view> dtypes;
+  for (const plan::Parameter& parameter : plan.tree.parameters) {
+    dtypes.insert(plan_name(parameter.dtype));
+  }
+  return dtypes == std::set{plan_name(DType::kF32)}
+             ? "fp32 master copy"
+             : fmt::format("shards in {}", fmt::join(dtypes, ", "));
+}
+
 void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   int64_t parameters = 0;
   for (const plan::Parameter& parameter : plan.tree.parameters) {
@@ -192,10 +215,10 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   }
   write_stdout("{}  {} from {}: {} blocks, {} parameters\n", bold("model"), config.torch_type,
                config.source, plan.tree.blocks.size(), format_count(parameters));
-  write_stdout("{}   {}: {}, {} layout, {}; fp32 master copy\n\n", bold("plan"), plan.plan.source,
+  write_stdout("{}   {}: {}, {} layout, {}; {}\n\n", bold("plan"), plan.plan.source,
                plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
                plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter",
-               mesh_words(plan));
+               mesh_words(plan), dtype_words(plan));
   report::Table table(
       {{"unit", report::Align::kLeft}, {"parameters"}, {"bytes"}, {"padding"}, {"shard bytes"}});
   UnitBytes total;

@@ -41,18 +41,28 @@ constexpr Foreach kForeachMomentum[] = {
     {.name = "aten::_foreach_add_", .read = 2},
 };
 
-// Operators that update `elements` of a rank, of which `on_device` are not offloaded: the host
-// updates the others.
-std::vector<Operator> operators_for(int64_t elements,
-                                    int64_t on_device,
-                                    const StepSettings& settings) {
+// What a rank updates: elements, and the bytes of one number of each in the dtype in which the
+// parameter is trained, which gradients and states have too. The host updates what is offloaded.
+struct Updated {
+  int64_t elements = 0;
+  Bytes bytes = 0, on_device = 0;  // on_device: without what is offloaded
+
+  void add(const ResolvedPlan& plan, UnitId id, const UnitSize& size) {
+    const Bytes one = size.stepped * size_of(plan.master_dtype(id));
+    elements += size.stepped;
+    bytes += one;
+    on_device += plan.units[id].cpu_offload ? 0 : one;
+  }
+};
+
+std::vector<Operator> operators_for(const Updated& updated, const StepSettings& settings) {
   const bool adamw = settings.optimizer == Optimizer::kAdamW;
   const int64_t states = settings.optimizer_states();
-  const Bytes one = elements * size_of(DType::kF32);
+  const Bytes one = updated.bytes;
   Operator op;
   op.kind = OperatorKind::kOptimizer;
   op.phase = Phase::kOptimizer;
-  op.flops = (adamw ? kAdamWFlops : kSgdFlops + kMomentumFlops * states) * elements;
+  op.flops = (adamw ? kAdamWFlops : kSgdFlops + kMomentumFlops * states) * updated.elements;
   if (settings.optimizer_impl == OptimizerImpl::kFused) {
     op.name = adamw ? "aten::_fused_adamw_" : "aten::_fused_sgd_";
     op.read = (2 + states) * one;     // parameter, gradient, states
@@ -68,7 +78,7 @@ std::vector<Operator> operators_for(int64_t elements,
     op.name = each.name;
     op.read = each.read * one;
     op.written = each.written * one;
-    op.saved = each.kept * on_device * size_of(DType::kF32);
+    op.saved = each.kept * updated.on_device;
     out.push_back(op);
   }
   return out;
@@ -77,18 +87,17 @@ std::vector<Operator> operators_for(int64_t elements,
 }  // namespace
 
 std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
-  int64_t elements = 0, on_device = 0;
+  Updated updated;
   const std::vector<UnitSize> sizes = unit_sizes(plan);
   for (UnitId id = 0; id < sizes.size(); ++id) {
     if (!plan.units[id].optimizer_in_backward) {
-      elements += sizes[id].stepped;
-      on_device += plan.units[id].cpu_offload ? 0 : sizes[id].stepped;
+      updated.add(plan, id, sizes[id]);
     }
   }
-  if (elements == 0 && plan.steps_in_backward()) {
+  if (updated.elements == 0 && plan.steps_in_backward()) {
     return {};
   }
-  return operators_for(elements, on_device, settings);
+  return operators_for(updated, settings);
 }
 
 std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,
@@ -97,7 +106,9 @@ std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,
   std::vector<Operator> out;
   for (UnitId id = 0; id < sizes.size(); ++id) {
     if (plan.units[id].optimizer_in_backward && sizes[id].stepped > 0) {
-      for (Operator& op : operators_for(sizes[id].stepped, sizes[id].stepped, settings)) {
+      Updated updated;
+      updated.add(plan, id, sizes[id]);
+      for (Operator& op : operators_for(updated, settings)) {
         op.unit = id;
         out.push_back(std::move(op));
       }

@@ -17,20 +17,38 @@ bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
                     });
 }
 
+// Bytes of a rank's chunks of all parameters, in the dtype of each.
+template <typename DTypeOf>
+Bytes chunk_bytes(const ResolvedPlan& plan,
+                  UnitId id,
+                  const ShardLayout& layout,
+                  const DTypeOf& dtype_of) {
+  Bytes bytes = 0;
+  const std::vector<uint32_t>& parameters = plan.units[id].parameters;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const ShardLayout::Slice chunk = layout.slice(0, i);
+    bytes += (chunk.numel + chunk.padding) * size_of(dtype_of(parameters[i]));
+  }
+  return bytes;
+}
+
 }  // namespace
 
 Bytes unsharded_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout) {
   if (layout.layout() == Layout::kFlat || plan.gather_dtype(id) == plan.param_dtype(id)) {
     return layout.padded_numel() * size_of(plan.param_dtype(id));
   }
-  Bytes bytes = 0;
-  const std::vector<uint32_t>& parameters = plan.units[id].parameters;
-  for (size_t i = 0; i < parameters.size(); ++i) {
-    const ShardLayout::Slice chunk = layout.slice(0, i);
-    bytes += (chunk.numel + chunk.padding) * layout.ranks() *
-             size_of(plan.unsharded_dtype(id, parameters[i]));
+  return layout.ranks() * chunk_bytes(plan, id, layout, [&](uint32_t parameter) {
+           return plan.unsharded_dtype(id, parameter);
+         });
+}
+
+Bytes shard_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout) {
+  if (layout.layout() == Layout::kFlat) {
+    return layout.shard_numel() * size_of(plan.master_dtype(id));
   }
-  return bytes;
+  return chunk_bytes(plan, id, layout,
+                     [&](uint32_t parameter) { return plan.tree.parameters[parameter].dtype; });
 }
 
 std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
@@ -44,7 +62,7 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
       const ShardLayout reduced = plan.reduced_layout(id);
       sizes.push_back({layout.padded_numel(), layout.shard_numel(), reduced.padded_numel(),
                        reduced.shard_numel(), plan.stepped_numel(id),
-                       unsharded_bytes(plan, id, layout)});
+                       unsharded_bytes(plan, id, layout), shard_bytes(plan, id, layout)});
     }
   }
   return sizes;

@@ -9,17 +9,21 @@ namespace shardlens::plan {
 
 // Elements of a unit's flat parameter and of a rank's shard, including padding; the same for what a
 // reduction carries (ResolvedPlan::reduced_layout); and the elements that the optimizer updates
-// (stepped_numel). `unsharded`: unsharded_bytes().
+// (stepped_numel). `unsharded`: unsharded_bytes(); `sharded`: shard_bytes().
 struct UnitSize {
   int64_t full = 0, shard = 0;
   int64_t reduced = 0, reduced_shard = 0, stepped = 0;
-  Bytes unsharded = 0;
+  Bytes unsharded = 0, sharded = 0;
   friend bool operator==(const UnitSize&, const UnitSize&) = default;
 };
 
 // Bytes of all ranks' shards of a unit, including padding, in the parameters' unsharded dtypes: the
 // output of its all-gather. `layout`: that of the unit.
 [[nodiscard]] Bytes unsharded_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout);
+
+// Bytes of a rank's shard of a unit, including padding, in the dtypes in which the parameters are
+// trained.
+[[nodiscard]] Bytes shard_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout);
 
 // The sizes of every unit, from ResolvedPlan::layout. They are not computed again for a unit that
 // is equal to the unit before it.

@@ -41,8 +41,8 @@ void add_host_copies(const plan::ResolvedPlan& plan,
                      const plan::UnitSize& size,
                      const CostModel& model,
                      UnitCosts& costs) {
-  const Bytes master = size_of(DType::kF32), reduce = size_of(plan.reduce_dtype(id));
-  const Bytes shard = size.shard * master, own = size.unsharded / plan.shard;
+  const Bytes master = size_of(plan.master_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
+  const Bytes shard = size.sharded, own = size.unsharded / plan.shard;
   const Bytes reduced = size.reduced_shard * reduce, gradient = size.reduced_shard * master;
   if (!model.has_device()) {
     costs.to_device = model.copy_of(schedule::Op::kToDevice, shard, own);
@@ -76,7 +76,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
     return costs;  // gradients of a replicated unit are reduced in buckets
   }
-  const Bytes master = size_of(DType::kF32);
+  const Bytes master = size_of(plan.master_dtype(id));
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
   const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
   const Bytes unsharded = size.unsharded, own = size.unsharded / plan.shard;
@@ -89,7 +89,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   costs.reduce_scatter = cost(CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
   costs.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
-  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.shard * master, own);
+  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.sharded, own);
   costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded);
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     const int64_t ranks = unit.reshard_after_forward.ranks;

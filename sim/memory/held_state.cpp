@@ -8,24 +8,24 @@ namespace shardlens::sim {
 using schedule::Stream;
 
 void MemoryReplay::hold_state(const MemoryInputs& inputs, const MemoryOptions& options) {
-  const Bytes master = size_of(DType::kF32);
   for (UnitId id = 0; id < units_.size(); ++id) {
     if (inputs.plan.units[id].cpu_offload) {
       continue;
     }
     const plan::UnitSize& size = inputs.sizes[id];
-    hold(size.shard * master, Stream::kCompute, MemoryCategory::kParameters, id, What::kShard);
+    hold(size.sharded, Stream::kCompute, MemoryCategory::kParameters, id, What::kShard);
     for (int64_t i = 0; i < options.optimizer_states; ++i) {
-      hold(size.stepped * master, Stream::kCompute, MemoryCategory::kOptimizer, id,
-           What::kOptimizerState);
+      hold(size.stepped * size_of(inputs.plan.master_dtype(id)), Stream::kCompute,
+           MemoryCategory::kOptimizer, id, What::kOptimizerState);
     }
   }
   for (const schedule::PlannedBucket& bucket : inputs.buckets) {
     hold(bucket.bytes, Stream::kCompute, MemoryCategory::kCommunication, kNoUnit, What::kBucket);
   }
   for (const uint32_t parameter : inputs.plan.ignored_parameters) {
-    hold(inputs.plan.tree.parameters[parameter].numel * master, Stream::kCompute,
-         MemoryCategory::kParameters, kNoUnit, What::kIgnored);
+    const plan::Parameter& each = inputs.plan.tree.parameters[parameter];
+    hold(each.numel * size_of(each.dtype), Stream::kCompute, MemoryCategory::kParameters, kNoUnit,
+         What::kIgnored);
   }
 }
 

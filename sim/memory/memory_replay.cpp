@@ -89,13 +89,13 @@ void MemoryReplay::begin(const MemoryInputs& inputs, const MemoryOptions& option
 
 void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& options) {
   const plan::ResolvedPlan& plan = inputs.plan;
-  const Bytes master = size_of(DType::kF32);
   units_.assign(plan.units.size(), {});
   for (UnitId id = 0; id < units_.size(); ++id) {
     Unit& unit = units_[id];
     unit.buffers.fill(kNone);
     const plan::UnitSize& size = inputs.sizes[id];
     const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
+    const Bytes master = size_of(plan.master_dtype(id));
     const auto bytes = [&unit](BufferKind kind) -> Bytes& {
       return unit.bytes[static_cast<size_t>(kind)];
     };
@@ -109,7 +109,7 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& 
     unit.gradient_bytes = size.reduced_shard * master;
     unit.unsharded_gradient_bytes = has_gradients(plan.units[id]) ? size.reduced * param : 0;
     unit.casts = reduce != master;
-    unit.staged_bytes = plan.casts_parameters(id) ? size.shard * master : 0;
+    unit.staged_bytes = plan.casts_parameters(id) ? size.sharded : 0;
     if (options.keeps_last_gradient && plan.plan.layout == plan::Layout::kPerParameter &&
         unit.unsharded_gradient_bytes > 0) {
       const uint32_t last = plan.units[id].parameters.back();

@@ -146,11 +146,11 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
   const size_t blocks = scenario.model->tree().blocks.size();
   const BlockEvaluator::Operators& of =
       evaluator_.operators(frame, uniform_choices(frame, blocks, false));
-  const Bytes master = size_of(DType::kF32);
   for (UnitId id = 0; id < of.sizes.size(); ++id) {
     const plan::UnitSize& size = of.sizes[id];
+    const Bytes master = size_of(of.plan.master_dtype(id));
     if (!of.plan.units[id].cpu_offload) {
-      out.state += (size.shard + size.stepped * scenario.step.optimizer_states()) * master;
+      out.state += size.sharded + size.stepped * scenario.step.optimizer_states() * master;
       out.gradients += of.plan.units[id].optimizer_in_backward ? 0 : size.reduced_shard * master;
     }
     const UnitCosts& costs = of.costs.units[id];

@@ -64,6 +64,20 @@ TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
 }
 
 // All-gathers G + (G - 1), reduce-scatters G, with the root kept.
+// A program that was recorded while it trained in bf16.
+TEST_F(PlanCommandTest, RecordedShardsHaveTheDtypeOfTheProgram) {
+  const std::string model = file("model.json", R"({"shardlens_model": 1, "name": "One",
+    "dtype": "bfloat16", "origin": {"made_by": "shardlens.record 1"},
+    "modules": [{"fqn": "", "class": "One"}, {"fqn": "a", "class": "Linear"}],
+    "parameters": [{"name": "a.weight", "shape": [64, 32], "dtype": "bfloat16"}]})");
+  const json out = json_of("plan --world-size 2 --model " + model);
+  EXPECT_EQ(out["units"][0]["parameters"], 2048);
+  EXPECT_EQ(out["units"][0]["bytes"], 4096);
+  EXPECT_EQ(out["units"][0]["shard_bytes"], 2048);
+  EXPECT_EQ(out["ranks"][0]["parameter_bytes"], 2048);
+  EXPECT_THAT(run("plan --model " + model).out, HasSubstr("; shards in bf16"));
+}
+
 TEST_F(PlanCommandTest, ActionsCountCollectivesAsPyTorchDoes) {
   const auto counts = [this](const std::string& flags) {
     std::map<std::string, int> out;

@@ -271,6 +271,36 @@ TEST_F(SimulateCommandTest, ARunOfAModelFileIsSimulatedAgain) {
   EXPECT_EQ(json::parse(text(folder_ + "/run/run.json"))["options"]["optimizer_impl"], "foreach");
 }
 
+// 131 584 parameters on two ranks: each has half of them, and two states of each, in the dtype in
+// which the program trains them.
+TEST_F(SimulateCommandTest, APureBf16ProgramHasShardsAndStatesInBf16) {
+  const auto memory = [this](const std::string& by) {
+    std::ofstream(folder_ + "/model.json") << R"({"shardlens_model": 1, "name": "One",
+      "dtype": "bfloat16", "origin": {"made_by": ")" +
+                                                  by + R"("},
+      "modules": [{"fqn": "", "class": "One"}, {"fqn": "a", "class": "Embedding"}],
+      "parameters": [{"name": "a.weight", "shape": [514, 256], "dtype": "bfloat16"}],
+      "steps": [{"batch": 2, "seq": null,
+        "tensors": [{"id": 0, "bytes": 512, "dtype": "bfloat16", "storage": 0}],
+        "operators": [
+          {"id": 0, "name": "aten::embedding", "kind": "embedding", "phase": "forward",
+           "module": "a", "inputs": [0], "outputs": [0], "saved": [], "flops": 0},
+          {"id": 1, "name": "aten::embedding_dense_backward", "kind": "embedding", "forward": 0,
+           "phase": "backward", "module": "a", "inputs": [0], "outputs": [], "flops": 0}],
+        "order": [">a", "o0", "<a", "o1"]}]})";
+    const CommandResult result =
+        run("simulate --json --model " + folder_ + "/model.json --hardware 8xH100 --world-size 2");
+    EXPECT_EQ(result.code, 0) << result.err;
+    return json::parse(result.out)["memory"];
+  };
+  const json trained = memory("shardlens.record 1");
+  EXPECT_EQ(trained["parameters"], 131'584);
+  EXPECT_EQ(trained["optimizer"], 2 * 131'584);
+  const json exported = memory("shardlens.export 1");
+  EXPECT_EQ(exported["parameters"], 2 * 131'584);
+  EXPECT_EQ(exported["optimizer"], 4 * 131'584);
+}
+
 // A recorded run's plan keeps what the strategy does not say: its units, precision and prefetch.
 TEST_F(SimulateCommandTest, AStrategyChangesOnlyWhatItSaysOfARun) {
   const std::string traces = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/";

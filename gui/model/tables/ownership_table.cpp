@@ -152,7 +152,7 @@ QString OwnershipTable::sliceHelp(const QModelIndex& index) const {
     return tr("all %1 elements").arg(parameter.numel);
   }
   const plan::ShardLayout::Slice held = slice(index);
-  const Bytes bytes = size_of(DType::kF32);  // shards are stored in the master dtype
+  const Bytes bytes = size_of(plan().master_dtype(row.unit));  // that of the shard
   const QString name = QString::fromStdString(parameter.fqn);
   return held.numel == 0
              ? tr("no elements of %1: this rank's shard holds other parameters or padding")

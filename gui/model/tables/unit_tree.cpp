@@ -105,7 +105,7 @@ void UnitTree::addModules() {
       node.unit = unit->second;
     }
     for (const uint32_t p : plan.tree.subtree_parameters(m)) {
-      node.bytes += plan.tree.parameters[p].numel * size_of(DType::kF32);
+      node.bytes += plan.tree.parameters[p].numel * size_of(plan.tree.parameters[p].dtype);
     }
     node_of[m] = addNode(m == 0 ? kTop : node_of[module.parent], std::move(node));
   }

@@ -11,7 +11,9 @@
 #include "core/base/error.h"
 #include "core/plan/held_ranges.h"
 #include "core/plan/resolve.h"
+#include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
+#include "core/plan/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {
@@ -187,9 +189,25 @@ TEST(ModelFileTest, ARecordedModelHasItsOwnDtypes) {
   for (json& parameter : file["parameters"]) {
     parameter["dtype"] = "bfloat16";
   }
+  file["parameters"].erase(3);  // it is tied across units
   EXPECT_EQ(module_tree(parsed(file)).parameters[0].dtype, DType::kF32);
+  const auto plan_of = [&file] {
+    return resolve(parse_plan(R"({"version": 1, "layout": "per_parameter"})", "plan.json"),
+                   module_tree(parsed(file)), 2);
+  };
+  const auto optimizer = [](const ResolvedPlan& plan) {
+    return optimizer_operators(plan, StepSettings{}).front();
+  };
+  // The root has "scale": 2 of 4 elements, in each list half of 32.
+  EXPECT_EQ(unit_sizes(plan_of())[0].sharded, 2 * 4);
+  EXPECT_EQ(optimizer(plan_of()).read, 4 * (2 + 16 + 16) * 4);
   file["origin"] = {{"made_by", "shardlens.record"}};
   EXPECT_EQ(module_tree(parsed(file)).parameters[0].dtype, DType::kBF16);
+  const ResolvedPlan trained = plan_of();
+  EXPECT_EQ(unit_sizes(trained)[0].sharded, 2 * 2);
+  EXPECT_EQ(unit_sizes(trained)[1].sharded, 16 * 2);
+  EXPECT_EQ(optimizer(trained).read, 4 * (2 + 16 + 16) * 2);  // parameter, gradient, two states
+  EXPECT_EQ(optimizer(trained).written, 3 * (2 + 16 + 16) * 2);
 }
 
 // FQNs of the blocks of a model with these modules; those without modules below them have a weight.
