@@ -190,10 +190,14 @@ class SectionBuilder {
     }
   }
 
+  // A closure runs forward and backward within Optimizer.step: these win over the optimizer.
   [[nodiscard]] Owner owner(size_t i) const {
-    if (optimizers_ > 0) {
-      return {Section::kOptimizer, kNoUnit};
-    }
+    const Owner own = of_stage(i);
+    return own.section == Section::kNone && optimizers_ > 0 ? Owner{Section::kOptimizer, kNoUnit}
+                                                            : own;
+  }
+
+  [[nodiscard]] Owner of_stage(size_t i) const {
     switch (stage_) {
       case Section::kForward:
         if (!forward_.empty()) {

@@ -21,8 +21,9 @@ using trace::Section;
 // [Note: Whose work] A unit's forward is between its pre- and post-forward, its backward between
 // its pre- and post-backward. If units nest, time belongs to the innermost open unit; time within
 // forward or backward with no open unit belongs to the root. From the last post-forward to the
-// first pre-backward is the loss. Ranges "Optimizer.…" are the optimizer. Between backward and
-// optimizer, time from the first norm on is gradient clipping.
+// first pre-backward is the loss. Ranges "Optimizer.…" are the optimizer, except forward, loss and
+// backward within them: Optimizer.step() runs a closure. Between backward and optimizer, time from
+// the first norm on is gradient clipping.
 class Sections {
  public:
   Sections() = default;

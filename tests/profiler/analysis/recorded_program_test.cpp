@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/timeline/timeline.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -151,6 +152,32 @@ TEST_F(ChangedRun, WithoutAModelOnlyTheTracesAreRead) {
   EXPECT_FALSE(run.planned);
   EXPECT_EQ(run.traces.size(), 2U);
   EXPECT_EQ(order_of(run).issued_vs_started.compared, 44);
+}
+
+const fs::path kKinds = fs::path(SHARDLENS_TEST_DATA) / "step_kinds";
+
+// optimizer.step(closure): four steps of two blocks, each with one activation; AdamW's operators on
+// lists of tensors follow the backward.
+TEST(RecordedProgramTest, ForwardAndBackwardOfAClosureBelongToTheUnits) {
+  const trace::Run run = opened(kKinds / "closure");
+  const trace::Trace& trace = run.traces.front();
+  const Timeline timeline = make_timeline(trace);
+  int forward = 0, backward = 0, optimizer = 0, unowned = 0;
+  for (const trace::Event& event : trace.events) {
+    const std::string_view name = trace.name(event);
+    const Owner owner = timeline.sections.at(event.track, event.start);
+    const bool of_block = owner.unit != kNoUnit && timeline.units[owner.unit].starts_with("layers");
+    forward += name == "aten::gelu" && owner.section == Section::kForward && of_block ? 1 : 0;
+    backward +=
+        name == "aten::gelu_backward" && owner.section == Section::kBackward && of_block ? 1 : 0;
+    if (name == "aten::_foreach_lerp_" || name == "aten::_foreach_addcdiv_") {
+      (owner.section == Section::kOptimizer ? optimizer : unowned) += 1;
+    }
+  }
+  EXPECT_EQ(forward, 4 * 2);
+  EXPECT_EQ(backward, 4 * 2);
+  EXPECT_EQ(optimizer, 4 * 4);
+  EXPECT_EQ(unowned, 0);
 }
 
 }  // namespace
