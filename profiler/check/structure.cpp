@@ -26,6 +26,28 @@ StreamItem item_of(const Timeline& timeline, const Collective& c) {
   return item;
 }
 
+// Gloo runs each collective on any thread of its pool, several at the same time, so threads and
+// starts say nothing about the program: all are one stream, in the order of their calls.
+constexpr uint32_t kPool = trace::kNoIndex;
+
+bool is_pooled(const Timeline& timeline, const Collective& c) {
+  return !timeline.device && c.args == trace::kNoIndex && c.issuer != trace::kNoIndex;
+}
+
+// The collectives in the order of their streams.
+std::vector<const Collective*> in_order(const trace::Trace& trace, const Timeline& timeline) {
+  std::vector<const Collective*> out;
+  for (const Collective& c : timeline.collectives) {
+    out.push_back(&c);
+  }
+  const auto when = [&](const Collective* c) {
+    return is_pooled(timeline, *c) ? trace.events[c->issuer].start : c->when.start;
+  };
+  std::stable_sort(out.begin(), out.end(),
+                   [&](const Collective* a, const Collective* b) { return when(a) < when(b); });
+  return out;
+}
+
 // Steps are sorted by start, on the host and on the device.
 const analysis::Step* step_of(const Timeline& timeline, const Collective& c) {
   const Nanoseconds at = c.issued.value_or(c.when.start);
@@ -166,10 +188,11 @@ RankStructure structure_of(const trace::Trace& trace,
     found[step];
   }
   std::map<int64_t, std::map<uint32_t, std::vector<StreamItem>>> streams;  // by step and track
-  for (const Collective& c : timeline.collectives) {
-    const analysis::Step* step = step_of(timeline, c);
+  for (const Collective* c : in_order(trace, timeline)) {
+    const analysis::Step* step = step_of(timeline, *c);
     if (step != nullptr && found.contains(step->number)) {
-      streams[step->number][c.track].push_back(item_of(timeline, c));
+      const uint32_t stream = is_pooled(timeline, *c) ? kPool : c->track;
+      streams[step->number][stream].push_back(item_of(timeline, *c));
     }
   }
   for (auto& [number, tracks] : streams) {

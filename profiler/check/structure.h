@@ -38,9 +38,10 @@ struct HostItem {
   auto operator<=>(const HostItem&) const = default;
 };
 
-struct StepStructure {                           // what a step does, without times
-  std::vector<std::vector<StreamItem>> streams;  // sorted, because stream names differ between runs
-  std::vector<HostItem> order;                   // empty: the trace has no FSDP ranges
+struct StepStructure {  // what a step does, without times
+  // Sorted, because stream names differ between runs. All collectives of Gloo's pool are one.
+  std::vector<std::vector<StreamItem>> streams;
+  std::vector<HostItem> order;  // empty: the trace has no FSDP ranges
   // Maximum of gathered bytes, in the order of the host; kVaries if a gathered size varies.
   Bytes unsharded_peak = 0;
   auto operator<=>(const StepStructure&) const = default;

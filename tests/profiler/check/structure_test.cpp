@@ -1,6 +1,7 @@
 // Differences of sequences, worked out by hand.
 #include "profiler/check/structure.h"
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -149,6 +150,27 @@ TEST(StructureTest, IsReadFromATrace) {
                                                       {"", "reduce_scatter", 1024}}));
   EXPECT_EQ(step.unsharded_peak, 1024 + 2 * 4096);
   EXPECT_EQ(run.structure[0].variants[0].structure, run.structure[1].variants[0].structure);
+}
+
+// Gloo ran the eight collectives of each of the four steps on two threads, in a different division
+// each time: it is the same program.
+TEST(StructureTest, ThreadsOfGlooDoNotCount) {
+  const std::filesystem::path path =
+      std::filesystem::path(SHARDLENS_TEST_DATA) / "step_kinds" / "closure";
+  const RunSummary run = summarize(trace::Run::open(path));
+  ASSERT_EQ(run.structure.size(), 1U);
+  ASSERT_EQ(run.structure[0].variants.size(), 1U);
+  EXPECT_EQ(run.structure[0].variants[0].steps, 4);
+  const StepStructure& step = run.structure[0].variants[0].structure;
+  ASSERT_EQ(step.streams.size(), 1U);
+  std::vector<std::string> order;
+  for (const StreamItem& item : step.streams[0]) {
+    order.push_back(unit_name(item.unit) + " " + item.part);
+  }
+  EXPECT_THAT(order, ElementsAre("(root) all_gather_forward", "layers.0 all_gather_forward",
+                                 "layers.1 all_gather_forward", "layers.1 all_gather_backward",
+                                 "layers.0 all_gather_backward", "layers.1 reduce_scatter",
+                                 "layers.0 reduce_scatter", "(root) reduce_scatter"));
 }
 
 }  // namespace
