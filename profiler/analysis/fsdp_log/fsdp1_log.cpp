@@ -49,9 +49,6 @@ class Fsdp1Ranges {
                             "FSDP1: backward hooks that match no unit, by order or by message size",
                             unmatched_);
     }
-    trace::add_diagnostic(
-        log_.diagnostics, trace::Severity::kNote,
-        "FSDP1 records no module names: units are numbered in the order of their forwards");
   }
 
  private:

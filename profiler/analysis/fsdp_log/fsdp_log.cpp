@@ -10,6 +10,7 @@
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/events/sort_runs.h"
+#include "profiler/analysis/fsdp_log/recorded_names.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -323,6 +324,12 @@ FsdpLog read_fsdp_log(const Trace& trace, const EventLists& lists) {
   }
   if (log.source == FsdpSource::kFsdp1) {
     read_fsdp1(trace, log);
+    name_units(trace, log);
+    if (!log.names_units) {
+      trace::add_diagnostic(
+          log.diagnostics, trace::Severity::kNote,
+          "FSDP1 records no module names: units are numbered in the order of their forwards");
+    }
   } else if (log.source != FsdpSource::kNone) {
     for (const std::string& fqn : trace.units) {
       log.units.push_back({fqn, std::nullopt});

@@ -156,6 +156,19 @@ TEST_F(ChangedRun, WithoutAModelOnlyTheTracesAreRead) {
 
 const fs::path kKinds = fs::path(SHARDLENS_TEST_DATA) / "step_kinds";
 
+// FSDP1's ranges have no names, but the recorded actions have.
+TEST(RecordedProgramTest, UnitsOfFsdp1HaveTheNamesOfThePlan) {
+  const trace::Run run = opened(kKinds / "fsdp1");
+  const Timeline timeline = make_timeline(run.traces.front());
+  std::vector<std::string> names = timeline.units;
+  std::ranges::sort(names);
+  EXPECT_THAT(names, testing::ElementsAre("", "layers.0", "layers.1", "layers.2", "layers.3"));
+  const Order order = order_of(run);
+  EXPECT_GT(order.issued_vs_started.compared, 0);
+  EXPECT_FALSE(order.issued_vs_started.first_difference);
+  EXPECT_FALSE(order.planned_vs_issued.first_difference);
+}
+
 // optimizer.step(closure): four steps of two blocks, each with one activation; AdamW's operators on
 // lists of tensors follow the backward.
 TEST(RecordedProgramTest, ForwardAndBackwardOfAClosureBelongToTheUnits) {

@@ -1,0 +1,12 @@
+#pragma once
+
+#include "profiler/analysis/fsdp_log/fsdp_log.h"
+#include "profiler/trace/model/trace.h"
+
+namespace shardlens::analysis {
+
+// Gives FSDP1's units the names that shardlens.record wrote: an all-gather's call is within a
+// recorded action, which names the unit. Does nothing if not every unit gets a name of its own.
+void name_units(const trace::Trace& trace, FsdpLog& log);
+
+}  // namespace shardlens::analysis
