@@ -81,11 +81,12 @@ class DdpRecovery {
     find_window();
     operators();
     place();
+    merge_parameters();
     if (out_.parameters.size() > forward_operators()) {
       throw InputError(trace_.metadata.source,
                        fmt::format("forward has {} operators in the trace, fewer than the {} "
                                    "buckets; record operators with activities=[CPU, …]",
-                                   forward_operators(), out_.parameters.size()));
+                                   forward_operators(), out_.buckets.size()));
     }
     attach();
     say_unknown();
@@ -242,6 +243,54 @@ class DdpRecovery {
                     known ? "no value of bucket_cap_mb gives these buckets for these gradients"
                           : "the gradients of a bucket are not in the trace "
                             "(record_shapes=True records their sizes)"));
+  }
+
+  // Each parameter needs a forward operator of its own. Where forward has fewer operators than
+  // there are gradients (a linear layer has two), adjacent gradients of a bucket become one
+  // parameter, those with the fewest elements first. Every cap that gives the recorded buckets for
+  // the gradients gives them for such parameters too, because a bucket is closed by its last one.
+  void merge_parameters() {
+    if (out_.parameters.size() <= forward_operators() || !by_gradient()) {
+      return;
+    }
+    struct Group {
+      size_t bucket = 0, gradients = 0;
+      int64_t numel = 0;
+    };
+    std::vector<Group> groups;
+    for (size_t bucket = 0; bucket < out_.buckets.size(); ++bucket) {
+      for (const int64_t numel : out_.buckets[bucket].gradients) {
+        groups.push_back({bucket, 1, numel});
+      }
+    }
+    while (groups.size() > forward_operators()) {
+      std::optional<size_t> best;
+      for (size_t i = 0; i + 1 < groups.size(); ++i) {
+        const auto sum = [&groups](size_t at) { return groups[at].numel + groups[at + 1].numel; };
+        if (groups[i].bucket == groups[i + 1].bucket && (!best || sum(i) < sum(*best))) {
+          best = i;
+        }
+      }
+      if (!best) {
+        return;
+      }
+      groups[*best].gradients += groups[*best + 1].gradients;
+      groups[*best].numel += groups[*best + 1].numel;
+      groups.erase(groups.begin() + static_cast<std::ptrdiff_t>(*best) + 1);
+    }
+    out_.parameters.clear();
+    gradients_of_.clear();
+    for (const Group& each : groups) {
+      add_parameter("gradients", each.numel, out_.buckets[each.bucket].dtype);
+      gradients_of_.push_back(each.gradients);
+    }
+    note(
+        "forward has fewer operators than there are gradients: adjacent gradients of a bucket "
+        "are treated as one parameter");
+  }
+
+  [[nodiscard]] bool by_gradient() const {
+    return !out_.parameters.empty() && out_.parameters.front().module.starts_with("gradients");
   }
 
   void add_parameter(std::string_view of, int64_t numel, const std::optional<DType>& dtype) {
@@ -414,10 +463,8 @@ class DdpRecovery {
   };
   [[nodiscard]] std::vector<Ready> readies() const {
     std::vector<Ready> out;
-    const bool by_gradient =
-        !out_.parameters.empty() && out_.parameters.front().module.starts_with("gradients");
     for (const DdpBucket& bucket : pass().buckets) {
-      if (!by_gradient) {
+      if (!by_gradient()) {
         out.push_back({bucket.when.start,
                        bucket.gradients.empty() ? trace::kNoIndex : bucket.gradients.back().node});
         continue;
@@ -425,6 +472,15 @@ class DdpRecovery {
       for (const DdpGradient& gradient : bucket.gradients) {
         out.push_back({gradient.when.start, gradient.node});
       }
+    }
+    if (!gradients_of_.empty()) {  // a parameter is ready with the last of its gradients
+      std::vector<Ready> last;
+      size_t end = 0;
+      for (const size_t gradients : gradients_of_) {
+        end += gradients;
+        last.push_back(out.at(end - 1));
+      }
+      return last;
     }
     return out;
   }
@@ -510,6 +566,8 @@ class DdpRecovery {
   std::vector<Interval> optimizers_;
   std::vector<Item> items_;
   std::vector<Nanoseconds> starts_;  // start times of the workload's operators
+  // How many gradients each element of `parameters` is; empty: one each, or those of a bucket.
+  std::vector<size_t> gradients_of_;
   RecoveredPlan out_;
 };
 

@@ -136,5 +136,24 @@ TEST(DdpAttribution, AllReducesBelongToTheirBuckets) {
   }
 }
 
+// Six linear layers of 256 and a loss have nine operators in forward, but twelve gradients:
+// 262144 bytes of each weight and 1024 of each bias. Two layers fill a bucket of 0.5 MiB.
+TEST(RecoveredDdp, GradientsMayBeMoreThanForwardsOperators) {
+  const RecoveredPlan found =
+      recover_plan(read(kRecordings.parent_path() / "step_kinds" / "ddp-few-ops").traces.front());
+  ASSERT_EQ(found.buckets.size(), 3U);
+  for (const RecoveredBucket& bucket : found.buckets) {
+    EXPECT_EQ(bucket.bytes, 2 * (262144 + 1024));
+    EXPECT_EQ(bucket.gradients.size(), 4U);
+  }
+  EXPECT_EQ(found.plan.bucket_cap_mb, 0.5);
+  EXPECT_LE(found.parameters.size(), 9U);
+  int64_t numel = 0;
+  for (const RecoveredParameter& each : found.parameters) {
+    numel += each.numel;
+  }
+  EXPECT_EQ(numel, 6 * (65536 + 256));
+}
+
 }  // namespace
 }  // namespace shardlens::analysis
