@@ -123,9 +123,8 @@ ExitCode run(const SimulateOptions& options) {
   if (const plan::ModelConfig* config = scenario.model->config()) {
     result.config = config->source;
   }
-  if (const auto& recorded = scenario.model->run()) {
+  if (scenario.model->run() != nullptr) {
     result.recorded = options.scenario.workload.string();
-    result.recorded_steps = static_cast<int64_t>(recorded->observation().steps.size());
   }
   result.prediction = sim::evaluate(scenario, {.timeline = !out.empty(), .alive = !options.json});
   if (const auto& recorded = scenario.model->run()) {

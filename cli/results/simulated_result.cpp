@@ -61,10 +61,10 @@ void print_simulated(const SimulatedResult& result) {
                                   static_cast<double>(figures.duration()));
   };
   if (now.baseline) {
-    write_stdout("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {} step{} of {})\n\n",
-                 bold("baseline"), report::format_duration(now.baseline->measured),
+    write_stdout("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {})\n\n", bold("baseline"),
+                 report::format_duration(now.baseline->measured),
                  report::format_duration(now.baseline->simulated), now.baseline->error() * 100,
-                 result.recorded_steps, result.recorded_steps == 1 ? "" : "s", result.recorded);
+                 now.baseline->measured_text(result.recorded));
   }
   write_stdout("{}  {} on {}, {} ranks\n", bold("step"),
                report::format_duration(figures.duration()), now.machine, now.plan.world_size);

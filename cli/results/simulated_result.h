@@ -12,9 +12,7 @@ namespace shardlens::cli {
 struct SimulatedResult {
   sim::Prediction prediction;
   std::filesystem::path config;  // the model's config.json; "": a PyTorch trace has none
-  // For a recorded run: its path and the number of its measured steps.
-  std::string recorded;
-  int64_t recorded_steps = 0;
+  std::string recorded;          // path of the recorded run, if there is one
   // For a model on a spec: the stack whose constants were used ("": none), and the same step
   // without them.
   bool on_spec = false;

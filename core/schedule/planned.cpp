@@ -296,14 +296,19 @@ class StepRunner {
   void forward() {
     in_forward_ = true;
     std::vector<size_t> begun;  // graph sizes at the pre-forwards of units whose forward runs
+    bool of_batch = false;      // nothing in this forward of the root has an output yet
     for (size_t i = 0; i < outline_.forward.size(); ++i) {
       const WorkloadOutline::Forward& item = outline_.forward[i];
       if (item.kind == plan::WorkloadItem::Kind::kOperator) {
         apply_all(item);
+        of_batch = false;
         continue;
       }
       HookEvent event = workload_.hooks[item.index];
+      of_batch =
+          (of_batch || event.hook == Hook::kRootPreForward) && event.hook != Hook::kPostForward;
       const bool differentiable = last_ != AutogradQueue::kNone;
+      input_requires_grad_ = differentiable && !of_batch && !takes_indices(i);
       if (!trained_.empty()) {
         event.grads =
             event.hook == Hook::kPostForward && !differentiable ? Grads::kNone : Grads::kAll;
@@ -312,11 +317,11 @@ class StepRunner {
       run_open_ = false;  // a hook, or its counterpart in backward, ends the run
       if (event.hook == Hook::kPreForward) {
         begun.push_back(graph_.size());
-        const bool input_requires_grad = differentiable && !takes_indices(i);
         reduced_at_end_[event.unit] = plan_.plan.dialect == plan::Dialect::kFsdp2 &&
-                                      !input_requires_grad && !used_[event.unit];
+                                      !input_requires_grad_ &&
+                                      (!used_[event.unit] || reduced_at_end_[event.unit]);
         used_[event.unit] = true;
-        if (input_requires_grad && has_views(event.unit) && plan_.is_frozen(event.unit)) {
+        if (input_requires_grad_ && has_views(event.unit) && plan_.is_frozen(event.unit)) {
           watch_input(event.unit);
         }
       } else if (event.hook == Hook::kPostForward) {
@@ -448,10 +453,9 @@ class StepRunner {
     }
     const bool used_before = views_[unit] != AutogradQueue::kNone;
     views_[unit] = graph_.add(std::array{accumulators_[unit]});
-    if (used_before && last_ != AutogradQueue::kNone &&
-        plan_.plan.dialect == plan::Dialect::kFsdp2) {
+    if (used_before && input_requires_grad_ && plan_.plan.dialect == plan::Dialect::kFsdp2) {
       // Runs before the views of the earlier use: the backward of this use has ended, but the
-      // gradients are not complete.
+      // gradients are not complete. Without a gradient of its input FSDP2 does not notice the end.
       graph_.at(views_[unit],
                 tag({.hook = Hook::kGradsReady, .unit = unit, .grads = Grads::kNone}));
     }
@@ -476,6 +480,7 @@ class StepRunner {
   std::vector<Node> replicated_;                       // accumulator of each parameter
   Node last_ = AutogradQueue::kNone;
   bool in_forward_ = false, keep_ = false, merges_operators_ = false;
+  bool input_requires_grad_ = false;  // of the unit whose pre-forward is raised
   ActionList actions_;
   PlannedStep planned_;
   std::vector<PlannedPlace> places_;

@@ -45,11 +45,9 @@ ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
 
 ordered_json advice_json(const Advice& advice) {
   ordered_json out{{"schema", 1}};
-  out["baseline"] = {{"measured_step_ns", advice.baseline.measured},
-                     {"simulated_step_ns", advice.baseline.simulated},
-                     {"error", advice.baseline.error()},
-                     {"peak_allocated_bytes", advice.peak_allocated},
-                     {"fits", advice.fits}};
+  out["baseline"] = baseline_json(advice.baseline);
+  out["baseline"]["peak_allocated_bytes"] = advice.peak_allocated;
+  out["baseline"]["fits"] = advice.fits;
   out["all_gathers_block"] = advice.all_gathers_block;
   out["changes"] = changes_json(advice.changes);
   out["others"] = changes_json(advice.others);

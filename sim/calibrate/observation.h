@@ -57,6 +57,12 @@ struct ObservedCollective {  // a recorded collective, over all matched ranks
   Nanoseconds start = 0;
 };
 
+struct StepsLeftOut {  // recorded steps that are not like the planned one
+  int64_t steps = 0;   // of all ranks
+  std::string reason;  // "an evaluation ran in them"
+  friend bool operator==(const StepsLeftOut&, const StepsLeftOut&) = default;
+};
+
 // Measured times of one run's ranks, for everything that the simulator has a cost for.
 //
 // [Note: Whose time] The host's time of a step is cut at its instants: hooks, actions, begin and
@@ -74,7 +80,12 @@ struct Observation {
   std::string emulated;  // the hardware that emulated collectives model; "": real ones
   // By CollectiveKind: the host waited for such collectives where it issued them.
   std::array<bool, kCollectiveKindCount> blocking{};
-  std::vector<ObservedStep> steps;  // of all ranks
+  std::vector<ObservedStep> steps;     // of all ranks
+  std::vector<StepsLeftOut> left_out;  // the most steps first
+  // No step is like the planned one: `steps` is a single pass as it ran, and `durations` are those
+  // of all recorded steps.
+  bool one_pass = false;
+  std::vector<Nanoseconds> durations;
   std::vector<ObservedCollective> collectives;
   std::vector<trace::Diagnostic> diagnostics;  // parts of the run that were left out
 };

@@ -7,6 +7,7 @@
 
 #include "core/schedule/collective_of.h"
 #include "profiler/analysis/events/names.h"
+#include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/recover/recorded_operators.h"
 
 namespace shardlens::sim {
@@ -87,7 +88,12 @@ ProgramReader::ProgramReader(const trace::Trace& trace,
                              const Timeline& timeline,
                              const Observation& about,
                              const UnitNames& units)
-    : trace_(trace), timeline_(timeline), in_(about), units_(units), index_(trace, timeline) {
+    : trace_(trace),
+      timeline_(timeline),
+      in_(about),
+      units_(units),
+      index_(trace, timeline),
+      passes_(analysis::training_passes(timeline.fsdp)) {
   find_positions();
   find_leaves();
 }
@@ -155,20 +161,22 @@ void ProgramReader::find_leaves() {
 }
 
 // The begin of each microbatch's forward in the step.
-std::vector<Nanoseconds> ProgramReader::passes_in(const Interval& host) const {
-  std::map<uint32_t, Nanoseconds> begins;
-  for (const FsdpEvent& e : timeline_.fsdp.events) {
-    const auto [at, fresh] = begins.try_emplace(e.pass, e.when.start);
-    at->second = std::min(at->second, e.when.start);
-  }
-  std::vector<Nanoseconds> out;
-  for (const auto& [pass, begin] : begins) {
-    if (is_in(begin, host)) {
-      out.push_back(begin);
-    }
-  }
-  std::sort(out.begin(), out.end());
-  return out;
+std::span<const Nanoseconds> ProgramReader::passes_in(const Interval& host) const {
+  const auto begin = std::lower_bound(passes_.begin(), passes_.end(), host.start);
+  return {begin, std::lower_bound(begin, passes_.end(), host.end)};
+}
+
+bool ProgramReader::evaluates_in(const Interval& host) const {
+  return std::ranges::any_of(timeline_.fsdp.events, [&host](const FsdpEvent& e) {
+    return e.call == FsdpCall::kPreForward && e.forward == e.pass && !e.grad &&
+           is_in(e.when.start, host);
+  });
+}
+
+bool ProgramReader::optimizes_in(const Interval& host) const {
+  return std::ranges::any_of(leaves_, [&](const Leaf& leaf) {
+    return leaf.phase == plan::Phase::kOptimizer && is_in(trace_.events[leaf.event].start, host);
+  });
 }
 
 bool ProgramReader::same_collectives(const Interval& host) const {
@@ -307,7 +315,7 @@ void ProgramReader::add_collectives(const Interval& host, std::vector<Range>& ou
 }
 
 void ProgramReader::add_operators(const Interval& host,
-                                  const std::vector<Nanoseconds>& passes,
+                                  std::span<const Nanoseconds> passes,
                                   std::vector<Range>& out) const {
   constexpr uint32_t kOperator = 5;
   std::map<std::tuple<size_t, plan::Phase, UnitId, std::string_view>, size_t> counts;
@@ -341,12 +349,28 @@ void ProgramReader::add_operators(const Interval& host,
   }
 }
 
-std::optional<ObservedStep> ProgramReader::read(const analysis::Step& step) const {
-  const std::vector<Nanoseconds> passes = passes_in(step.host);
-  if (static_cast<int64_t>(passes.size()) != in_.settings.accumulate ||
-      !same_collectives(step.host)) {
-    return std::nullopt;
+std::string ProgramReader::difference(const analysis::Step& step) const {
+  const auto microbatches = static_cast<int64_t>(passes_in(step.host).size());
+  if (microbatches == 0) {
+    return "no backward ran in them";
   }
+  if (evaluates_in(step.host)) {
+    return "an evaluation ran in them";
+  }
+  if (microbatches != in_.settings.accumulate) {
+    return "they have another number of microbatches";
+  }
+  if (!same_collectives(step.host)) {
+    return "their collectives are not those of the plan";
+  }
+  const bool optimizes = std::ranges::any_of(in_.workload.operators, [](const plan::Operator& op) {
+    return op.phase == plan::Phase::kOptimizer;
+  });
+  return optimizes && !optimizes_in(step.host) ? "the optimizer did not step in them" : "";
+}
+
+ObservedStep ProgramReader::read(const analysis::Step& step) const {
+  const std::span<const Nanoseconds> passes = passes_in(step.host);
   std::vector<Range> ranges;
   add_ranges(step.host, ranges);
   add_collectives(step.host, ranges);

@@ -37,8 +37,10 @@ class ProgramReader {
                 const Observation& about,
                 const UnitNames& units);
 
-  // nullopt: the step's collectives are not those of the planned step.
-  [[nodiscard]] std::optional<ObservedStep> read(const analysis::Step& step) const;
+  // Why the step is not like the planned one; "": it is.
+  [[nodiscard]] std::string difference(const analysis::Step& step) const;
+  // A step without a difference.
+  [[nodiscard]] ObservedStep read(const analysis::Step& step) const;
 
  private:
   using Action = std::pair<schedule::Op, UnitId>;
@@ -59,7 +61,9 @@ class ProgramReader {
   [[nodiscard]] std::optional<UnitId> unit_of(const std::string& name) const;
   [[nodiscard]] std::optional<size_t> position(const Action& action, size_t count) const;
   [[nodiscard]] bool in_fsdp(const trace::Event& event) const;
-  [[nodiscard]] std::vector<Nanoseconds> passes_in(const analysis::Interval& host) const;
+  [[nodiscard]] std::span<const Nanoseconds> passes_in(const analysis::Interval& host) const;
+  [[nodiscard]] bool evaluates_in(const analysis::Interval& host) const;
+  [[nodiscard]] bool optimizes_in(const analysis::Interval& host) const;
   [[nodiscard]] bool same_collectives(const analysis::Interval& host) const;
   void add_ranges(const analysis::Interval& host, std::vector<Range>& out) const;
   void add_copies(const analysis::FsdpEvent& event,
@@ -67,7 +71,7 @@ class ProgramReader {
                   std::vector<Range>& out) const;
   void add_collectives(const analysis::Interval& host, std::vector<Range>& out) const;
   void add_operators(const analysis::Interval& host,
-                     const std::vector<Nanoseconds>& passes,
+                     std::span<const Nanoseconds> passes,
                      std::vector<Range>& out) const;
 
   const trace::Trace& trace_;
@@ -75,6 +79,7 @@ class ProgramReader {
   const Observation& in_;
   const UnitNames& units_;
   TraceIndex index_;
+  std::vector<Nanoseconds> passes_;                               // training_passes()
   std::map<Action, std::vector<size_t>> actions_;                 // positions in the order
   std::map<std::pair<Hook, UnitId>, std::vector<size_t>> hooks_;  // the same
   std::vector<std::vector<size_t>> operators_;                    // by operator, then microbatch

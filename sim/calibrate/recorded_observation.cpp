@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/events/event_lists.h"
+#include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "sim/calibrate/launched_kernels.h"
@@ -151,43 +153,41 @@ struct ProgramRun {
   bool guesses_microbatches = false;  // the settings do not say how a step accumulates
 };
 
-// Microbatches of most steps; 1 without steps.
-int64_t microbatches_of(const Timeline& timeline) {
-  std::map<uint32_t, Nanoseconds> begins;
-  for (const analysis::FsdpEvent& e : timeline.fsdp.events) {
-    begins.emplace(e.pass, e.when.start);  // events are sorted by start
-  }
-  std::map<int64_t, int64_t> steps;  // number of passes → steps
+int64_t microbatches_in(const Timeline& timeline) {
+  std::vector<Interval> steps;
   for (const analysis::Step& step : timeline.steps) {
-    ++steps[std::ranges::count_if(begins, [&step](const auto& each) {
-      return step.host.start <= each.second && each.second < step.host.end;
-    })];
+    steps.push_back(step.host);
   }
-  const auto most = std::ranges::max_element(
-      steps, [](const auto& a, const auto& b) { return a.second < b.second; });
-  return most == steps.end() ? 1 : std::max<int64_t>(1, most->first);
+  return analysis::microbatches_of(analysis::training_passes(timeline.fsdp), steps);
 }
 
-// The steps of all ranks that have the planned step's collectives.
+// The steps of all ranks that are like the planned step.
 void observe_steps(const ProgramRun& program,
                    const std::vector<Timeline>& timelines,
                    Observation& out) {
   out.planned = schedule::planned_step(out.workload, out.plan, kSteady, out.settings);
-  int64_t left = 0;
+  std::map<std::string, int64_t> left_out;
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
     const ProgramReader reader(program.run.traces[rank], timelines[rank], out, program.names[rank]);
     for (const analysis::Step& step : timelines[rank].steps) {
-      if (std::optional<ObservedStep> seen = reader.read(step)) {
-        seen->rank = rank;
-        out.steps.push_back(std::move(*seen));
-      } else {
-        ++left;
+      if (const std::string reason = reader.difference(step); !reason.empty()) {
+        ++left_out[reason];
+        continue;
       }
+      ObservedStep& seen = out.steps.emplace_back(reader.read(step));
+      seen.rank = rank;
     }
   }
-  if (!out.steps.empty() && left > 0) {
-    trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
-                          "steps whose collectives are not those of the plan are left out", left);
+  out.left_out.clear();
+  for (const auto& [reason, steps] : left_out) {
+    out.left_out.push_back({steps, reason});
+  }
+  std::ranges::stable_sort(out.left_out, std::greater(), &StepsLeftOut::steps);
+  for (const StepsLeftOut& each : out.left_out) {
+    if (!out.steps.empty()) {
+      trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
+                            "steps left out: " + each.reason, each.steps);
+    }
   }
 }
 
@@ -203,7 +203,7 @@ void observe_program(const ProgramRun& program, Observation& out) {
   out.blocking = blocking_kinds(program.run.traces, timelines);
   const plan::StepSettings settings = out.settings;
   if (program.guesses_microbatches) {
-    out.settings.accumulate = microbatches_of(timelines.front());
+    out.settings.accumulate = microbatches_in(timelines.front());
   }
   observe_steps(program, timelines, out);
   if (out.steps.empty() && program.guesses_microbatches && out.settings.accumulate > 1) {
@@ -215,6 +215,12 @@ void observe_program(const ProgramRun& program, Observation& out) {
     trace::add_diagnostic(out.diagnostics, trace::Severity::kWarning,
                           "no step of the traces has the collectives of its plan: one pass is "
                           "taken as it ran");
+    out.one_pass = true;
+    for (const Timeline& timeline : timelines) {
+      for (const analysis::Step& step : timeline.steps) {
+        out.durations.push_back(timeline.device ? step.window.length() : step.host.length());
+      }
+    }
     out.settings = settings;
     out.settings.accumulate = 1;
     out.planned = as_recorded(out.workload);

@@ -137,6 +137,27 @@ plan::ModuleTree replicated_tree(const analysis::RecoveredPlan& recovered) {
   return tree;
 }
 
+// By hook and unit of the new plan: how many of the recorded hooks are one. A merged unit has the
+// first pre-hook and the last post-hook of its members for each time that they are used. A member
+// whose parameters are used without its forward (a head's weight in the loss) has no such hooks.
+std::map<std::pair<Hook, UnitId>, int> merged_hooks(const plan::Workload& recorded,
+                                                    const std::vector<UnitId>& now) {
+  std::map<std::pair<Hook, UnitId>, std::map<UnitId, int>> by_member;
+  for (const HookEvent& hook : recorded.hooks) {
+    ++by_member[{hook.hook, now.at(hook.unit)}][hook.unit];
+  }
+  std::map<std::pair<Hook, UnitId>, int> out;
+  for (const auto& [hook, members] : by_member) {
+    int all = 0;
+    for (const auto& [member, times] : members) {
+      all += times;
+    }
+    const auto count = static_cast<int>(members.size());
+    out[hook] = all % count == 0 ? count : all;
+  }
+  return out;
+}
+
 }  // namespace
 
 plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered) {
@@ -196,6 +217,7 @@ plan::Workload rewrapped(const plan::Workload& recorded,
   plan::Workload out;
   out.batch = recorded.batch;
   out.seq = recorded.seq;
+  const std::map<std::pair<Hook, UnitId>, int> uses = merged_hooks(recorded, now);
   std::map<std::pair<Hook, UnitId>, int> seen;
   for (const WorkloadItem& item : recorded.order) {
     if (item.kind == WorkloadItem::Kind::kOperator) {
@@ -210,8 +232,9 @@ plan::Workload rewrapped(const plan::Workload& recorded,
     hook.unit = now.at(hook.unit);
     const bool begins = hook.hook == Hook::kPreForward || hook.hook == Hook::kPreBackward;
     const bool ends = hook.hook == Hook::kPostForward || hook.hook == Hook::kGradsReady;
+    const int of_use = uses.at({hook.hook, hook.unit});
     const int count = ++seen[{hook.hook, hook.unit}];
-    if ((begins && count > 1) || (ends && count < members[hook.unit])) {
+    if ((begins && (count - 1) % of_use != 0) || (ends && count % of_use != 0)) {
       continue;
     }
     out.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out.hooks.size())});

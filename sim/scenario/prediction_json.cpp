@@ -3,24 +3,31 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <utility>
 
 namespace shardlens::sim {
 namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json baseline_json(const std::optional<Baseline>& baseline) {
-  return baseline ? ordered_json{{"measured_step_ns", baseline->measured},
-                                 {"simulated_step_ns", baseline->simulated},
-                                 {"error", baseline->error()}}
-                  : ordered_json();
-}
-
 ordered_json interval_json(const std::optional<PredictedInterval>& interval) {
   return interval ? ordered_json{interval->low, interval->high} : ordered_json();
 }
 
 }  // namespace
+
+ordered_json baseline_json(const Baseline& baseline) {
+  auto left_out = ordered_json::array();
+  for (const StepsLeftOut& each : baseline.left_out) {
+    left_out.push_back({{"steps", each.steps}, {"reason", each.reason}});
+  }
+  return {{"measured_step_ns", baseline.measured},
+          {"simulated_step_ns", baseline.simulated},
+          {"error", baseline.error()},
+          {"steps", baseline.steps},
+          {"one_pass", baseline.one_pass},
+          {"left_out", std::move(left_out)}};
+}
 
 ordered_json extrapolations_json(std::span<const Extrapolation> all) {
   auto out = ordered_json::array();
@@ -55,7 +62,7 @@ ordered_json prediction_json(const Prediction& prediction) {
   out["outside_memory"] = {{"context", prediction.outside_memory.context},
                            {"nccl", prediction.outside_memory.nccl},
                            {"cublas", prediction.outside_memory.cublas}};
-  out["baseline"] = baseline_json(prediction.baseline);
+  out["baseline"] = prediction.baseline ? baseline_json(*prediction.baseline) : ordered_json();
   out["interval_ns"] = interval_json(prediction.interval);
   out["change_interval_ns"] = interval_json(prediction.change_interval);
   out["extrapolated"] = extrapolations_json(prediction.extrapolated);

@@ -43,6 +43,18 @@ Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
 
 }  // namespace
 
+std::string Baseline::measured_text(const std::string& run) const {
+  int64_t all = 0;
+  std::string reasons;
+  for (const StepsLeftOut& each : left_out) {
+    all += each.steps;
+    reasons += (reasons.empty() ? "" : "; ") + each.reason;
+  }
+  const std::string rest = all == 0 ? "" : fmt::format(", {} left out: {}", all, reasons);
+  return one_pass ? fmt::format("one pass of {}, because no step is like the plan's{}", run, rest)
+                  : fmt::format("{} step{} of {}{}", steps, steps == 1 ? "" : "s", run, rest);
+}
+
 trace::Run RecordedRun::read(std::span<const std::filesystem::path> paths,
                              trace::Progress* progress) {
   // A capture by Shardlens; for all other runs the operators are read from the traces.
@@ -78,7 +90,6 @@ std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesy
 
 std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
   std::shared_ptr<RecordedRun> out(new RecordedRun(observe_any(run)));
-  out->baseline_.measured = median_duration(out->observation_.steps);
   // As every other plan of the run, so that the own plan has one prediction.
   out->baseline_.simulated = evaluate(own_scenario(out)).step.duration;
   return out;
@@ -86,7 +97,12 @@ std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
 
 RecordedRun::RecordedRun(Observation observation)
     : observation_(std::move(observation)),
-      machine_(std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)))) {}
+      machine_(std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)))) {
+  baseline_.steps = static_cast<int64_t>(observation_.steps.size());
+  baseline_.left_out = observation_.left_out;
+  baseline_.one_pass = observation_.one_pass;
+  baseline_.measured = median_duration(observation_.steps);
+}
 
 plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
                                      const plan::StepSettings& settings) const {

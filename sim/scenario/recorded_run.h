@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
@@ -19,10 +22,17 @@ namespace shardlens::sim {
 // Measured and simulated step time of the run's own plan, and the simulator's error on it.
 struct Baseline {
   Nanoseconds measured = 0, simulated = 0;  // per step; measured: the median
+  // What was measured: Observation::steps, left_out and one_pass.
+  int64_t steps = 0;
+  std::vector<StepsLeftOut> left_out = {};
+  bool one_pass = false;
 
   [[nodiscard]] double error() const {
     return static_cast<double>(simulated) / static_cast<double>(measured) - 1;
   }
+  // What was measured, in words: "10 steps of run"; "6 steps of run, 2 left out: an evaluation ran
+  // in them"; "one pass of run, because no step is like the plan's, 8 left out: …".
+  [[nodiscard]] std::string measured_text(const std::string& run) const;
   friend bool operator==(const Baseline&, const Baseline&) = default;
 };
 

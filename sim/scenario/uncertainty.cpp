@@ -158,6 +158,10 @@ Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
         std::make_shared<const TargetMachine>(*run_->machine()->calibration(), "", off));
   }
   noise_ = noise_of(of);
+  if (of.one_pass && !of.durations.empty()) {  // the pass says nothing about the other steps
+    const auto [least, most] = std::ranges::minmax(of.durations);
+    noise_ = std::max(noise_, static_cast<double>(most - least));
+  }
   std::set<int64_t> all;
   for (const ObservedStep& step : of.steps) {
     all.insert(step.number);

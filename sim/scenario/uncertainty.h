@@ -16,7 +16,8 @@ namespace shardlens::sim {
 //   jackknife's standard error, with Student's quantile.
 // - Who measures the step again has the noise of that run: how far the median of as many steps as
 //   were recorded is from the true one. A change is measured as the difference of two runs, so its
-//   noise is the root of two times as large. A run of one step shows no noise.
+//   noise is the root of two times as large. A run of one step shows no noise. Where only one pass
+//   could be measured, the noise is the range of all recorded steps.
 // - The model is not exact. Its standard error is a share of the time that the change moves between
 //   compute, exposed and overlapped communication, copies and idle time, a share of the baseline's
 //   error, and on a CPU a share of the compute. docs/simulator.md says where the shares are from.

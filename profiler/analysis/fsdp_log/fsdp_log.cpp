@@ -10,6 +10,7 @@
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/events/sort_runs.h"
+#include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/fsdp_log/recorded_names.h"
 
 namespace shardlens::analysis {
@@ -339,6 +340,10 @@ FsdpLog read_fsdp_log(const Trace& trace, const EventLists& lists) {
   }
   sort_runs(log.events,
             [](const FsdpEvent& a, const FsdpEvent& b) { return a.when.start < b.when.start; });
+  for (FsdpEvent& e : log.events) {
+    e.forward = e.pass;
+  }
+  join_forwards(trace, lists, log);
   log.index_collectives();
   return log;
 }

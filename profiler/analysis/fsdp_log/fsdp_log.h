@@ -43,7 +43,9 @@ struct FsdpEvent {
   uint32_t track = 0;           // thread
   Interval when;                // the range; for FSDP1's unshards and reductions, c10d's call
   Nanoseconds limiter = 0;      // how long the rate limiter blocked the host just before
-  uint32_t pass = 0;            // number of the root's forward, from 0
+  uint32_t pass = 0;            // ends with a backward, or is an evaluation
+  uint32_t forward = 0;         // number of the root's forward, from 0; one pass may have several
+  bool grad = true;             // whether this forward has a backward
 };
 
 // A requested prefetch, even if the unit was already gathered.

@@ -161,8 +161,8 @@ class WasteFinder {
     for (size_t i = events.size(); i-- > 0;) {
       const FsdpEvent& e = events[i];
       const FsdpEvent* after = next[e.unit];
-      out[i] = after != nullptr && after->call == FsdpCall::kCopyOut && after->pass == e.pass &&
-               after->backward == e.backward;
+      out[i] = after != nullptr && after->call == FsdpCall::kCopyOut &&
+               after->forward == e.forward && after->backward == e.backward;
       if (e.call == FsdpCall::kUnshard || e.call == FsdpCall::kCopyOut) {
         next[e.unit] = &e;
       }

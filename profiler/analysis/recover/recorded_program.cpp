@@ -13,7 +13,9 @@
 #include "core/base/error.h"
 #include "core/plan/differentiated.h"
 #include "profiler/analysis/events/event_lists.h"
+#include "profiler/analysis/events/names.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
+#include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/fsdp_log/sections.h"
 
 namespace shardlens::analysis {
@@ -60,6 +62,17 @@ std::map<uint32_t, ProgramPass> program_passes(const FsdpLog& log) {
         pass.complete || e.call == FsdpCall::kPostBackward || e.call == FsdpCall::kReduce;
   }
   return passes;
+}
+
+// The recorder counts forwards, of which several may have one backward.
+int64_t recorded_microbatches(const Trace& trace) {
+  const EventLists lists(trace);
+  std::vector<Interval> steps;
+  const auto is_step = [](std::string_view name) { return parse_profiler_step(name).has_value(); };
+  lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
+    steps.push_back({trace.events[i].start, trace.events[i].end()});
+  });
+  return microbatches_of(training_passes(read_fsdp_log(trace, lists)), steps);
 }
 
 // See recorded_pass().
@@ -211,6 +224,7 @@ void find_planned(trace::Run& run) {
     if (!replicated) {
       std::vector<trace::Diagnostic> of_operators;
       planned.workload = recorded_pass(run.traces.front(), planned.plan, of_operators).workload;
+      planned.settings.accumulate = recorded_microbatches(run.traces.front());
     }
     run.planned = std::move(planned);
   } catch (const Error& error) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <optional>
 #include <unordered_map>
 
@@ -82,18 +83,23 @@ class WorkloadRecovery {
     }
   }
 
-  void hook(Nanoseconds time, const Interval& when, Hook kind, UnitId unit) {
+  void hook(Nanoseconds time, const Interval& when, Hook kind, UnitId unit, bool grad_mode = true) {
     Item item{time, when, true, {}, {}};
     item.hook.hook = kind;
     item.hook.unit = unit;
+    item.hook.grad_mode = grad_mode;
     items_.push_back(std::move(item));
   }
 
   void hooks() {
-    hook(window_.start, {window_.start, window_.start}, Hook::kRootPreForward, 0);
-    const std::optional<Nanoseconds> root_end = end_of_bare_root();
-    if (root_end) {
-      hook(window_.start, {window_.start, window_.start}, Hook::kPreForward, 0);
+    const std::map<uint32_t, RootForward> forwards = root_forwards();
+    for (const auto& [number, each] : forwards) {
+      const Interval start{each.start, each.start}, end{each.end, each.end};
+      hook(each.start, start, Hook::kRootPreForward, 0, each.grad);
+      if (!each.has_root) {
+        hook(each.start, start, Hook::kPreForward, 0, each.grad);
+        hook(each.end, end, Hook::kPostForward, 0, each.grad);
+      }
     }
     for (const FsdpEvent& e : log_.events) {
       const auto id = id_of_.find(e.unit);
@@ -101,11 +107,9 @@ class WorkloadRecovery {
         continue;
       }
       if (const auto kind = hook_of(e.call)) {
-        hook(*kind == Hook::kPostForward ? e.when.end : e.when.start, e.when, *kind, id->second);
+        hook(*kind == Hook::kPostForward ? e.when.end : e.when.start, e.when, *kind, id->second,
+             e.backward || e.grad);
       }
-    }
-    if (root_end) {
-      hook(*root_end, {*root_end, *root_end}, Hook::kPostForward, 0);
     }
     hook(backward_end_, {backward_end_, backward_end_}, Hook::kBackwardEnd, 0);
     if (optimized_) {
@@ -113,23 +117,33 @@ class WorkloadRecovery {
     }
   }
 
-  // A root without parameters has no hooks of its own; its forward contains all others. Returns the
-  // end of the last of these; nullopt: the root has hooks.
-  [[nodiscard]] std::optional<Nanoseconds> end_of_bare_root() const {
-    std::optional<Nanoseconds> last;
+  // A forward of the root in the pass. A root without parameters has no hooks of its own; its
+  // forward contains all others and ends with the last of them.
+  struct RootForward {
+    Nanoseconds start = std::numeric_limits<Nanoseconds>::max();
+    Nanoseconds end = std::numeric_limits<Nanoseconds>::min();
+    bool has_root = false, grad = true;
+  };
+
+  [[nodiscard]] std::map<uint32_t, RootForward> root_forwards() const {
+    std::map<uint32_t, RootForward> out;
     for (const FsdpEvent& e : log_.events) {
-      const bool forward = e.call == FsdpCall::kPreForward || e.call == FsdpCall::kPostForward;
-      if (e.pass != pass_ || !forward) {
+      if (e.pass != pass_) {
         continue;
       }
-      if (e.unit == root_) {
-        return std::nullopt;
-      }
+      RootForward& at = out[e.forward];
+      at.start = std::min(at.start, e.when.start);
+      at.grad = e.grad;
+      const bool forward = e.call == FsdpCall::kPreForward || e.call == FsdpCall::kPostForward;
+      at.has_root = at.has_root || (forward && e.unit == root_);
       if (e.call == FsdpCall::kPostForward && !e.backward) {
-        last = std::max(last.value_or(e.when.end), e.when.end);
+        at.end = std::max(at.end, e.when.end);
       }
     }
-    return last;
+    for (auto& [number, each] : out) {  // without a post-forward the end is not known
+      each.has_root = each.has_root || each.end < each.start;
+    }
+    return out;
   }
 
   void operators() {
