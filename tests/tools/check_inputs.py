@@ -2,13 +2,13 @@
 """Gives the programs one input of each bad kind, and checks how each is answered.
 
     check_inputs.py --bin DIR                  every kind
-    check_inputs.py --bin DIR --quick          those that start no workers, as CTest does
+    check_inputs.py --bin DIR --quick          those that start no workers and take no ten seconds, as CTest does
     check_inputs.py --bin DIR --only plan      those whose name matches
     check_inputs.py --bin DIR --mutate N       also N documents of each JSON format in which one value is removed or replaced
     check_inputs.py --bin DIR --write FILE     replaces the table of inputs in docs/reliability.md
 
 Expected of each: exit code 2 or 3 and a message that names the file or flag (or exit code 0 and the message as a warning, where the rest is usable),
-within 20 s and 2 GiB of memory. No message may have more than 4100 characters, characters that steer a terminal, or the text of a library's
+within 20 s and 2 GiB of memory; what is printed with --json is JSON. No message may have more than 4100 characters, characters that steer a terminal, or the text of a library's
 exception. Kinds that need shardlens-worker are skipped where it is missing. Exit 1 if an expectation fails.
 """
 import argparse
@@ -21,6 +21,7 @@ import random
 import re
 import resource
 import shutil
+import socket
 import struct
 import subprocess
 import sys
@@ -34,17 +35,21 @@ DATA = ROOT / "tests/data"
 MODEL, TOKENS, RUN, RECORDED = DATA / "llama-tiny", DATA / "tokens.u16.bin", ROOT / "traces/llama-emulated8", DATA / "recorded_run"
 SPEC, STACKS, PUBLISHED = ROOT / "sim/hardware/specs/8xH100.json", ROOT / "sim/hardware/stacks.json", DATA / "training_runs.csv"
 SECONDS, MEMORY = 20, 2 << 30
-RAW = ("internal error", "json.exception", "bad_alloc", "terminate called", "filesystem error", "basic_string", "vector::", "std::", "map::at", "stoi")
+RAW = ("internal error", "json.exception", "bad_alloc", "terminate called", "filesystem error", "basic_string", "vector::", "std::", "map::at", "error: stoi")
 
 KINDS = []
 
 
-def kind(group, words, pattern, codes=(2, 3), worker=False):
-    """`function(folder)` writes the input and returns the arguments of the command."""
+def kind(group, words, pattern, codes=(2, 3), worker=False, slow=False):
+    """`function(folder)` writes the input and returns the arguments of the command. `slow`: it takes ten seconds or more."""
     def add(function):
-        KINDS.append((group, words, pattern, codes, worker, function))
+        KINDS.append((group, words, pattern, codes, worker, slow, function))
         return function
     return add
+
+
+class Gone(list):
+    """Arguments of a command that starts in a directory that was removed."""
 
 
 def written(folder, name, content):
@@ -123,8 +128,12 @@ cases("trace", analyze, "t.json", [
     ("an event that is a number", trace_with(EVENT, EVENT + ", 7"), "left out|object"),
     ("an event without a time", trace_with('"ts": 1.5, ', ""), "left out|ts"),
     ("an unknown phase", trace_with('"ph": "X"', '"ph": "?"'), "left out|phase"),
-    ("a rank of 10^30", trace_with('"rank": 0', '"rank": 1' + "0" * 30), ""),
-    ("a negative rank", trace_with('"rank": 0', '"rank": -1'), ""),
+    ("a rank of 10^30", trace_with('"rank": 0', '"rank": 1' + "0" * 30), "expected a whole number"),
+    ("a rank of 2^64 - 1", trace_with('"rank": 0', f'"rank": {2 ** 64 - 1}'), "expected a whole number"),
+    ("a rank of 2^63 - 1", trace_with('"rank": 0', f'"rank": {2 ** 63 - 1}'), "expected a whole number"),
+    ("a negative rank", trace_with('"rank": 0', '"rank": -1'), "expected a whole number"),
+    ("a world size of 2^63", trace_with('"world_size": 1', f'"world_size": {2 ** 63}'), "expected a whole number"),
+    ("a stream and a process of 2^64", trace_with('"pid": 0', f'"pid": {2 ** 64}').replace('"stream": 7', f'"stream": {2 ** 64}'), ""),
     ("NaN", trace_with('"stream": 7', '"stream": NaN'), "NaN"),
 ], codes=(0, 2, 3))
 cases("trace, compressed", analyze, "t.json.gz", [
@@ -229,6 +238,7 @@ cases("plan", plan, "p.json", [
     ("a dialect that does not exist", changed(PLAN, "dialect", to="fsdp3"), "dialect"),
     ("a glob that matches nothing", '{"version": 1, "ignored_modules": ["nothing.*"]}', "nothing"),
     ("text after the end", json.dumps(PLAN) + "}", "p.json.*byte"),
+    ("200 000 units", json.dumps({"version": 1, "units": [{"modules": "model.layers.0"}] * 200_000}), "at most 16384"),
 ])
 
 
@@ -473,11 +483,107 @@ for each, keys, value, expected in [("options is an array", ["options"], [], "op
                                     ("-1 microbatches", ["options", "accumulate"], -1, "accumulate")]:
     kind("run.json", each, expected, (3,))(run_with("run.json", lambda path, keys=keys, value=value: changed(path, *keys, to=value)))
 kind("run.json", "numerics is a number", "", (0, 3))(run_with("run.json", lambda path: changed(path, "numerics", to=0.5)))
-kind("run.json", "no JSON", "not a JSON object", (0, 3))(run_with("run.json", lambda path: "hello", ("analyze",)))
+for command in (["analyze"], ["simulate", "--workload"], ["check", "--candidate", RUN, "--baseline"]):
+    kind("run.json", f"nested 100 000 times ({command[0]})", "nested deeper" if command == ["analyze"] else "", (0, 3, 5))(
+        run_with("run.json", lambda path: changed(path, "hardware", to="@").replace('"@"', "[" * 100_000 + "]" * 100_000), command))
+kind("run.json", "no JSON", "run.json: not valid JSON", (0, 3))(run_with("run.json", lambda path: "hello", ("analyze",)))
 kind("metrics.jsonl", "noise", "metrics.jsonl", (0, 3))(run_with("metrics.jsonl", lambda path: random.Random(4).randbytes(999), ("analyze",)))
 kind("rank0.actions.jsonl", "noise", "actions.jsonl", (0, 3))(
     run_with("rank0.actions.jsonl", lambda path: random.Random(5).randbytes(999), ("analyze",), RECORDED))
 kind("workload.json", "cut off", "workload.json", (0, 3))(run_with("workload.json", lambda path: truncated(path.read_text(encoding="utf-8")), ("analyze",)))
+
+
+# Things that are no files, have no end or are too large, in the place of every file that is read.
+
+def put_socket(path):
+    here = os.open(path.parent, os.O_RDONLY)  # a socket's path has at most 107 characters
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(f"/proc/self/fd/{here}/{path.name}")
+    finally:
+        os.close(here)
+
+
+def put_sparse(path):
+    with open(path, "wb") as file:
+        file.truncate(30 << 30)
+
+
+THINGS = [("a pipe without a writer", os.mkfifo), ("a socket", put_socket), ("a directory", os.mkdir), ("30 GiB without data", put_sparse),
+          ("a link to /dev/zero", lambda path: path.symlink_to("/dev/zero")), ("a link to itself", lambda path: path.symlink_to(path.name)),
+          ("a link to /proc/self/pagemap", lambda path: path.symlink_to("/proc/self/pagemap"))]
+# What is read, the file's path, the command for it, and whether the file may be a pipe.
+PLACES = [
+    ("trace", "t.json", analyze, True),
+    ("trace, compressed", "t.json.gz", analyze, True),
+    ("spool", "rank0.spool", analyze, False),
+    ("plan", "p.json", plan, True),
+    ("config.json", "config.json", lambda path: ["plan", "--model", path], True),
+    ("config.json", "m/config.json", model, False),
+    ("hardware", "h.json", on_spec, True),
+    ("calibration", "c.json", lambda path: ["simulate", "--model", MODEL, "--calibration", path], True),
+    ("stacks", "s.json", lambda path: ["validate", "--stacks", path, "--runs", PUBLISHED], True),
+    ("CSV", "r.csv", lambda path: ["validate", "--runs", path], True),
+    ("CSV", "c.csv", lambda path: ["validate", "--collectives", path], True),
+    ("baseline", "b.json", lambda path: ["check", "--baseline", path, "--candidate", RUN], True),
+    ("search state", "s.jsonl", lambda path: [*SEARCH, path], False),
+    ("summary", "rank0.summary.msgpack.gz", lambda path: ["merge", path], True),
+    ("tokens", "t.bin", lambda path: train(path.parent, tokens=path, model_folder=MODEL), False),
+    ("checkpoint", "s/checkpoint.json", verify, False),
+]
+for group, name, command, pipes in PLACES:
+    for words, put in THINGS:
+        if group == "tokens" and put is put_sparse:
+            continue  # which are tokens
+
+        def function(folder, name=name, command=command, put=put):
+            path = folder / name
+            path.parent.mkdir(exist_ok=True)
+            put(path)
+            return command(path)
+        kind(group, words, re.escape(pathlib.Path(name).name) if group != "checkpoint" else "checkpoint", (2, 3), slow=pipes and put is os.mkfifo)(function)
+# Files of a run, which are left out with a warning where the rest can be used.
+for name, source in [("metrics.jsonl", RUN), ("rank0.actions.jsonl", RECORDED), ("run.json", RUN), ("plan.json", RUN), ("workload.json", RUN), ("config.json", RUN),
+                     ("model.json", RECORDED)]:
+    for words, put in THINGS:
+        def function(folder, name=name, source=source, put=put):
+            shutil.copytree(source, folder / "run", copy_function=os.symlink)
+            (folder / "run" / name).unlink()
+            put(folder / "run" / name)
+            return ["analyze", folder / "run"]
+        kind(name, words, re.escape(name), (0, 3))(function)
+for name in ("model.safetensors", "model.safetensors.index.json"):
+    for words, put in THINGS:
+        def function(folder, name=name, put=put):
+            written(folder, "m/config.json", json.dumps(CONFIG))
+            put(folder / "m" / name)
+            return ["checkpoint", "merge", folder / "m", "--out", folder / "o"]
+        kind("safetensors", f"{words} as {name}", re.escape(name) + "|has no checkpoint", (2, 3))(function)
+
+
+@kind("config.json", "a link out of the run, and --out", "link that leads out", (0,))
+def _(folder):
+    shutil.copytree(RUN, folder / "run", copy_function=shutil.copy)
+    (folder / "config.json").write_bytes((folder / "run/config.json").read_bytes())
+    (folder / "run/config.json").unlink()
+    (folder / "run/config.json").symlink_to("../config.json")
+    return ["simulate", "--workload", folder / "run", "--out", folder / "out"]
+
+
+# Names that are not UTF-8, and a working directory that was removed.
+
+for words, arguments in [("analyze", ["analyze"]), ("simulate", ["simulate", "--workload"]), ("advise", ["advise"]),
+                         ("check", ["check", "--candidate", RUN, "--baseline"]), ("compare", ["compare", RUN]), ("calibrate", ["calibrate", "--capture"]),
+                         ("plan", ["plan", "--from-trace"])]:
+    def function(folder, arguments=arguments):
+        run = folder / os.fsdecode(b"run\xff")
+        shutil.copytree(RUN, run, copy_function=os.symlink)
+        return [*arguments, run, "--json", *(["--out", folder / "c.json"] if arguments[0] == "calibrate" else [])]
+    kind("names", f"a directory whose name is not UTF-8 ({words} --json)", "", (0, 5))(function)
+for words, arguments, codes in [("analyze", ["analyze", RUN], (0,)), ("simulate", ["simulate", "--model", MODEL, "--hardware", "8xH100"], (0,)),
+                                ("a relative path", ["analyze", "run"], (3,)), ("a relative --out", ["report", RUN, "--out", "r.html"], (4,))]:
+    kind("working directory", f"removed: {words}", "" if codes == (0,) else "working directory no longer exists", codes)(
+        lambda folder, arguments=arguments: Gone(arguments))
 
 
 # Flags.
@@ -494,6 +600,21 @@ for words, value, expected in [("--comm-regex with 20 000 parentheses", "(" * 20
                                ("--steps 5:2", None, "steps")]:
     kind("flags", words, expected, (0, 2, 3))(lambda folder, value=value: ["analyze", RUN, *(["--comm-regex", value] if value else ["--steps", "5:2"])])
 kind("flags", "--comm-regex (a*)*b, which takes exponential time elsewhere", "", (0,))(lambda folder: ["analyze", RUN, "--comm-regex", "(a*)*b"])
+kind("flags", "simulate --accumulate 10000 --out", "at most 10000000", (2,))(lambda folder: [*SIMULATE, "--accumulate", "10000", "--out", folder / "o"])
+for flags in (["--accumulate", "10000"], ["--batch", "65536"]):
+    kind("flags", f"search {' '.join(flags)}", "at most 200000 operators", (0,), slow=True)(
+        lambda folder, flags=flags: ["search", "--model", MODEL, "--hardware", "8xH100", "--memory-limit", "80GiB", *flags])
+kind("flags", "search of 4096 layers", "at most 200000 operators", (3,), slow=True)(
+    lambda folder: ["search", "--hardware", "8xH100", "--memory-limit", "80GiB", "--model",
+                    written(folder, "config.json", changed(CONFIG, "num_hidden_layers", to=4096))])
+kind("flags", "simulate --accumulate 10000 of 126 layers", "at most 2500000 operators", (3,))(
+    lambda folder: ["simulate", "--hardware", "8xH100", "--accumulate", "10000", "--model",
+                    written(folder, "config.json", changed(CONFIG, "num_hidden_layers", to=126))])
+kind("flags", "--world-size 65537 --backend emulated", "at most 65536")(
+    lambda folder: ["capture", "--model", MODEL, "--tokens", TOKENS, "--out", folder / "o", "--backend", "emulated", "--world-size", "65537"])
+for flag in ("--hardware", "--strategy", "--mesh", "--stack", "--precision", "--slow-rank", "--calibration", "--plan", "--out"):
+    kind("flags", f"a value of 5000 characters of {flag}", "nnnn")(
+        lambda folder, flag=flag: [*(SIMULATE[:3] if flag in ("--hardware", "--calibration") else SIMULATE), flag, "n" * 5000])
 kind("flags", "an unknown flag of 10 000 characters", "unknown flag")(lambda folder: ["analyze", RUN, "--" + "x" * 10000])
 kind("flags", "an unknown subcommand with escape sequences", "unknown subcommand")(lambda folder: ["\x1b]0;x\x07"])
 
@@ -547,10 +668,27 @@ def limit():
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
+def leave():
+    """The working directory of the command is removed."""
+    os.chdir(tempfile.mkdtemp(prefix="shardlens-gone-"))
+    os.rmdir(os.getcwd())
+    limit()
+
+
+def is_json(text):
+    try:
+        json.loads(text)
+        return True
+    except ValueError:  # also bytes that are not UTF-8
+        return False
+
+
 def answer(arguments, codes, pattern):
     """(problem or None, message)"""
     # The workers load gigabytes of libraries.
     limited = None if arguments[0] == "capture" or os.environ.get("SHARDLENS_UNLIMITED") else limit
+    if isinstance(arguments, Gone):
+        limited = leave
     try:
         done = subprocess.run([BINARIES / "shardlens", *arguments], stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=limited, check=False,
                               timeout=SECONDS * (4 if arguments[0] == "capture" else 1))
@@ -561,6 +699,8 @@ def answer(arguments, codes, pattern):
         text += "".join(line + "\n" for line in done.stdout.decode("utf-8", "backslashreplace").splitlines() if pattern and re.search(pattern, line))
     if done.returncode not in codes:
         return f"exit {done.returncode}, expected {codes}: {text[-500:]}", text
+    if done.returncode == 0 and "--json" in arguments and not is_json(done.stdout):
+        return f"not JSON: {done.stdout[:500]}", text
     if pattern and not re.search(pattern, text):
         return f"no '{pattern}' in: {text[:500]}", text
     for raw in RAW:
@@ -582,7 +722,7 @@ def shown(text, folder):
 
 
 def try_kind(row):
-    group, words, pattern, codes, _, function = row
+    group, words, pattern, codes, _, _, function = row
     with tempfile.TemporaryDirectory(prefix="shardlens-inputs-") as name:
         folder = pathlib.Path(name).resolve()
         problem, text = answer(function(folder), codes, pattern)
@@ -601,7 +741,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="folder with shardlens")
     parser.add_argument("--only", default="", help="regular expression on the kind's name")
-    parser.add_argument("--quick", action="store_true", help="not those that start workers")
+    parser.add_argument("--quick", action="store_true", help="not those that start workers or take ten seconds")
     parser.add_argument("--mutate", type=int, default=0, metavar="N", help="also N changed documents of each JSON format")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of changed documents")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -610,7 +750,7 @@ def main():
     BINARIES = options.bin.resolve()
     has_worker = not options.quick and (BINARIES / "shardlens-worker").exists()
     chosen = [row for row in KINDS if re.search(options.only, f"{row[0]}: {row[1]}")]
-    tried = [row for row in chosen if has_worker or not row[4]]
+    tried = [row for row in chosen if (has_worker or not row[4]) and not (options.quick and row[5])]
     failed, rows, number = 0, [], 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for group, words, problem, message in pool.map(try_kind, tried):
@@ -627,7 +767,7 @@ def main():
                 if problem:
                     failed += 1
                     print(f"FAILED  {name}, {where}: {problem}", flush=True)
-    print(f"{len(tried)} kinds of bad input and {number} changed documents, {failed} answered wrongly, {len(chosen) - len(tried)} skipped (they need workers)")
+    print(f"{len(tried)} kinds of bad input and {number} changed documents, {failed} answered wrongly, {len(chosen) - len(tried)} skipped (they need workers or time)")
     if options.write and not failed:
         reliability_table.replace(options.write, "inputs", ("input", "kind", "answer"), rows)
     return 1 if failed else 0
