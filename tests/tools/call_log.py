@@ -16,20 +16,20 @@ def is_lock(path):
     return re.search(r"(^|/)(\.?[\w.-]*\.)?lock$", path) is not None
 
 
-def violations(lines, folder, out, grows=False, marked=False):
+def violations(lines, folder, outputs, grows=False, marked=False):
     """Creations that are not exclusive, and removals and renames of what the process has not made.
 
-    out      what the command was told to write
+    outputs  what the command was told to write
     grows    it goes on in the file if it exists
-    marked   `out` is a directory with the mark of an earlier command, which may be emptied"""
+    marked   the output is a directory with the mark of an earlier command, which may be emptied"""
     own, found = {}, []
-    target = f"{folder}/{out}"
+    targets = [f"{folder}/{each}" for each in outputs]
 
     def is_own(process, path):
         return path in own.setdefault(process, set())
 
     def is_output(path):
-        return path == target or path.startswith(target + "/")
+        return any((path + "/").startswith(each + "/") for each in targets)
 
     def report(call, what, path):
         if any(each in ("any", call) and re.match(pattern, path) for each, pattern, _ in EXCEPTIONS):
@@ -47,9 +47,11 @@ def violations(lines, folder, out, grows=False, marked=False):
                 mine.add(path)
             elif "trunc" in words:
                 report(call, "with O_TRUNC" + ("" if "there" in words else ", though the file is new"), path)
+                if "new" in words:
+                    mine.add(path)
             elif is_lock(path) and "nofollow" in words:
                 mine.add(path)
-            elif grows and path == target and "nofollow" in words:
+            elif grows and path in targets and "nofollow" in words:
                 pass
             else:
                 report(call, "with O_CREAT, without O_EXCL", path)
@@ -99,7 +101,7 @@ SELF_TEST = [
 
 def self_test():
     lines = ["\t".join([*line.split(), ""][:5]) for line, _ in SELF_TEST]
-    found = violations(lines, "/lab", "work/out")
+    found = violations(lines, "/lab", ["work/out"])
     wanted = [each for _, each in SELF_TEST if each]
     for each in found:
         if each not in wanted:

@@ -5,7 +5,7 @@
  * FILE_CALLS_FAULT=N:K  the N-th counted call of a process, from 0 on, does K: kill (SIGKILL before the call), nospace (ENOSPC), error (EIO), or
  *                       short (a write of half the bytes; other calls succeed).
  * FILE_CALLS_COUNT=FILE the number of counted calls, written at exit.
- * Counted are writes to regular files, flushes, and all that is logged.
+ * Counted are writes to regular files, flushes, and all that is logged. Removals can only be killed.
  *
  * The names of the functions are given to the assembler, so that they do not meet the declarations of the headers. */
 #define _GNU_SOURCE
@@ -206,7 +206,10 @@ static int removed(int folder, const char* path, int flags) {
   if (!there) {
     return (int)syscall(SYS_unlinkat, folder, path, flags);
   }
-  const int result = fails(NULL) ? -1 : (int)syscall(SYS_unlinkat, folder, path, flags);
+  int is_short = 0;  /* only a kill counts: what cannot be removed is left, whatever a program does */
+  (void)fails(&is_short);
+  errno = saved;
+  const int result = (int)syscall(SYS_unlinkat, folder, path, flags);
   snprintf(what, sizeof what, "%s,%s", S_ISDIR(info.st_mode) ? "directory" : "file", how(result));
   note("remove", what, folder, path, 0, NULL);
   return result;

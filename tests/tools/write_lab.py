@@ -174,7 +174,7 @@ class Lab:
             what = "is gone" if path not in after else "has changed"
             expect(replaced and code != 0, f"exit {code}, and {path} {what}")
         for path in after:
-            if path in before or path.startswith(ALSO_WRITTEN) or leftovers or is_new(path) or (out + "/").startswith(path + "/"):
+            if path in before or path.startswith(ALSO_WRITTEN) or leftovers or is_new(path) or (code != 0 and self.writer.kept.match(path)) or (out + "/").startswith(path + "/"):
                 continue
             raise Unmet(f"exit {code}, and left behind: {path}")
         if code == 0:

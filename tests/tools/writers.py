@@ -1,15 +1,17 @@
 """The commands that write files, each with inputs of its own and what it writes, for check_writes.py."""
+import re
 
 
 class Writer:
     """A command line. Its words are relative to a lab's folder: in/… is read, {out} is what it writes.
 
     kind: 'file', 'growing' (a file that is written line by line, in any order), or a directory: 'adds' files with names of its own, 'shared' also
-    to a directory that it reads, 'emptied' before it is written, 'new' must not have been there. Of an output that is not `exact` two runs differ, so only its form is checked."""
+    to a directory that it reads, 'emptied' before it is written, 'new' must not have been there. Of an output that is not `exact` two runs differ,
+    so only its form is checked. `kept`: what may stay after a fault, because it can be read."""
 
-    def __init__(self, name, words, inputs, kind, quick=False, exact=True, needs="shardlens", force=True):
+    def __init__(self, name, words, inputs, kind, quick=False, exact=True, needs="shardlens", force=True, kept=r"$^"):
         self.name, self.words, self.inputs, self.kind, self.quick = name, words.split() if isinstance(words, str) else words, inputs, kind, quick
-        self.exact, self.needs = exact, needs
+        self.exact, self.needs, self.kept = exact, needs, re.compile(kept)
         self.force = force and kind in ("file", "adds")
 
     @property
@@ -72,14 +74,15 @@ WRITERS = [
     Writer("checkpoint convert", "checkpoint convert in/model --world-size 2 --out {out}", ["in/model"], "new", quick=True),
     Writer("gui --export-png", "gui in/run --export-png {out}.png", ["in/run"], "file", needs="shardlens-gui", exact=False),
     Writer("capture --out", f"capture --model in/model --tokens in/tokens.bin --plan in/plan.json --nproc 1 --steps 2 {STEP} --out {{out}}",
-           ["in/model", "in/tokens.bin", "in/plan.json"], "emptied", needs="shardlens-worker", exact=False),
+           ["in/model", "in/tokens.bin", "in/plan.json"], "emptied", needs="shardlens-worker", exact=False, kept=r".*/rank\d+\.spool"),
     Writer("capture --save", f"capture --model in/model --tokens in/tokens.bin --nproc 1 --steps 2 {STEP} --out work/run --save {{out}}", ["in/model", "in/tokens.bin"],
            "adds", needs="shardlens-worker", exact=False, force=False),
     Writer("capture --save full", f"capture --model in/model --tokens in/tokens.bin --nproc 1 --steps 2 {STEP} --save-format full --out work/run --save {{out}}",
            ["in/model", "in/tokens.bin"], "adds", needs="shardlens-worker", exact=False, force=False),
     Writer("calibrate --keep", "calibrate --probe --nproc 1 --out work/calibration.json --keep {out}", [], "new", needs="minutes"),
     Writer("shardlens.record", ["-c", RECORD, "{out}"], [], "adds", needs="torch", exact=False),
-    Writer("shardlens.export", "-m shardlens.export --hf in/model --batch 1 --seq 16 --out {out}", ["in/model"], "file", needs="torch", force=False),
+    Writer("shardlens.export", "-m shardlens.export --call examples.python.models.two_tower:make_model --batch 1 --out {out}", [], "file",
+           needs="torch", force=False),
 ]
 
 # A command's other outputs, which may change and are not judged.
