@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -208,8 +209,16 @@ ExitCode run(const ConvertOptions& options) {
   }
   filter.categories = options.categories;
   std::vector<Input> inputs;
-  for (const std::filesystem::path& path : trace::trace_paths(options.in)) {
-    inputs.push_back(survey(path, filter));
+  const std::vector<trace::ListedFile> files = trace::listed_files(std::span(&options.in, 1));
+  std::vector<std::optional<Input>> surveyed(files.size());
+  for (const std::string& refused : trace::for_each_trace(
+           files, [&](size_t i) { surveyed[i] = survey(files[i].path, filter); })) {
+    std::fputs(fmt::format("shardlens: left out: {}\n", refused).c_str(), stderr);
+  }
+  for (std::optional<Input>& each : surveyed) {
+    if (each) {
+      inputs.push_back(std::move(*each));
+    }
   }
   order_by_rank(inputs);
   choose_ranks(inputs, options);

@@ -1,6 +1,7 @@
 #include "cli/results/rank_summaries.h"
 
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -18,10 +19,10 @@
 #include "core/base/format_bytes.h"
 #include "core/base/output_folder.h"
 #include "core/base/show.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/summary_file.h"
-#include "profiler/trace/bytes/parallel.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::cli {
@@ -77,11 +78,7 @@ std::vector<WrittenSummary> write_summaries(std::span<const fs::path> paths,
                                             const Outputs& outputs,
                                             const analysis::AnalysisOptions& options,
                                             const std::string& comm_regex) {
-  std::vector<fs::path> traces;
-  for (const fs::path& path : paths) {
-    const std::vector<fs::path> found = trace::trace_paths(path);
-    traces.insert(traces.end(), found.begin(), found.end());
-  }
+  const std::vector<trace::ListedFile> traces = trace::listed_files(paths);
   // May be the directory of the traces: no summary has the name of a trace.
   const fs::path out = outputs.shared_directory("--out");
   if (!out.empty()) {
@@ -89,9 +86,12 @@ std::vector<WrittenSummary> write_summaries(std::span<const fs::path> paths,
   }
   std::vector<WrittenSummary> all(traces.size());
   Names names;
-  trace::in_parallel(traces.size(), [&](size_t i) {
-    all[i] = write_summary(traces[i], out, outputs, options, comm_regex, names);
-  });
+  for (const std::string& refused : trace::for_each_trace(traces, [&](size_t i) {
+         all[i] = write_summary(traces[i].path, out, outputs, options, comm_regex, names);
+       })) {
+    write_stderr("shardlens: left out: {}\n", refused);
+  }
+  std::erase_if(all, [](const WrittenSummary& each) { return each.path.empty(); });
   return all;
 }
 
@@ -100,12 +100,12 @@ std::string summaries_json(const std::vector<WrittenSummary>& all) {
   for (const WrittenSummary& each : all) {
     out["summaries"].push_back(
         {{"rank", each.rank ? nlohmann::ordered_json(*each.rank) : nlohmann::ordered_json(nullptr)},
-         {"path", each.path},
+         {"path", each.path.string()},
          {"bytes", each.bytes},
          {"trace", each.trace.string()},
          {"trace_bytes", each.trace_bytes}});
   }
-  return out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return plan::json_text(out) + "\n";
 }
 
 Shown summaries_text(const std::vector<WrittenSummary>& all) {

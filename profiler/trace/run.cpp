@@ -17,7 +17,9 @@
 #include "core/plan/json_values.h"
 #include "core/plan/resolve.h"
 #include "profiler/trace/actions_file.h"
+#include "profiler/trace/bytes/byte_source.h"
 #include "profiler/trace/bytes/parallel.h"
+#include "profiler/trace/kineto/foreign_files.h"
 #include "profiler/trace/metrics_file.h"
 #include "profiler/trace/program_files.h"
 #include "profiler/trace/rank_numbers.h"
@@ -43,6 +45,35 @@ bool is_trace_name(const std::string& name) {
 
 bool is_spool_name(const std::string& name) {
   return name.ends_with(".spool");
+}
+
+// Names the first files of the directory whose kind is known: "; report.nsys-rep is not a trace,
+// …".
+std::string other_files_of(const fs::path& directory) {
+  constexpr size_t kMostNamed = 3;
+  std::map<std::string, std::string> found;
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    std::string head;
+    try {
+      if (entry.is_regular_file()) {
+        (void)with_head(open_source(entry.path()), kHeadBytes, head);
+      }
+    } catch (const InputError&) {
+      continue;  // a file that cannot be read is not named
+    }
+    if (const ForeignKind* kind = head.empty() ? nullptr : foreign_kind(name, head)) {
+      found.emplace(name, words_of(*kind));
+    }
+  }
+  std::string out;
+  size_t named = 0;
+  for (const auto& [name, words] : found) {
+    if (named++ < kMostNamed) {
+      out += fmt::format("; {} is {}", name, words);
+    }
+  }
+  return out;
 }
 
 // The traces of a directory; a spool only if its rank has no trace.
@@ -74,7 +105,8 @@ std::vector<fs::path> traces_of(const fs::path& directory) {
   if (traces.empty()) {
     throw InputError(
         directory.string(),
-        "the directory contains no trace: expected *.json, *.json.gz, *.json.zst or *.spool");
+        "the directory contains no trace: expected *.json, *.json.gz, *.json.zst or *.spool" +
+            other_files_of(directory));
   }
   return traces;
 }
@@ -316,10 +348,36 @@ Run Run::open(const fs::path& path, const ReadOptions& options) {
   return open(std::span(&path, 1), options);
 }
 
-std::vector<Trace> read_traces(std::span<const fs::path> paths, const ReadOptions& options) {
-  std::vector<Trace> traces(paths.size());
-  in_parallel(paths.size(), [&](size_t i) { traces[i] = read_trace(paths[i], options); });
-  return traces;
+std::vector<ListedFile> listed_files(std::span<const fs::path> paths) {
+  std::vector<ListedFile> files;
+  for (const fs::path& path : paths) {
+    std::error_code error;
+    const bool listed = fs::is_directory(path, error);
+    for (fs::path& file : trace_paths(path)) {
+      files.push_back({std::move(file), listed});
+    }
+  }
+  return files;
+}
+
+std::vector<std::string> for_each_trace(std::span<const ListedFile> files,
+                                        const std::function<void(size_t)>& read) {
+  std::vector<std::string> refused(files.size());
+  in_parallel(files.size(), [&](size_t i) {
+    try {
+      read(i);
+    } catch (const NotATrace& error) {
+      if (!files[i].listed) {
+        throw;
+      }
+      refused[i] = error.what();
+    }
+  });
+  std::erase(refused, "");
+  if (!refused.empty() && refused.size() == files.size()) {
+    throw NotATrace("", refused.front());
+  }
+  return refused;
 }
 
 std::vector<fs::path> trace_paths(const fs::path& path) {
@@ -329,11 +387,10 @@ std::vector<fs::path> trace_paths(const fs::path& path) {
 
 Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
   Run run;
-  std::vector<fs::path> directories, files;
+  std::vector<fs::path> directories;
+  const std::vector<ListedFile> files = listed_files(paths);
   for (const fs::path& path : paths) {
     run.source += (run.source.empty() ? "" : " ") + path.string();
-    const std::vector<fs::path> found = trace_paths(path);
-    files.insert(files.end(), found.begin(), found.end());
     std::error_code error;
     if (fs::is_directory(path, error)) {
       directories.push_back(path);
@@ -351,14 +408,24 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
   }
   if (options.progress != nullptr) {
     uint64_t total = 0;
-    for (const fs::path& file : files) {
-      total += size_of(file);
+    for (const ListedFile& file : files) {
+      total += size_of(file.path);
     }
     options.progress->total = total;
   }
-  run.traces = read_traces(files, options);
-  if (run.traces.empty()) {
+  if (files.empty()) {
     throw UsageError("no path to a trace or a capture directory was given");
+  }
+  std::vector<std::optional<Trace>> read(files.size());
+  const std::vector<std::string> refused =
+      for_each_trace(files, [&](size_t i) { read[i] = read_trace(files[i].path, options); });
+  for (std::optional<Trace>& trace : read) {
+    if (trace) {
+      run.traces.push_back(std::move(*trace));
+    }
+  }
+  for (const std::string& message : refused) {
+    add_diagnostic(run.diagnostics, Severity::kWarning, "left out: " + message);
   }
   order_by_rank(run);
   if (directories.size() == 1) {

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -36,7 +37,7 @@ struct PlannedInputs {
 //          of workload.json), a directory of traces, one trace or spool, or several of these.
 // Errors   InputError for a path that contains no trace, two traces of one rank, or a trace that
 //          cannot be read. Files other than traces (plan, metrics) that cannot be read are left out
-//          with a diagnostic.
+//          with a diagnostic; so are files of a directory that are no traces, if it has traces too.
 struct Run {
   std::string source;         // the paths, for messages
   std::vector<Trace> traces;  // by rank, each with metadata.rank set
@@ -60,9 +61,19 @@ struct Run {
 // `path` itself if it is a file. Errors: InputError for a directory that contains none.
 [[nodiscard]] std::vector<std::filesystem::path> trace_paths(const std::filesystem::path& path);
 
-// Reads all files, as many at a time as there are processors; in the order of `paths`.
-[[nodiscard]] std::vector<Trace> read_traces(std::span<const std::filesystem::path> paths,
-                                             const ReadOptions& options = {});
+// A file to be read as a trace.
+struct ListedFile {
+  std::filesystem::path path;
+  bool listed = false;  // found in a directory, not given by name
+};
+// The files of these paths: directories as trace_paths(), others as they are.
+[[nodiscard]] std::vector<ListedFile> listed_files(std::span<const std::filesystem::path> paths);
+
+// Calls read(file) for all files, as many at a time as there are processors. Listed files for which
+// it throws NotATrace are left out: the result has their messages. Errors: NotATrace if that leaves
+// no file.
+[[nodiscard]] std::vector<std::string> for_each_trace(std::span<const ListedFile> files,
+                                                      const std::function<void(size_t)>& read);
 
 // Reads a trace file or a spool, depending on the ending of its name.
 [[nodiscard]] Trace read_trace(const std::filesystem::path& path, const ReadOptions& options = {});

@@ -64,7 +64,7 @@ def no_trace():
     broken("number.json", "17\n", 0, "not a trace: expected an object or a list of events")
     broken("string.json", '"traceEvents"\n', 0, "not a trace")
     broken("no_events.json", "{}\n", None, 'no list "traceEvents"')
-    broken("html.json", "<!DOCTYPE html>\n<html></html>\n", 0, "expected a value")
+    broken("html.json", "<!DOCTYPE html>\n<html></html>\n", None, "not a trace, but an HTML page")
     for name, value in [("object", "{}"), ("null", "null"), ("text", '"many"')]:
         broken(f"events_are_{name}.json", '{"traceEvents": ' + value + "}\n", 16, '"traceEvents" is not a list')
 
@@ -135,7 +135,7 @@ def wrong_text():
     bytes_in_name("overlong.json", b"\xc0\x80")
     bytes_in_name("surrogate_as_utf8.json", b"\xed\xa0\x80")
     bytes_in_name("cut_character.json", b"\xe2\x82")
-    broken("utf16.json", GOOD.encode("utf-16"), 0, "not UTF-8")
+    broken("utf16.json", GOOD.encode("utf-16"), None, "not a trace, but text in UTF-16")
 
 
 def wrong_compression():

@@ -77,17 +77,11 @@ class Rewound final : public ByteSource {
 };
 
 std::unique_ptr<ByteSource> by_kind(std::unique_ptr<ByteSource> file, const std::string& name) {
-  std::string first(4, '\0');
-  size_t size = 0;
-  for (size_t got = 1; got != 0 && size < first.size(); size += got) {
-    got = file->read(first.data() + size, first.size() - size);
-  }
-  first.resize(size);
-  if (first.empty()) {
+  std::string magic;
+  auto whole = with_head(std::move(file), 4, magic);
+  if (magic.empty()) {
     throw InputError(name, "the file is empty");
   }
-  const std::string magic = first;
-  auto whole = std::make_unique<Rewound>(std::move(first), std::move(file));
   if (magic.starts_with("\x1f\x8b")) {
     return read_ahead(inflate_gzip(std::move(whole), name));
   }
@@ -98,6 +92,18 @@ std::unique_ptr<ByteSource> by_kind(std::unique_ptr<ByteSource> file, const std:
 }
 
 }  // namespace
+
+std::unique_ptr<ByteSource> with_head(std::unique_ptr<ByteSource> source,
+                                      size_t size,
+                                      std::string& head) {
+  head.assign(size, '\0');
+  size_t read = 0;
+  for (size_t got = 1; got != 0 && read < size; read += got) {
+    got = source->read(head.data() + read, size - read);
+  }
+  head.resize(read);
+  return std::make_unique<Rewound>(head, std::move(source));
+}
 
 std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path, Progress* progress) {
   return by_kind(std::make_unique<FileSource>(path, progress), path.string());

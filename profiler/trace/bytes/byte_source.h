@@ -40,6 +40,11 @@ class ByteSource {
 [[nodiscard]] std::unique_ptr<ByteSource> open_source(std::string_view bytes,
                                                       const std::string& name);
 
+// Reads the first bytes of a source, `size` at most, into `head` and returns a source of all bytes.
+[[nodiscard]] std::unique_ptr<ByteSource> with_head(std::unique_ptr<ByteSource> source,
+                                                    size_t size,
+                                                    std::string& head);
+
 // Returns `text` unchanged; `text` must outlive the source.
 [[nodiscard]] std::unique_ptr<ByteSource> source_of(std::string_view text);
 

@@ -9,6 +9,7 @@
 #include "profiler/trace/json/json_cursor.h"
 #include "profiler/trace/json/token_window.h"
 #include "profiler/trace/kineto/event_builder.h"
+#include "profiler/trace/kineto/foreign_files.h"
 #include "profiler/trace/kineto/top_level.h"
 #include "profiler/trace/model/latest_time.h"
 
@@ -17,6 +18,8 @@ namespace {
 
 constexpr int64_t kEpochMicroseconds =
     1'000'000'000'000'000;  // September 2001: no recording lasts that long
+
+constexpr size_t kMostKeys = 64;
 
 class Reader {
  public:
@@ -43,6 +46,9 @@ class Reader {
           break;
         }
         if (done < window_.count()) {
+          if (!has_events_) {
+            refuse();
+          }
           cursor_.fail(cursor_.byte(), "there is more text after the end of the JSON value");
         }
       } catch (const Incomplete&) {
@@ -52,9 +58,13 @@ class Reader {
       done = 0;
     }
     if (!has_events_) {
-      throw InputError(trace_.metadata.source, "not a trace: it has no list \"traceEvents\"");
+      refuse();
     }
     finish();
+    if (bare_list_ && entries_ > 0 && trace_.events.empty() && trace_.tracks.empty()) {
+      throw NotATrace(trace_.metadata.source,
+                      "not a trace: none of the list's entries is an event with \"ph\" and \"ts\"");
+    }
     return std::move(trace_);
   }
 
@@ -127,6 +137,9 @@ class Reader {
     const bool end = cursor_.ends('}');
     std::string storage;
     const std::string name(cursor_.unescaped(key, storage));
+    if (keys_.size() < kMostKeys) {
+      keys_.push_back(name);
+    }
     if (name == "shardlens") {
       OwnMember own = own_member(value);
       builder_.set_units(own.units);
@@ -140,7 +153,16 @@ class Reader {
     return end ? Place::kEnd : Place::kMember;
   }
 
+  // A JSON object without events.
+  [[noreturn]] void refuse() const {
+    const ForeignKind* kind = foreign_json(keys_);
+    throw NotATrace(trace_.metadata.source, kind == nullptr
+                                                ? "not a trace: it has no list \"traceEvents\""
+                                                : words_of(*kind));
+  }
+
   Place one_event() {
+    ++entries_;
     builder_.read();
     const bool end = cursor_.ends(']');
     builder_.add();
@@ -193,12 +215,19 @@ class Reader {
   Place place_ = Place::kBegin;
   bool bare_list_ = false;
   bool has_events_ = false;
+  int64_t entries_ = 0;            // of the list of events
+  std::vector<std::string> keys_;  // of the file's object, the first kMostKeys
 };
 
 }  // namespace
 
 Trace read_kineto(const std::filesystem::path& path, const ReadOptions& options) {
-  const std::unique_ptr<ByteSource> text = open_source(path, options.progress);
+  std::string head;
+  const std::unique_ptr<ByteSource> text =
+      with_head(open_source(path, options.progress), kHeadBytes, head);
+  if (const ForeignKind* kind = foreign_kind(path.filename().string(), head)) {
+    throw NotATrace(path.string(), words_of(*kind));
+  }
   return parse_kineto(*text, path.string(), options);
 }
 

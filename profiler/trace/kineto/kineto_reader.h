@@ -41,7 +41,8 @@ struct ReadOptions {       // how a trace file is read
 // Memory      the trace itself and a few MiB: the text is read through a sliding window
 //             (token_window.h).
 // Errors      InputError with file and byte offset (in the text, or in the compressed file if that
-//             is damaged) if the file is not JSON, is cut off, or is not a trace. A single event
+//             is damaged) if the file is not JSON or is cut off; NotATrace (foreign_files.h) if it
+//             is of another kind. A single event
 //             that cannot be used (no ts, negative duration, a time that does not fit) is left out
 //             and counted in Trace::diagnostics.
 [[nodiscard]] Trace read_kineto(const std::filesystem::path& path, const ReadOptions& options = {});
