@@ -213,7 +213,7 @@ ExitCode run(const ConvertOptions& options) {
   std::vector<std::optional<Input>> surveyed(files.size());
   for (const std::string& refused : trace::for_each_trace(
            files, [&](size_t i) { surveyed[i] = survey(files[i].path, filter); })) {
-    std::fputs(fmt::format("shardlens: left out: {}\n", refused).c_str(), stderr);
+    write_stderr("shardlens: left out: {}\n", refused);
   }
   for (std::optional<Input>& each : surveyed) {
     if (each) {
@@ -231,16 +231,16 @@ ExitCode run(const ConvertOptions& options) {
                     options.outputs.shown("--out"), inputs.size()));
   }
   std::optional<DirectoryLock> lock;
-  const std::vector<std::filesystem::path> files = output_files(options, inputs);
+  const std::vector<std::filesystem::path> outputs = output_files(options, inputs);
   if (!one_file) {
-    const std::filesystem::path directory = files.front().parent_path();
+    const std::filesystem::path directory = outputs.front().parent_path();
     (void)OutputFolder::make(directory);
     lock.emplace(capture_place(directory));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     tell(inputs[i].trace);
-    const int64_t events = write(inputs[i], files[i]);
-    write_stderr("shardlens: {}: {} events\n", files[i], events);
+    const int64_t events = write(inputs[i], outputs[i]);
+    write_stderr("shardlens: {}: {} events\n", outputs[i], events);
   }
   return ExitCode::kOk;
 }

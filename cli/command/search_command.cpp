@@ -417,7 +417,7 @@ ExitCode run(const SearchCommand& options) {
   const int64_t ranks = scenario.world_size;
   search.memory_limit = options.memory_limit;
   search.threads = options.threads;
-  const std::optional<DirectoryLock> lock = lock_of_state(options.state);
+  const std::optional<DirectoryLock> lock = lock_of_state(state_file);
   std::optional<SearchState> state;
   if (!state_file.empty()) {
     state.emplace(state_file, identity_of(options, scenario));

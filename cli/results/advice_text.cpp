@@ -80,7 +80,7 @@ Shown details(const std::vector<sim::AdvisedChange>& changes, report::Style styl
 }
 
 // The changes whose price rests on sizes far outside the measured ones; "": there are none.
-std::string extrapolated_table(const sim::Advice& advice, report::Style style) {
+Shown extrapolated_table(const sim::Advice& advice, report::Style style) {
   report::Table table({{"priced beyond what was measured", Align::kLeft}, {"", Align::kLeft}});
   bool any = false;
   for (const auto* changes : {&advice.changes, &advice.others}) {
@@ -91,7 +91,7 @@ std::string extrapolated_table(const sim::Advice& advice, report::Style style) {
       }
     }
   }
-  return any ? "\n" + table.render(style) : "";
+  return any ? "\n" + table.render(style) : Shown();
 }
 
 }  // namespace

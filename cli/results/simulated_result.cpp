@@ -73,7 +73,7 @@ void print_simulated(const SimulatedResult& result) {
                  report::format_duration(now.interval->high));
   }
   if (const std::string text = sim::far_extrapolations_text(now.extrapolated); !text.empty()) {
-    write_stdout(fmt::format("priced beyond what was measured: {}\n", text));
+    write_stdout("priced beyond what was measured: {}\n", text);
   }
   if (result.on_spec) {
     write_stdout(machine_text(result));
