@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -49,9 +50,12 @@ void check_device(const RunOptions& options) {
   }
 }
 
-std::string run_json(const RunOptions& options, const std::string& worker) {
+std::string run_json(const RunOptions& options,
+                     const std::string& worker,
+                     const std::string& identifier) {
   nlohmann::ordered_json out;
   out["schema"] = 1;
+  out["capture"] = identifier;
   std::vector<std::string> command = to_arguments(options);
   command.insert(command.begin(), {"shardlens", "capture"});
   out["command"] = std::move(command);
@@ -69,19 +73,19 @@ DirectoryLock write_inputs(const RunOptions& options,
                            const PreparedRun& run,
                            const std::string& worker) {
   const std::string config = copied_config(run.config.source);
-  DirectoryLock lock = prepare_capture_directory(options.out);
+  CaptureDirectory prepared = prepare_capture_directory(options.out, options.force);
   write_file_atomically(options.out / "plan.json", plan::to_json(run.plan.plan));
   plan::StepSettings step = options.step;
   step.program =
       options.device == Device::kCuda ? plan::Program::kEngineOnGpu : plan::Program::kEngineOnCpu;
   const plan::Workload workload = plan::step_workload(run.config, run.plan, step);
   write_file_atomically(options.out / "workload.json", plan::to_json(workload, run.plan));
-  write_file_atomically(options.out / "run.json", run_json(options, worker));
+  write_file_atomically(options.out / "run.json", run_json(options, worker, prepared.identifier));
   // A copy, so that the order check has the model even when the capture is moved.
   if (!config.empty()) {
     write_file_atomically(options.out / "config.json", config);
   }
-  return lock;
+  return std::move(prepared.lock);
 }
 
 }  // namespace
@@ -92,7 +96,7 @@ int capture(const RunOptions& options,
   check(options);
   check_device(options);
   check_outputs(options);
-  check_capture_directory(options.out);
+  check_capture_directory(options.out, options.force);
   const PreparedRun run = prepare_run(options, world_size_of(options));
   {
     // Before --out is emptied. Rank 0 locks the directory again for the whole run.

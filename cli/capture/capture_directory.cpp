@@ -2,15 +2,27 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/input_file.h"
+#include "core/base/output_file.h"
+#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_reader.h"
 #include "profiler/record/rank_now.h"
@@ -20,37 +32,23 @@
 namespace shardlens::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMarkText = "capture of shardlens ";
+constexpr const char* kRunJson = "run.json";
+
 bool is_number(std::string_view text) {
   return !text.empty() &&
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// `name` without the ending that AtomicFile gives to unfinished files: "plan.json" for
-// "plan.json.tmp4711.0".
-std::string without_temporary_ending(const std::string& name) {
-  const size_t at = name.rfind(".tmp");
-  if (at == std::string::npos) {
-    return name;
-  }
-  const std::string_view ending = std::string_view(name).substr(at + 4);
-  const size_t dot = ending.find('.');
-  return dot != std::string_view::npos && is_number(ending.substr(0, dot)) &&
-                 is_number(ending.substr(dot + 1))
-             ? name.substr(0, at)
-             : name;
-}
-
-// Whether the file belongs to a capture: metrics.jsonl, plan.json, workload.json, run.json,
-// rank<r>.{pt.trace.json.gz,spool,now}, unfinished ones of these, and the lock. config.json only
-// next to a run.json, since otherwise it may be the user's model.
-bool is_ours(const std::filesystem::path& directory, const std::string& file) {
-  const std::string name = without_temporary_ending(file);
-  std::error_code ignored;
-  if (name == "config.json") {
-    return std::filesystem::exists(directory / "run.json", ignored);
-  }
-  constexpr std::array<std::string_view, 5> kNames{"metrics.jsonl", "plan.json", "workload.json",
-                                                   "run.json", kCaptureLock};
+// Whether a capture has a file of this name: metrics.jsonl, plan.json, workload.json, run.json,
+// config.json, rank<r>.{pt.trace.json.gz,spool,now}, unfinished ones of these, the lock, the mark.
+bool is_name_of_capture(const std::string& file) {
+  const std::string name = name_of_temporary(file).value_or(file);
+  constexpr std::array<std::string_view, 7> kNames{
+      "metrics.jsonl", "plan.json",  "workload.json",        kRunJson,
+      "config.json",   kCaptureLock, CaptureDirectory::kMark};
   if (std::find(kNames.begin(), kNames.end(), name) != kNames.end()) {
     return true;
   }
@@ -64,58 +62,157 @@ bool is_ours(const std::filesystem::path& directory, const std::string& file) {
   return ending == ".pt.trace.json.gz" || ending == ".spool" || ending == ".now";
 }
 
-std::filesystem::directory_iterator open(const std::filesystem::path& directory) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(directory, error);
-  if (error) {
-    throw UsageError(fmt::format("--out {}: {}", directory.string(), error.message()));
+// The content of a regular file; none if there is no such file, or a longer one.
+std::optional<std::string> content(const OutputFolder& folder, const std::string& name) {
+  constexpr size_t kMost = size_t{1} << 20;
+  std::string text(kMost, '\0');
+  try {
+    const Descriptor file = folder.open_file(name, O_RDONLY);
+    size_t size = 0;
+    ssize_t got = 0;
+    while (size < kMost && (got = ::read(file.get(), text.data() + size, kMost - size)) != 0) {
+      if (got < 0) {
+        return std::nullopt;
+      }
+      size += static_cast<size_t>(got);
+    }
+    text.resize(size);
+    return size < kMost ? std::optional(text) : std::nullopt;
+  } catch (const WriteFault&) {
+    return std::nullopt;
+  }
+}
+
+std::string mark_of(const std::string& identifier) {
+  return fmt::format("{}{}\n", kMarkText, identifier);
+}
+
+// Whether a capture of this program, finished or not, is all that a directory was made for.
+bool is_marked(const OutputFolder& folder) {
+  const auto mark = content(folder, CaptureDirectory::kMark);
+  if (!mark || !mark->starts_with(kMarkText)) {
+    return false;
+  }
+  if (!folder.find(kRunJson)) {  // a capture that ended before it wrote the file
+    return true;
+  }
+  const auto run = nlohmann::json::parse(content(folder, kRunJson).value_or(""), nullptr,
+                                         /*allow_exceptions=*/false);
+  const auto found = run.is_object() ? run.find("capture") : run.end();
+  return found != run.end() && found->is_string() &&
+         *mark == mark_of(found->get_ref<const std::string&>());
+}
+
+using Entries = std::map<std::string, struct stat>;
+
+Entries entries_of(const OutputFolder& folder) {
+  Entries out;
+  for (std::string& name : folder.names()) {
+    if (const auto info = folder.find(name)) {
+      out.emplace(std::move(name), *info);
+    }
+  }
+  return out;
+}
+
+[[noreturn]] void refuse_unmarked(const fs::path& directory, const Entries& entries) {
+  constexpr size_t kShown = 4;
+  std::vector<std::string_view> names;
+  for (const auto& [name, info] : entries) {
+    if (name != DirectoryLock::kFile) {
+      names.push_back(name);
+    }
+  }
+  const size_t count = names.size();
+  names.resize(std::min(count, kShown));
+  throw UsageError(fmt::format(
+      "--out {}: contains {}{}, without the mark of a capture that this program made there; choose "
+      "another directory, or --force to lose {}",
+      directory.string(), fmt::join(names, ", "),
+      count > kShown ? fmt::format(" and {} more", count - kShown) : "",
+      count == 1 ? "this file" : fmt::format("these {} files", count)));
+}
+
+// What an earlier capture left in the directory. Throws if there is anything else.
+Entries earlier_capture(const fs::path& directory, const OutputFolder& folder, bool force) {
+  Entries entries = entries_of(folder);
+  // Without a run.json next to it, config.json may be the user's model.
+  const bool model = entries.contains("config.json") && !entries.contains(kRunJson) &&
+                     !entries.contains(CaptureDirectory::kMark);
+  for (const auto& [name, info] : entries) {
+    if (!is_name_of_capture(name) || !S_ISREG(info.st_mode) || (model && name == "config.json")) {
+      throw UsageError(fmt::format(
+          "--out {}: contains '{}', which is no part of a capture; choose another directory or "
+          "remove {}",
+          directory.string(), name,
+          S_ISREG(info.st_mode)   ? "the file"
+          : S_ISDIR(info.st_mode) ? "the directory"
+                                  : "it"));
+    }
+  }
+  const bool only_lock = entries.empty() || (entries.size() == 1 &&
+                                             entries.contains(std::string(DirectoryLock::kFile)));
+  if (!force && !only_lock && !is_marked(folder)) {
+    refuse_unmarked(directory, entries);
   }
   return entries;
 }
 
+// Marks the directory before anything is written to it, so that a capture that is killed can be
+// replaced too.
+std::string mark(const OutputFolder& folder) {
+  std::string identifier = random_identifier();
+  OutputFile file = OutputFile::temporary(folder, CaptureDirectory::kMark);
+  file.write(mark_of(identifier));
+  file.replace(CaptureDirectory::kMark);
+  return identifier;
+}
+
 }  // namespace
 
-void check_capture_directory(const std::filesystem::path& directory) {
+void check_capture_directory(const fs::path& directory, bool force) {
   std::error_code ignored;
-  if (!std::filesystem::exists(directory, ignored)) {
+  if (!fs::exists(directory, ignored)) {
     return;
   }
-  if (!std::filesystem::is_directory(directory, ignored)) {
+  if (!fs::is_directory(directory, ignored)) {
     throw UsageError(
         fmt::format("--out {}: is a file; choose another directory", directory.string()));
   }
   DirectoryLock::check(capture_place(directory));
-  for (const auto& entry : open(directory)) {
-    const std::string name = entry.path().filename().string();
-    if (!is_ours(directory, name) || entry.is_directory(ignored)) {
-      throw UsageError(fmt::format(
-          "--out {}: contains '{}', which is no part of a capture; choose another directory or "
-          "remove the file",
-          directory.string(), name));
-    }
+  try {
+    (void)earlier_capture(directory, OutputFolder(directory), force);
+  } catch (const WriteFault& fault) {
+    throw UsageError(fmt::format("--out {}: {}", directory.string(), fault.reason()));
   }
 }
 
-DirectoryLock prepare_capture_directory(const std::filesystem::path& directory) {
-  check_capture_directory(directory);
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
+CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force) {
+  check_capture_directory(directory, force);
+  std::optional<OutputFolder> folder;
+  try {
+    folder.emplace(OutputFolder::make(directory));
+  } catch (const WriteFault& fault) {
     throw UsageError(
-        fmt::format("--out {}: cannot be created: {}", directory.string(), error.message()));
+        fmt::format("--out {}: cannot be created: {}", directory.string(), fault.reason()));
   }
   DirectoryLock lock(capture_place(directory));
-  for (const auto& entry : open(directory)) {
-    if (entry.path().filename() == kCaptureLock) {
+  // Again, now that no other capture begins meanwhile.
+  for (const auto& [name, info] : earlier_capture(directory, *folder, force)) {
+    if (name == kCaptureLock || name == CaptureDirectory::kMark) {
       continue;
     }
-    std::filesystem::remove(entry.path(), error);
-    if (error) {
-      throw UsageError(fmt::format("--out {}: cannot replace {}: {}", directory.string(),
-                                   entry.path().filename().string(), error.message()));
+    if (!folder->remove(name, FileIdentity(info))) {
+      throw UsageError(fmt::format("--out {}: cannot replace {}: {}", directory.string(), name,
+                                   std::strerror(errno)));
     }
   }
-  return lock;
+  try {
+    return {std::move(lock), mark(*folder)};
+  } catch (const WriteFault& fault) {
+    throw UsageError(
+        fmt::format("--out {}: cannot be written: {}", directory.string(), fault.reason()));
+  }
 }
 
 std::string copied_config(const std::filesystem::path& config) {
@@ -134,41 +231,40 @@ std::string copied_config(const std::filesystem::path& config) {
 
 namespace {
 
-// What a process that was killed had not finished writing.
-void remove_unfinished(const std::filesystem::path& directory, int rank) {
-  std::vector<std::filesystem::path> unfinished;
-  std::error_code error;
-  const std::string prefix = fmt::format("rank{}.", rank);
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    if (name.starts_with(prefix) && without_temporary_ending(name) != name) {
-      unfinished.push_back(entry->path());
-    }
-  }
-  for (const std::filesystem::path& path : unfinished) {
-    std::filesystem::remove(path, error);
+// Removes a regular file of the capture that this process has locked.
+void remove_file(const OutputFolder& folder, const std::string& name) {
+  const auto info = folder.find(name);
+  if (info && S_ISREG(info->st_mode)) {
+    folder.remove(name, FileIdentity(*info));
   }
 }
 
 }  // namespace
 
-std::string tidy_capture_directory(const std::filesystem::path& directory,
-                                   int first_rank,
-                                   int processes) {
+std::string tidy_capture_directory(const fs::path& directory, int first_rank, int processes) {
   std::string spools;
-  std::error_code ignored;
-  for (int rank = first_rank; rank < first_rank + processes; ++rank) {
-    const auto now = record::read_rank_now(record::now_path(directory, rank));
-    const std::filesystem::path spool = record::spool_path(directory, rank);
-    if ((now && now->step < 0) || std::filesystem::is_empty(spool, ignored)) {
-      std::filesystem::remove(spool, ignored);
+  std::optional<OutputFolder> folder;
+  try {
+    folder.emplace(directory);
+    for (int rank = first_rank; rank < first_rank + processes; ++rank) {
+      const auto now = record::read_rank_now(record::now_path(directory, rank));
+      const fs::path spool = record::spool_path(directory, rank);
+      const auto found = folder->find(spool.filename().string());
+      if ((now && now->step < 0) || (found && found->st_size == 0)) {
+        remove_file(*folder, spool.filename().string());
+      }
+      remove_file(*folder, record::now_path(directory, rank).filename().string());
+      // What a process that was killed had not finished writing.
+      for (const std::string& name : folder->names()) {
+        if (name.starts_with(fmt::format("rank{}.", rank)) && name_of_temporary(name)) {
+          remove_file(*folder, name);
+        }
+      }
+      if (folder->find(spool.filename().string())) {
+        spools += (spools.empty() ? "" : ", ") + spool.string();
+      }
     }
-    std::filesystem::remove(record::now_path(directory, rank), ignored);
-    remove_unfinished(directory, rank);
-    if (std::filesystem::exists(spool, ignored)) {
-      spools += (spools.empty() ? "" : ", ") + spool.string();
-    }
+  } catch (const WriteFault&) {  // the directory was removed meanwhile; the supervisor says so
   }
   return spools;
 }

@@ -7,14 +7,27 @@
 
 namespace shardlens::cli {
 
-// Creates `directory`, or empties it if it contains only an earlier capture. It is locked for the
-// caller as long as the lock exists.
-// Errors: UsageError if the directory contains a file that is no part of a capture (naming it), if
-// it cannot be created, or if another process is writing a capture there (naming the process).
-[[nodiscard]] DirectoryLock prepare_capture_directory(const std::filesystem::path& directory);
+// A directory that a capture is written to, locked as long as this exists. Its mark is a file with
+// an identifier, which run.json has too, as "capture". Only files of a directory with both are
+// replaced by the next capture: names of files do not say who made them.
+struct CaptureDirectory {
+  static constexpr const char* kMark = ".shardlens-capture";
+
+  DirectoryLock lock;
+  std::string identifier;  // for run.json
+};
+
+// Creates `directory`, or empties it if it contains only an earlier capture, and marks it. `force`:
+// the earlier capture may have no mark, as those of older versions. Even then, what is not a
+// regular file with a name of a capture's stays.
+// Errors: UsageError if the directory contains anything else or has no mark (naming what would be
+// lost), if it cannot be created, or if another process is writing a capture there (naming the
+// process).
+[[nodiscard]] CaptureDirectory prepare_capture_directory(const std::filesystem::path& directory,
+                                                         bool force);
 
 // Throws the errors of prepare_capture_directory(), but changes nothing.
-void check_capture_directory(const std::filesystem::path& directory);
+void check_capture_directory(const std::filesystem::path& directory, bool force);
 
 // The text of a model's config, to be copied into a run so that the run can be moved. "" without
 // one, and, with a note on stderr, for a link that leads out of the model's directory: runs are

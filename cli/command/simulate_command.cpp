@@ -113,7 +113,7 @@ ExitCode run(const SimulateOptions& options) {
   }
   const std::filesystem::path out = options.outputs.emptied_directory("--out");
   if (!out.empty()) {
-    check_capture_directory(out);
+    check_capture_directory(out, options.run.force);
   }
   const sim::Scenario scenario = described(options);
   if (!out.empty()) {
@@ -138,7 +138,7 @@ ExitCode run(const SimulateOptions& options) {
     result.bare = sim::evaluate(described(bare));
   }
   if (!out.empty()) {
-    write_simulated(result, out);
+    write_simulated(result, out, options.run.force);
     write_stderr("simulated {} ranks in {}; next: shardlens analyze {}\n", scenario.world_size,
                  out.string(), out.string());
   }
@@ -189,6 +189,8 @@ Action add_simulate_command(CLI::App& app) {
   }
   options->outputs.add(app, "--out", "write the step as a capture directory for analyze",
                        Outputs::Force::kNever);
+  app.add_flag("--force", run_options.force,
+               "replace files of a capture in --out that no mark says this program made");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options, &app] {
     take_given(app, options->run, options->scenario);

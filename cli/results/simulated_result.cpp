@@ -130,8 +130,9 @@ void print_simulated(const SimulatedResult& result) {
   write_stdout(alive.render(style_of_stdout()));
 }
 
-void write_simulated(const SimulatedResult& result, const std::filesystem::path& out) {
+void write_simulated(const SimulatedResult& result, const std::filesystem::path& out, bool force) {
   const std::string config = copied_config(result.config);
+  const CaptureDirectory directory = prepare_capture_directory(out, force);
   const sim::Prediction& now = result.prediction;
   const plan::ResolvedPlan& plan = now.plan;
   const DirectoryLock lock = prepare_capture_directory(out);
@@ -142,6 +143,7 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
   }
   nlohmann::ordered_json about;
   about["schema"] = 1;
+  about["capture"] = directory.identifier;
   about["simulated"] = true;
   about["hardware"] = now.machine;
   const plan::StepSettings& step = now.settings;

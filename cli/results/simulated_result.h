@@ -24,7 +24,8 @@ struct SimulatedResult {
 [[nodiscard]] std::string simulated_json(const SimulatedResult& result);
 // Prints tables to stdout.
 void print_simulated(const SimulatedResult& result);
-// Writes a capture directory that analyze reads. The prediction must have its timeline.
-void write_simulated(const SimulatedResult& result, const std::filesystem::path& out);
+// Writes a capture directory that analyze reads. The prediction must have its timeline. `force` as
+// in prepare_capture_directory().
+void write_simulated(const SimulatedResult& result, const std::filesystem::path& out, bool force);
 
 }  // namespace shardlens::cli

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -29,9 +30,22 @@ class CaptureDirectoryTest : public testing::Test {
   void put(const std::string& name, const std::string& text = "x") {
     std::ofstream(path_ / name) << text;
   }
-  std::string refusal() {
+  // Makes a capture with run.json and nothing else. Returns its identifier.
+  std::string make_capture() {
+    std::string identifier = prepare_capture_directory(path_, /*force=*/false).identifier;
+    std::ofstream(path_ / "run.json") << R"({"capture": ")" << identifier << R"("})";
+    return identifier;
+  }
+  [[nodiscard]] std::set<std::string> names() const {
+    std::set<std::string> out;
+    for (const auto& entry : fs::directory_iterator(path_)) {
+      out.insert(entry.path().filename());
+    }
+    return out;
+  }
+  std::string refusal(bool force = false) {
     try {
-      (void)prepare_capture_directory(path_);
+      (void)prepare_capture_directory(path_, force);
       return "";
     } catch (const UsageError& error) {
       return error.what();
@@ -48,37 +62,88 @@ TEST_F(CaptureDirectoryTest, MakesWhatIsNotThere) {
 }
 
 TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
-  fs::create_directories(path_);
-  for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "run.json", "config.json",
+  const std::string first = make_capture();
+  for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "config.json",
                            "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now",
-                           "plan.json.tmp4711.0", "rank0.pt.trace.json.gz.tmp4711.12"}) {
+                           "plan.json.tmp0123456789abcdef0123456789abcdef"}) {
     put(name);
   }
   put("capture.lock", "4711 elsewhere\n");
-  check_capture_directory(path_);
+  check_capture_directory(path_, /*force=*/false);
   EXPECT_TRUE(fs::exists(path_ / "run.json")) << "a check must not change anything";
   EXPECT_EQ(refusal(), "");
-  EXPECT_TRUE(fs::is_empty(path_));
+  EXPECT_THAT(names(), testing::ElementsAre(CaptureDirectory::kMark));
+  EXPECT_NE(make_capture(), first);
 }
 
 TEST_F(CaptureDirectoryTest, TouchesNothingWhereSomethingElseIs) {
   for (const char* name :
        {"notes.txt", "rank.spool", "rankx.spool", "rank1.json", "rank1.pt.trace.json",
-        "notes.txt.tmp1.0", "plan.json.tmp", "plan.json.tmp1.x"}) {
-    fs::create_directories(path_);
-    put("run.json");
+        "notes.txt.tmp0123456789abcdef0123456789abcdef", "plan.json.tmp", "plan.json.tmp1.0"}) {
+    make_capture();
     put(name);
-    EXPECT_THAT(refusal(), testing::HasSubstr(std::string("'") + name + "'"));
-    EXPECT_TRUE(fs::exists(path_ / "run.json"));
+    for (const bool force : {false, true}) {
+      EXPECT_THAT(refusal(force), testing::HasSubstr(std::string("'") + name + "'"));
+      EXPECT_TRUE(fs::exists(path_ / "run.json"));
+    }
     fs::remove_all(path_);
   }
   fs::create_directories(path_);
   put("config.json");  // no run.json next to it: this may be a user's model
-  EXPECT_THAT(refusal(), testing::HasSubstr("'config.json'"));
+  EXPECT_THAT(refusal(true), testing::HasSubstr("'config.json'"));
   EXPECT_TRUE(fs::exists(path_ / "config.json"));
-  fs::remove_all(path_);
-  fs::create_directories(path_ / "plan.json");  // a directory is not part of a capture
-  EXPECT_THAT(refusal(), testing::HasSubstr("plan.json"));
+}
+
+TEST_F(CaptureDirectoryTest, LinksAndDirectoriesAreNoPartOfACapture) {
+  const fs::path theirs = path_.string() + "_theirs";
+  std::ofstream(theirs) << "theirs";
+  for (const bool directory : {false, true}) {
+    make_capture();
+    directory ? (void)fs::create_directory(path_ / "plan.json")
+              : fs::create_symlink(theirs, path_ / "plan.json");
+    for (const bool force : {false, true}) {
+      EXPECT_THAT(refusal(force), testing::HasSubstr("'plan.json', which is no part of a capture"));
+    }
+    EXPECT_TRUE(fs::exists(path_ / "run.json"));
+    fs::remove_all(path_);
+  }
+  EXPECT_EQ(fs::file_size(theirs), 6U);
+  fs::remove(theirs);
+}
+
+// Files with these names may be the user's own, or a capture of an older version.
+TEST_F(CaptureDirectoryTest, WithoutAMarkNothingIsReplacedUnlessForced) {
+  fs::create_directories(path_);
+  for (const char* name : {"config.json", "plan.json", "rank0.pt.trace.json.gz", "run.json",
+                           "rank1.pt.trace.json.gz", "metrics.jsonl"}) {
+    put(name);
+  }
+  EXPECT_EQ(refusal(),
+            "--out " + path_.string() +
+                ": contains config.json, metrics.jsonl, plan.json, rank0.pt.trace.json.gz and 2 "
+                "more, without the mark of a capture that this program made there; choose another "
+                "directory, or --force to lose these 6 files");
+  EXPECT_EQ(names().size(), 6U);
+  EXPECT_EQ(refusal(true), "");
+  EXPECT_THAT(names(), testing::ElementsAre(CaptureDirectory::kMark));
+}
+
+TEST_F(CaptureDirectoryTest, AMarkCountsOnlyWithItsRun) {
+  const fs::path another = path_.string() + "_another";
+  const std::string mark = make_capture();
+  fs::rename(path_, another);
+  make_capture();
+  fs::rename(another / "run.json", path_ / "run.json");  // of another capture
+  EXPECT_THAT(refusal(), testing::HasSubstr("without the mark"));
+  std::ofstream(path_ / "run.json") << R"({"capture": 7})";
+  EXPECT_THAT(refusal(), testing::HasSubstr("without the mark"));
+  fs::remove(path_ / "run.json");  // a capture that was killed before it wrote the file
+  EXPECT_EQ(refusal(), "");
+  fs::remove(path_ / CaptureDirectory::kMark);
+  fs::create_symlink(another / CaptureDirectory::kMark, path_ / CaptureDirectory::kMark);
+  EXPECT_THAT(refusal(), testing::HasSubstr("is no part of a capture"));
+  EXPECT_TRUE(fs::exists(another / CaptureDirectory::kMark));
+  fs::remove_all(another);
 }
 
 TEST_F(CaptureDirectoryTest, RefusesAFileInTheWay) {
@@ -124,35 +189,35 @@ class Holder {
 
 TEST_F(CaptureDirectoryTest, ASecondProcessIsRefusedUntilTheFirstEnds) {
   fs::create_directories(path_);
-  Holder holder([this] { new DirectoryLock(prepare_capture_directory(path_)); });
-  put("run.json");
+  Holder holder([this] { new CaptureDirectory(prepare_capture_directory(path_, false)); });
+  put("plan.json");
   char host[256] = {};
   ASSERT_EQ(::gethostname(host, sizeof host - 1), 0);
   const std::string expected = "--out " + path_.string() + ": process " +
                                std::to_string(holder.pid()) + " of " + host +
                                " is writing a capture there; ";
   EXPECT_THAT(refusal(), testing::StartsWith(expected));
-  EXPECT_TRUE(fs::exists(path_ / "run.json"));
+  EXPECT_TRUE(fs::exists(path_ / "plan.json"));
   try {
-    check_capture_directory(path_);
+    check_capture_directory(path_, false);
     ADD_FAILURE() << "accepted";
   } catch (const UsageError& error) {
     EXPECT_THAT(error.what(), testing::StartsWith(expected));
   }
   holder.kill();  // SIGKILL: the file stays, the lock does not
   EXPECT_TRUE(fs::exists(path_ / kCaptureLock));
-  check_capture_directory(path_);
+  check_capture_directory(path_, false);
   EXPECT_EQ(refusal(), "");
-  EXPECT_TRUE(fs::is_empty(path_));
+  EXPECT_THAT(names(), testing::ElementsAre(CaptureDirectory::kMark));
 }
 
 TEST_F(CaptureDirectoryTest, TheLockGoesWithItsObject) {
   {
-    const DirectoryLock lock = prepare_capture_directory(path_);
+    const CaptureDirectory directory = prepare_capture_directory(path_, false);
     EXPECT_TRUE(fs::exists(path_ / kCaptureLock));
     EXPECT_THAT(refusal(), testing::HasSubstr(std::to_string(::getpid())));
   }
-  EXPECT_TRUE(fs::is_empty(path_));
+  EXPECT_THAT(names(), testing::ElementsAre(CaptureDirectory::kMark));
 }
 
 TEST_F(CaptureDirectoryTest, WorkersOfOneRunShareIt) {
@@ -177,15 +242,18 @@ TEST_F(CaptureDirectoryTest, OnlySpoolsWithRecordsAreLeft) {
   fs::create_directories(path_);
   put("rank2.spool");
   put("rank4.spool");
+  const auto unfinished = [](int rank) {
+    return "rank" + std::to_string(rank) + ".pt.trace.json.gz.tmp" + std::string(32, 'a');
+  };
   // The last is of a rank of another node, which may still be writing it.
-  for (const char* name : {"rank3.spool", "rank3.now", "rank4.now",
-                           "rank3.pt.trace.json.gz.tmp47.0", "rank9.pt.trace.json.gz.tmp47.0"}) {
+  for (const std::string& name : {std::string("rank3.spool"), std::string("rank3.now"),
+                                  std::string("rank4.now"), unfinished(3), unfinished(9)}) {
     const std::ofstream empty(path_ / name);
   }
   EXPECT_EQ(tidy_capture_directory(path_, 2, 4),
             (path_ / "rank2.spool").string() + ", " + (path_ / "rank4.spool").string());
   EXPECT_FALSE(fs::exists(path_ / "rank3.spool"));
-  EXPECT_TRUE(fs::remove(path_ / "rank9.pt.trace.json.gz.tmp47.0"));
+  EXPECT_TRUE(fs::remove(path_ / unfinished(9)));
   EXPECT_EQ(std::distance(fs::directory_iterator(path_), {}), 2);
   fs::remove(path_ / "rank2.spool");
   fs::remove(path_ / "rank4.spool");

@@ -145,9 +145,10 @@ TEST_F(CaptureEngineTest, WritesWhatTheManualPromises) {
   for (const auto& entry : fs::directory_iterator(out())) {
     names.push_back(entry.path().filename());
   }
-  EXPECT_THAT(names, testing::UnorderedElementsAre(
-                         "config.json", "metrics.jsonl", "plan.json", "workload.json", "run.json",
-                         "rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz"));
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre(".shardlens-capture", "config.json", "metrics.jsonl",
+                                            "plan.json", "workload.json", "run.json",
+                                            "rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz"));
   const auto run = nlohmann::json::parse(slurp(out() / "run.json"));
   EXPECT_EQ(run.at("options").at("steps"), 4);
   EXPECT_EQ(run.at("options").at("world_size"), 2);

@@ -1,0 +1,87 @@
+// What commands do to files that are there already.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/shardlens_command.h"
+
+namespace shardlens {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class WrittenFilesTest : public ShardlensCommandTest {
+ protected:
+  [[nodiscard]] fs::path at(const std::string& name) const { return fs::path(folder_) / name; }
+  void put(const std::string& name, const std::string& content) const {
+    fs::create_directories(at(name).parent_path());
+    std::ofstream(at(name)) << content;
+  }
+  [[nodiscard]] CommandResult simulate(const std::string& flags = "") const {
+    return run("simulate --model " + std::string(SHARDLENS_TEST_DATA) +
+               "/llama-tiny --hardware 4xPCIe --out " + at("out").string() + flags);
+  }
+};
+
+TEST_F(WrittenFilesTest, SimulateReplacesWhatItMadeItself) {
+  EXPECT_EQ(simulate().code, 0);
+  const std::string first = text(at("out/.shardlens-capture").string());
+  EXPECT_THAT(text(at("out/run.json").string()), HasSubstr(first.substr(first.size() - 33, 32)));
+  EXPECT_EQ(simulate().code, 0);
+  EXPECT_NE(text(at("out/.shardlens-capture").string()), first);
+}
+
+TEST_F(WrittenFilesTest, SimulateRefusesWhatOnlyLooksLikeACapture) {
+  put("out/plan.json", "mine");
+  put("out/run.json", "mine too");
+  const CommandResult refused = simulate();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("contains plan.json, run.json, without the mark"),
+                                 HasSubstr("--force to lose these 2 files")));
+  EXPECT_EQ(text(at("out/plan.json").string()), "mine");
+  EXPECT_EQ(text(at("out/run.json").string()), "mine too");
+  put("out/notes.txt", "notes");
+  EXPECT_EQ(simulate(" --force").code, 2);
+  EXPECT_EQ(text(at("out/plan.json").string()), "mine");
+  fs::remove(at("out/notes.txt"));
+  EXPECT_EQ(simulate(" --force").code, 0);
+  EXPECT_EQ(simulate().code, 0);
+}
+
+TEST_F(WrittenFilesTest, AReportStaysPrivate) {
+  put("page.html", "before");
+  fs::permissions(at("page.html"), fs::perms(0600));
+  const std::string run_of_pytorch = SHARDLENS_TEST_DATA "/pytorch_traces/fsdp2-default";
+  EXPECT_EQ(run("report " + run_of_pytorch + " --out " + at("page.html").string()).code, 0);
+  EXPECT_EQ(fs::status(at("page.html")).permissions(), fs::perms(0600));
+  EXPECT_GT(fs::file_size(at("page.html")), 1000U);
+}
+
+// A state is not emptied, whatever is in it.
+TEST_F(WrittenFilesTest, AStateOfASearchIsOnlyAddedTo) {
+  const std::string command =
+      "search --model " + std::string(SHARDLENS_TEST_DATA) +
+      "/llama-tiny --hardware 4xPCIe --memory-limit 24GiB --batch 1 --seq 64 --state " +
+      at("state").string();
+  put("theirs", "theirs\n");
+  fs::create_symlink("theirs", at("state"));
+  EXPECT_EQ(run(command).code, 3);
+  EXPECT_EQ(text(at("theirs").string()), "theirs\n");
+  fs::remove(at("state"));
+  ASSERT_EQ(run(command).code, 0);
+  const std::string whole = text(at("state").string());
+  const std::string first = whole.substr(0, whole.find('\n'));
+  put("state", first);  // stopped before it had written anything else
+  EXPECT_EQ(run(command).code, 0);
+  EXPECT_EQ(text(at("state").string()).substr(0, first.size() + 1), first + "\n");
+  EXPECT_EQ(text(at("state").string()).size(), whole.size());
+}
+
+}  // namespace
+}  // namespace shardlens
