@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks rules that the compiler does not: every source file is in a CMakeLists.txt, file lengths, leftover markers, private paths, and that
-stdout and stderr are written to only where text is escaped.
+files are read and written, and text is printed, only by the modules for it.
 
     check_sources.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_sources.py --self-test  finds the violations in a tree with one of each kind
@@ -16,8 +16,7 @@ TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
 HEADER_LINES, SOURCE_LINES = 250, 600
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Text)", re.I)
 READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
-OPENS = {"core/base/input_file.cpp": "the one place", "profiler/record/now_page.cpp": "maps a page that it creates",
-         "core/base/directory_lock.cpp": "locks", "core/base/output_folder.cpp": "writes", "cli/capture/private_directory.cpp": "locks"}
+OPENS = {"core/base/input_file.cpp": "the one place", "core/base/directory_lock.cpp": "locks", "core/base/output_folder.cpp": "writes"}
 # What writes to stdout or stderr. core/base/standard_output.h and python/shardlens/shown.py take only text in which nothing is raw.
 OUTPUT = {
     ".cpp": re.compile(r"\b(stdout|stderr)\b|\bwrite\((STD(OUT|ERR)_FILENO|[12])\b|\bstd::(cout|cerr|clog|printf|puts|putchar|perror)\b|\bfmt::print\b|\bfprintf\b|\bqDebug\b"),
@@ -34,6 +33,50 @@ DATA_FILES = ("cli/command/advise_command.cpp", "cli/command/analyze_command.cpp
               "core/base/standard_output.h", "gui/app/main.cpp", "gui/app/startup.cpp")
 OUTPUT_FILES = ("core/base/standard_output.cpp", "python/shardlens/shown.py")
 PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
+
+# What makes, replaces or removes files. In C++ that is core/base/output_folder.h and what is made of it, in Python shardlens/files.py: they
+# follow no link, replace a file as a whole, and remove only what they made. Each other place has its reason.
+WRITES_TOP = ("core", "profiler", "sim", "gui", "cli", "examples")
+WRITES = re.compile(
+    r"""\bstd::(?:basic_)?w?o?fstream\b
+    | (?<![\w.>])(?:std::|::)?(?:fopen|freopen|fdopen)\(
+    | (?<![\w.>])::open(?:at|at2)?\((?=[^;]*\bO_(?:CREAT|TRUNC|WRONLY|RDWR|APPEND|TMPFILE)\b)
+    | (?<![\w.>)])::(?:creat|mkstemps?|mkdtemp|mkdir(?:at)?|mkfifo(?:at)?|mknod(?:at)?|symlink(?:at)?|link(?:at)?|unlink(?:at)?|rmdir|
+                       rename(?:at2?)?|truncate|f?chmod(?:at)?|f?chown(?:at)?)\(
+    | \b(?:filesystem|fs)::(?:remove|remove_all|rename|create_\w+|copy|copy_file|copy_symlink|resize_file|permissions|last_write_time)\(
+    | \bQ(?:File|SaveFile|TemporaryFile|TemporaryDir|PdfWriter|LockFile)\b
+    | \bsetFileName\(""", re.X)
+MAY_WRITE = {
+    "core/base/output_folder.cpp": "the module",
+    "core/base/output_file.cpp": "the module",
+    "cli/flags/standard_descriptors.cpp": "/dev/null",
+    "gui/app/main.cpp": "the settings of a run without a user, in a folder that Qt makes with a random name and mode 0700",
+    "gui/view/window/selftest.cpp": "likewise, for the pictures of the self-test",
+}
+PYTHON_WRITES = re.compile(
+    r"""(?<![\w.])open\([^)\n]*,\s*(?:mode\s*=\s*)?["'][^"']*[wax+]
+    | \.(?:open|fdopen)\([^)\n]*["'][rbt]*[wax+]
+    | \bos\.(?:open|mkdir|makedirs|remove|removedirs|unlink|rmdir|rename|renames|replace|link|symlink|truncate|chmod|chown|mkfifo)\(
+    | \.(?:write_text|write_bytes|mkdir|touch|unlink|rmdir|rename|symlink_to|hardlink_to|chmod)\(
+    | \bshutil\.(?:rmtree|move|copy|copy2|copyfile|copytree|make_archive|unpack_archive)\(
+    | \btempfile\b""", re.X)
+PYTHON_MAY_WRITE = {"python/shardlens/files.py": "the module"}
+
+
+def without_comments(text, python):
+    """The text with as many lines, in which no comment or string of several lines is left."""
+    pattern = r'"""(?:.|\n)*?"""|#[^\n]*' if python else r"//[^\n]*|/\*(?:.|\n)*?\*/"
+    return re.sub(pattern, lambda found: "\n" * found.group().count("\n"), text)
+
+
+def check_writes(root, file, pattern, allowed):
+    path = file.relative_to(root).as_posix()
+    if path in allowed:
+        return
+    text = without_comments(file.read_text(encoding="utf-8"), file.suffix == ".py")
+    for found in pattern.finditer(text):
+        module = "python/shardlens/files.py" if file.suffix == ".py" else "core/base/output_folder.h, output_file.h or atomic_file.h"
+        yield f"{path}:{text.count(chr(10), 0, found.start()) + 1}: {found.group().strip()}: files are made, replaced and removed by {module}"
 
 
 def listed(root, file):
@@ -124,6 +167,12 @@ def violations(root):
         for file in sorted((root / top).glob("**/*")):
             if file.suffix in OUTPUT and file.is_file():
                 yield from check_output(root, file)
+    for top in WRITES_TOP:
+        for file in sorted((root / top).glob("**/*")):
+            if file.suffix in (".h", ".cpp") and file.is_file():
+                yield from check_writes(root, file, WRITES, MAY_WRITE)
+    for file in sorted((root / "python/shardlens").glob("**/*.py")):
+        yield from check_writes(root, file, PYTHON_WRITES, PYTHON_MAY_WRITE)
 
 
 def self_test():
@@ -142,9 +191,20 @@ def self_test():
         cases[f"cli/command/raw{number}.cpp"] = line
     for number, line in enumerate(["print(name)", "sys.stdout.write(name)", 'sys.exit(f"{name}")', "warnings.warn(name)", "traceback.print_exc()"]):
         cases[f"python/shardlens/raw{number}.py"] = line
-    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp input_file.cpp) # unlisted.cpp", "core/base/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/base/sub/a.cpp": "int a;",
-            "core/base/a.h": '#pragma once\nint a = ::open("/dev/null", O_RDONLY), b = ::open(path, O_WRONLY);\nstd::ofstream out(path);', "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
+    calls = ["std::ofstream out(path);", "std::fstream file;", "::open(p.c_str(),\n O_RDWR | O_CREAT, 0644);", "::unlink(p);", "::mkdtemp(name);",
+             "fs::remove_all(p);", "std::filesystem::rename(a, b);", "fs::create_directories(p);", "QSaveFile file(p);", "std::fopen(p, mode);"]
+    for i, call in enumerate(calls):
+        cases[f"core/plan/writes{i}.h"] = f"#pragma once\n{call}"
+    python_calls = ["open(path, 'w')", "path.open(\"ab\")", "os.replace(a, b)", "path.write_text(text)", "shutil.rmtree(path)", "import tempfile"]
+    for i, call in enumerate(python_calls):
+        cases[f"python/shardlens/writes{i}.py"] = call + "\n"
+    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp input_file.cpp output_folder.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
+            "core/base/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/base/output_folder.cpp": "int a = ::unlinkat(f, n, 0);",
+            "core/base/a.h": '#pragma once\nint a = ::open("/dev/null", O_RDONLY);', "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
             "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": 'write_stderr("stderr: {}", name);  // not to stdout',
+            "sim/reads.h": "#pragma once\n// ::unlink(p)\n// O_CREAT\nfolder.remove(name, id);",
+            "python/shardlens/reads.py": '"""os.replace(a, b)"""\nopen(path, "rb")\ntext.replace(a, b)\nshutil.copyfileobj(a, b)  # os.unlink(p)\n',
+            "python/shardlens/files.py": "os.replace(a, b)",
             "python/shardlens/shown.py": "print(text)", "python/shardlens/one.py": "sys.exit(main())\nsys.exit(3)\nshow(name)"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
@@ -152,8 +212,8 @@ def self_test():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
         found = list(violations(root))
-    if sorted(line.split(":")[0] for line in found) != sorted(cases):
-        print("self-test: found\n  " + "\n  ".join(found) + "\nexpected one violation in each of\n  " + "\n  ".join(sorted(cases)))
+    if sorted({line.split(":")[0] for line in found}) != sorted(cases):
+        print("self-test: found\n  " + "\n  ".join(found) + "\nexpected a violation in each of\n  " + "\n  ".join(sorted(cases)))
         return 1
     print(f"check_sources self-test: {len(cases)} violations found, {len(good)} clean files passed")
     return 0

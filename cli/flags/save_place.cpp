@@ -58,10 +58,11 @@ std::shared_ptr<const DirectoryLock> lock_save_directory(const RunOptions& optio
     throw UsageError(
         fmt::format("--save {}: is no directory; choose another one", options.save.string()));
   }
-  fs::create_directories(options.save, error);
-  if (error) {
+  try {
+    (void)OutputFolder::make(options.save);
+  } catch (const WriteFault& fault) {
     throw UsageError(
-        fmt::format("--save {}: cannot be created: {}", options.save.string(), error.message()));
+        fmt::format("--save {}: cannot be created: {}", options.save.string(), fault.reason()));
   }
   return std::make_shared<const DirectoryLock>(checkpoint::save_place(options.save));
 }

@@ -12,14 +12,12 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/atomic_file.h"
-#include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/base/output_folder.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/checkpoint_layout.h"
 #include "core/models/initial_values.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"
-#include "core/plan/json_reader.h"
 
 namespace shardlens::train {
 namespace {
@@ -82,12 +80,7 @@ void save_checkpoint(fsdp::ShardedModel& model,
   const plan::ModuleTree& tree = model.plan().tree;
   std::unique_ptr<models::SafetensorsWriter> writer;
   if (rank == 0) {
-    std::error_code failure;
-    fs::create_directories(directory, failure);
-    if (failure) {
-      throw RuntimeFault(
-          fmt::format("cannot create {}: {}", directory.string(), failure.message()));
-    }
+    (void)OutputFolder::make(directory);
     std::vector<models::SafetensorsWriter::Tensor> tensors;
     for (const plan::Parameter& parameter : tree.parameters) {
       for (models::StoredTensor& stored : models::stored_tensors(config, parameter)) {
