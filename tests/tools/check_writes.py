@@ -16,6 +16,7 @@ import collections
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import stat
@@ -27,10 +28,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import call_log
-from write_lab import LONG, PYTHON, REFUSED, ROOT, Lab, Missing, Unmet, expect, make_inputs
+from write_lab import LONG, MARK, PYTHON, REFUSED, ROOT, Lab, Missing, Unmet, expect, make_inputs
 from writers import ALSO_WRITTEN, WRITERS
 
-MARK = ".shardlens-capture"  # a directory with this file was written by us
+# What is known not to be as expected: the cell, what it finds, and why.
+KNOWN = [
+    (r": killed at", r"the next one ended with 0: and left behind: \S+\.tmp[0-9a-f]{32}",
+     "only the process that was killed knew the random name of the file, and another one may be writing such a file now"),
+    (r"^checkpoint .*: killed at", r"left behind: work/out\.lock", "the next command is refused before it looks at the lock that the killed one left"),
+]
 STATES = []
 
 
@@ -549,15 +555,19 @@ def main():
                     skipped[f"{words}: {problem[len('skipped, '):]}"] += 1
                     continue
                 counts["cells"] += 1
+                known = [reason for cell, found, reason in KNOWN if problem and re.search(cell, f"{writer.name}: {words}") and re.search(found, problem)]
+                if known:
+                    skipped[f"{words}: known: {known[0]}"] += 1
+                    problem = None
                 if problem:
                     results.append((writer.name, words, problem))
                 if options.only or (options.all and problem):
                     print(f"{'FAILED' if problem else 'ok':8}{writer.name}: {words}", flush=True)
     for reason, number in sorted(skipped.items()):
-        print(f"skipped {number}: {reason}")
+        print(f"{'known' if ': known: ' in reason else 'skipped'} {number}: {reason.replace('known: ', '')}")
     for name, words, problem in results:
         print(f"FAILED  {name}: {words}\n        {problem}")
-    print(f"{counts['cells']} cells, {len(results)} not as expected, {sum(skipped.values())} skipped, {time.monotonic() - began:.0f} s")
+    print(f"{counts['cells']} cells, {len(results)} not as expected, {sum(number for reason, number in skipped.items() if ': known: ' not in reason)} skipped, {time.monotonic() - began:.0f} s")
     return 1 if results else 0
 
 
