@@ -215,6 +215,9 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   }
   write_stdout("{}  {} from {}: {} blocks, {} parameters\n", bold("model"), config.torch_type,
                config.source, plan.tree.blocks.size(), format_count(parameters));
+  for (const std::string& note : config.notes) {
+    write_stdout("{}   {}\n", bold("note"), note);
+  }
   write_stdout("{}   {}: {}, {} layout, {}; {}\n\n", bold("plan"), plan.plan.source,
                plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
                plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter",

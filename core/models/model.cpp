@@ -34,6 +34,10 @@ void check(const plan::ModelConfig& config) {
           config.family == "gpt2" ? "resid_pdrop" : "attention_dropout",
           "dropout " + std::to_string(config.dropout) +
               " is not supported; set every dropout of the model to 0");
+  require(config.quantization.empty(), config, "quantization_config",
+          "quantised weights are not supported; expected a checkpoint in fp32, bf16 or fp16");
+  require(config.head == plan::ModelHead::kCausal, config, "architectures",
+          config.torch_type + " can be planned and simulated, not trained");
   require(config.experts.jitter == 0.0, config, "router_jitter_noise",
           "noise on the router's input is not supported; set it to 0");
   require(!config.experts.auxiliary_loss, config, "output_router_logits",

@@ -28,6 +28,29 @@ DType weights_dtype(const JsonNode& root) {
   return DType::kF32;
 }
 
+// How the published weights are stored; a program that trains them all has the modules without it.
+void read_quantization(const JsonNode& root, ModelConfig& config) {
+  const auto settings = root.find("quantization_config");
+  if (!settings || settings->is_null()) {
+    return;
+  }
+  settings->expect_object("an object with quantisation settings");
+  const auto method = settings->find("quant_method");
+  config.quantization = method && !method->is_null() ? method->string() : "unnamed";
+  config.notes.push_back(
+      fmt::format("quantization_config ({}) is of the published weights: modules and sizes are "
+                  "those of the model without it",
+                  config.quantization));
+}
+
+void note_rope(ModelConfig& config) {
+  static const Names kComputed{"default", "linear", "llama3"};  // by the engine
+  if (std::ranges::find(kComputed, config.rope_type) == kComputed.end()) {
+    config.notes.push_back(fmt::format(
+        "rope scaling ({}) changes angles, not modules or their sizes", config.rope_type));
+  }
+}
+
 }  // namespace
 
 ModelConfig load_model_config(const std::filesystem::path& path) {
@@ -69,13 +92,11 @@ ModelConfig parse_model_config(std::string_view json, const std::string& source)
                           quoted_list(types), suggestion(type.string(), types)));
   }
   config.family = type.string();
-  if (const auto quantized = root.find("quantization_config"); quantized && !quantized->is_null()) {
-    quantized->fail(
-        "quantised weights are not supported; expected a checkpoint in fp32, bf16 or fp16");
-  }
+  read_quantization(root, config);
   config.dtype = weights_dtype(root);
   config.initializer_range = number_or(root, "initializer_range", 0.02, 0.0, 1.0);
   family_of(config).read(root, config);
+  note_rope(config);
   return config;
 }
 

@@ -14,12 +14,18 @@ namespace shardlens::plan {
 
 struct ModelFile;
 
+// What a model has after its last layer: transformers' ...ForCausalLM, ...Model (nothing),
+// ...ForSequenceClassification, ...ForTokenClassification and ...ForQuestionAnswering.
+enum class ModelHead : uint8_t { kCausal, kNone, kSequence, kTokens, kSpans };
+
 // The settings of a model in a Hugging Face config.json, or a recorded model. Defaults are
 // transformers'. Only the fields that the family uses are set.
 struct ModelConfig {
   std::string family = "llama";  // model_type; core/plan/families has each
   std::string source;            // the config.json it was read from, for messages
   std::string torch_type;        // class name as transformers has it, e.g. "LlamaForCausalLM"
+  ModelHead head = ModelHead::kCausal;
+  std::string base_name;  // of the module with all but the head, where it is not the family's
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;  // llama MLP; gpt2 n_inner (4 * hidden by default)
@@ -79,8 +85,10 @@ struct ModelConfig {
   } latent;
   // vit
   int64_t channels = 0, patch_height = 0, patch_width = 0;
-  int64_t patches = 0;  // of an image; a sample has one token more. 0: takes tokens
-  int64_t labels = 0;
+  int64_t patches = 0;             // of an image; a sample has one token more. 0: takes tokens
+  int64_t labels = 0;              // also of heads that classify
+  std::string quantization;        // quant_method of the published weights; "": not quantised
+  std::vector<std::string> notes;  // sentences on settings that change no module
   // Not nullptr: the model is a model.json (core/plan/model_file.h), and the fields above are
   // unset.
   std::shared_ptr<const ModelFile> file = nullptr;

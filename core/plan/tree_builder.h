@@ -71,15 +71,6 @@ class TreeBuilder {
     return parameter(module(parent, name, "Embedding"), "weight", {rows, hidden});
   }
 
-  // The output projection without bias; shares `embedding` if the config ties them.
-  void head(const ModelConfig& config, uint32_t embedding) {
-    if (config.tie_word_embeddings) {
-      tie(module(0, "lm_head", "Linear"), "weight", embedding);
-    } else {
-      linear(0, "lm_head", config.hidden_size, config.vocab_size, false);
-    }
-  }
-
   void block(uint32_t module) { tree_.blocks.push_back(module); }
   ModuleTree take() { return std::move(tree_); }
 

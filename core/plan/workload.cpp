@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/model_file.h"
 #include "core/plan/workload_builder.h"
@@ -52,12 +53,15 @@ Workload step_workload(const ModelConfig& config,
   build.set_settings(settings);
   build.enter("");
   family_of(config).forward(build, config);
-  const int64_t classes = images ? config.labels : config.vocab_size;
-  if (settings.program != Program::kTransformers) {
+  const int64_t classes = images ? config.labels : outputs_of_head(config);
+  const bool inside = settings.program == Program::kTransformers;  // the model returns the loss
+  if (!inside) {
     build.leave();
+  }
+  if (classes > 0) {
     build.loss(classes);
-  } else {
-    build.loss(classes);  // the model of transformers returns it
+  }
+  if (inside) {
     build.leave();
   }
   build.finish_backward();

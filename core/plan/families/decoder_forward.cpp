@@ -1,10 +1,12 @@
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/plan/families/decoder_family.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/torchtitan_experts.h"
 #include "core/plan/families/transformer_parts.h"
 
@@ -18,16 +20,22 @@ class DecoderForward {
       : family_(decoder_family_of(config)), config_(config), build_(build) {}
 
   void run() {
-    std::vector<std::string> containers;
-    for (const Slot& slot : family_.containers) {
-      containers.push_back(containers.empty() ? std::string(slot.name)
-                                              : containers.back() + "." + std::string(slot.name));
-      build_.enter(containers.back());
+    std::string model = base_name(config_, family_.containers.front().name);
+    size_t entered = 0;
+    const auto enter = [&] {
+      build_.enter(model);
+      ++entered;
+    };
+    if (!model.empty()) {
+      enter();
     }
-    const std::string& model = containers.back();
+    for (const Slot& slot : family_.containers.subspan(1)) {
+      model = joined(model, slot.name);
+      enter();
+    }
     embeddings(model);
     for (int64_t i = 0; i < config_.layers; ++i) {
-      layer(fmt::format("{}.{}.{}", model, slot(family_.model, Part::kLayers).name, i), i);
+      layer(fmt::format("{}.{}", path(model, family_.model, Part::kLayers), i), i);
     }
     if (has_part(config_, Part::kFinalNorm)) {
       norm(path(model, family_.model, Part::kFinalNorm), config_.hidden_size, false);
@@ -37,10 +45,13 @@ class DecoderForward {
       build_.linear(path(model, family_.model, Part::kProjectOut),
                     {.in = config_.hidden_size, .out = config_.embedding_size});
     }
-    for (size_t i = 0; i < containers.size(); ++i) {
+    for (; entered > 0; --entered) {
       build_.leave();
     }
-    build_.linear("lm_head", {.in = config_.embedding_size, .out = config_.vocab_size});
+    head_forward(build_, config_, config_.embedding_size);
+    if (config_.head != ModelHead::kCausal) {
+      return;
+    }
     if (config_.logit_cap > 0 && !build_.is_engine()) {
       build_.unfused(unfused_cap(), OperatorKind::kElementwise, config_.vocab_size);
     } else if (config_.logit_cap > 0) {
@@ -65,7 +76,10 @@ class DecoderForward {
     return *found;
   }
   static std::string path(const std::string& parent, Slots slots, Part part) {
-    return fmt::format("{}.{}", parent, slot(slots, part).name);
+    return joined(parent, slot(slots, part).name);
+  }
+  static std::string joined(const std::string& parent, std::string_view name) {
+    return parent.empty() ? std::string(name) : fmt::format("{}.{}", parent, name);
   }
   void visit(const std::string& module) {  // a module that runs nothing
     build_.enter(module);

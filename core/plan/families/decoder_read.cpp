@@ -6,6 +6,7 @@
 
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/decoder_family.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/rope_values.h"
 
 namespace shardlens::plan {
@@ -78,6 +79,7 @@ void read_decoder(const JsonNode& root, ModelConfig& config) {
   const DecoderDefaults& defaults = family.defaults;
   const DecoderKeys& keys = family.keys;
   config.torch_type = family.torch_type;
+  read_head(root, config);
   config.vocab_size =
       integer_or(root.find("vocab_size"), defaults.vocab_size, 1, kLargestVocabulary);
   config.hidden_size = integer_or(find_any(root, {keys.hidden_size, "hidden_size"}),

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "core/plan/families/decoder_family.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/transformer_parts.h"
 #include "core/plan/tree_builder.h"
 
@@ -16,17 +17,17 @@ class DecoderTree {
 
   ModuleTree take() {
     uint32_t model = 0;
-    for (const Slot& slot : family_.containers) {
+    const Slot& base = family_.containers.front();
+    if (const std::string name = base_name(config_, base.name); !name.empty()) {
+      model = build_.module(model, name, type_of(family_, base.type));
+    }
+    for (const Slot& slot : family_.containers.subspan(1)) {
       model = module(model, slot);
     }
     for (const Slot& slot : family_.model) {
       add_to_model(model, slot);
     }
-    if (config_.tie_word_embeddings) {
-      build_.tie(build_.module(0, "lm_head", "Linear"), "weight", embedding_);
-    } else {
-      build_.linear(0, "lm_head", config_.embedding_size, config_.vocab_size, false);
-    }
+    add_head(build_, config_, config_.embedding_size, embedding_);
     return build_.take();
   }
 

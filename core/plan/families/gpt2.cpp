@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/plan/families/config_values.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/families/transformer_parts.h"
 #include "core/plan/tree_builder.h"
@@ -15,6 +16,7 @@ namespace {
 
 void read_gpt2(const JsonNode& root, ModelConfig& config) {
   config.torch_type = "GPT2LMHeadModel";
+  read_head(root, config);
   config.vocab_size = integer_or(root.find("vocab_size"), 50257, 1, kLargestVocabulary);
   config.hidden_size = integer_or(find_any(root, {"n_embd", "hidden_size"}), 768, 1, kLargestWidth);
   config.layers =
@@ -50,7 +52,8 @@ void read_gpt2(const JsonNode& root, ModelConfig& config) {
 ModuleTree gpt2_tree(const ModelConfig& config) {
   TreeBuilder build(config.torch_type);
   const int64_t hidden = config.hidden_size;
-  const uint32_t model = build.module(0, "transformer", "GPT2Model");
+  const std::string base = base_name(config, "transformer");
+  const uint32_t model = base.empty() ? 0 : build.module(0, base, "GPT2Model");
   const uint32_t embedding = build.embedding(model, "wte", config.vocab_size, hidden);
   build.embedding(model, "wpe", config.max_positions, hidden);
   build.module(model, "drop", "Dropout");
@@ -72,7 +75,7 @@ ModuleTree gpt2_tree(const ModelConfig& config) {
     build.module(mlp, "dropout", "Dropout");
   }
   build.layer_norm(model, "ln_f", hidden);
-  build.head(config, embedding);
+  add_head(build, config, hidden, embedding);
   return build.take();
 }
 
@@ -117,21 +120,27 @@ void gpt2_block(WorkloadBuilder& build, const ModelConfig& config, const std::st
 }
 
 void gpt2_forward(WorkloadBuilder& build, const ModelConfig& config) {
-  build.enter("transformer");
-  for (const std::string table : {"transformer.wte", "transformer.wpe"}) {
-    build.enter(table);
+  const std::string base = base_name(config, "transformer");
+  const std::string prefix = base.empty() ? "" : base + ".";
+  if (!base.empty()) {
+    build.enter(base);
+  }
+  for (const char* table : {"wte", "wpe"}) {
+    build.enter(prefix + table);
     build.embedding(config.hidden_size);
     build.leave();
   }
   build.add(config.hidden_size);
-  build.enter("transformer.drop");
+  build.enter(prefix + "drop");
   build.leave();
   for (int64_t i = 0; i < config.layers; ++i) {
-    gpt2_block(build, config, fmt::format("transformer.h.{}", i));
+    gpt2_block(build, config, fmt::format("{}h.{}", prefix, i));
   }
-  layer_norm(build, "transformer.ln_f", config.hidden_size, false);
-  build.leave();
-  head(build, config);
+  layer_norm(build, prefix + "ln_f", config.hidden_size, false);
+  if (!base.empty()) {
+    build.leave();
+  }
+  head_forward(build, config, config.hidden_size);
 }
 
 }  // namespace

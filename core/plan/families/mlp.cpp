@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "core/plan/families/config_values.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/model_family.h"
-#include "core/plan/families/transformer_parts.h"
 #include "core/plan/tree_builder.h"
 
 namespace shardlens::plan {
@@ -36,7 +36,7 @@ ModuleTree mlp_tree(const ModelConfig& config) {
     build.linear(layer, "fc1", config.hidden_size, config.intermediate_size, true);
     build.linear(layer, "fc2", config.intermediate_size, config.hidden_size, true);
   }
-  build.head(config, embedding);
+  add_head(build, config, config.hidden_size, embedding);
   return build.take();
 }
 
@@ -59,7 +59,7 @@ void mlp_forward(WorkloadBuilder& build, const ModelConfig& config) {
     build.add(config.hidden_size);
     build.leave();
   }
-  head(build, config);
+  head_forward(build, config, config.hidden_size);
 }
 
 }  // namespace

@@ -50,6 +50,9 @@ void require_torchtitan(const ModelConfig& config) {
     }
     refuse(fmt::format("its model of '{}' is not described; known: {}", config.family, known));
   }
+  if (config.head != ModelHead::kCausal) {
+    refuse(fmt::format("it has no {}", config.torch_type));
+  }
   if (config.attention_bias || config.mlp_bias) {
     refuse("its linear layers have no biases");
   }

@@ -86,7 +86,8 @@ void read_settings(const JsonNode& root, const JsonNode& rope, ModelConfig& conf
 // transformers, rope_scaling takes precedence if both are given and not empty, and a rope_theta
 // inside the object takes precedence over the flat one.
 void read_llama_rope(const JsonNode& root, ModelConfig& config) {
-  static const std::vector<std::string> kTypes{"default", "linear", "llama3"};
+  static const std::vector<std::string> kTypes{"default", "linear",   "dynamic",
+                                               "yarn",    "longrope", "llama3"};
   config.rope_theta = theta_of(root, "rope_theta", config.rope_theta);
   refuse_partial_rotation(root);
   auto rope = settings_of(root, "rope_scaling");

@@ -5,8 +5,8 @@
 
 namespace shardlens::plan {
 
-// The rotary embedding of llama: config.rope_…. Errors: InputError for types that the engine does
-// not compute.
+// The rotary embedding of llama: config.rope_…, also of types that the engine does not compute.
+// Errors: InputError for types that transformers does not have.
 void read_llama_rope(const JsonNode& root, ModelConfig& config);
 // The same of the other families that are trained; `local_theta`: 0 if layers with a window have no
 // rotary embedding of their own. Other types than the engine's are kept in config.rope_type, so

@@ -32,8 +32,4 @@ void layer_norm(WorkloadBuilder& build,
   build.leave();
 }
 
-void head(WorkloadBuilder& build, const ModelConfig& config) {
-  build.linear("lm_head", {.in = config.hidden_size, .out = config.vocab_size});
-}
-
 }  // namespace shardlens::plan

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <string>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/workload_builder.h"
 
 // What the forwards and trees of several families have in common.
@@ -22,7 +21,5 @@ void layer_norm(WorkloadBuilder& build,
                 const std::string& module,
                 int64_t features,
                 bool residual = true);
-// The output projection without bias.
-void head(WorkloadBuilder& build, const ModelConfig& config);
 
 }  // namespace shardlens::plan

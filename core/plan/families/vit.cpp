@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/plan/families/config_values.h"
+#include "core/plan/families/heads.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/families/transformer_parts.h"
 #include "core/plan/tree_builder.h"
@@ -70,10 +71,7 @@ void read_vit(const JsonNode& root, ModelConfig& config) {
     root.find("patch_size").value_or(root).fail("the image is smaller than a patch");
   }
   config.channels = integer_or(root.find("num_channels"), 3, 1, kLargestVocabulary >> 20U);
-  const auto names = root.find("id2label");
-  config.labels = names && names->json().is_object() && !names->json().empty()
-                      ? static_cast<int64_t>(names->json().size())
-                      : integer_or(root.find("num_labels"), 2, 1, kLargestVocabulary);
+  config.labels = labels_of(root);
   config.max_positions = config.patches + 1;
   refuse_unknown_keys(root, {kVitKeys});
 }
