@@ -127,8 +127,8 @@ Action add_analyze_command(CLI::App& app) {
       app.add_option("--compat", options->compat,
                      "hta: the figures of Holistic Trace Analysis, by its definitions");
   // Its definitions have no such options.
-  for (CLI::Option* other :
-       {by, explain, path, app.get_option("--steps"), app.get_option("--comm-regex")}) {
+  for (CLI::Option* other : {by, explain, path, app.get_option("--steps"),
+                             app.get_option("--comm-regex"), app.get_option("--device")}) {
     compat->excludes(other);
   }
   CLI::Option* summarize =

@@ -113,7 +113,7 @@ Action add_merge_command(CLI::App& app) {
   refuse(app, "--critical-path", false, absent);
   refuse(app, "--explain", true, absent);
   refuse(app, "--compat", true, absent);
-  for (const char* flag : {"--steps", "--comm-regex"}) {
+  for (const char* flag : {"--steps", "--comm-regex", "--device"}) {
     refuse(app, flag, true, "chosen with `shardlens analyze --summarize`, for all ranks alike");
   }
   return [options] { return run(*options); };

@@ -17,6 +17,10 @@ void add_selection_flags(CLI::App& app, SelectionFlags& flags) {
   app.add_option("--comm-regex", flags.comm_regex,
                  "regular expression: kernels and operators with such names count as communication "
                  "too");
+  app.add_option("--device", flags.device,
+                 "of a process that ran kernels on several devices: the device to analyze")
+      ->check(CLI::NonNegativeNumber)
+      ->option_text("N");
 }
 
 void add_analysis_flags(CLI::App& app, AnalysisFlags& flags) {
@@ -41,6 +45,7 @@ analysis::AnalysisOptions analysis_options(const SelectionFlags& flags) {
     }
     options.timeline.communication = std::move(names);
   }
+  options.timeline.device = flags.device;
   return options;
 }
 

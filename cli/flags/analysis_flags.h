@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@ namespace shardlens::cli {
 // Which steps are analyzed, and which events count as communication.
 struct SelectionFlags {
   std::string steps, comm_regex;
+  std::optional<int64_t> device;
 };
 
 // Arguments of every subcommand that analyzes one run.
@@ -22,7 +25,7 @@ struct AnalysisFlags {
   SelectionFlags selection;
 };
 
-// Adds --steps and --comm-regex. `flags` must outlive the parsing.
+// Adds --steps, --comm-regex and --device. `flags` must outlive the parsing.
 void add_selection_flags(CLI::App& app, SelectionFlags& flags);
 // Adds PATH… as well.
 void add_analysis_flags(CLI::App& app, AnalysisFlags& flags);

@@ -1,14 +1,19 @@
 #include "profiler/analysis/rank_summary.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "profiler/analysis/overlap/unit_work.h"
+#include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/trace/filter.h"
 #include "profiler/trace/rank_numbers.h"
 
@@ -79,12 +84,46 @@ void explain_collectives(const Trace& trace,
   }
 }
 
+// The message for a trace none of whose events has a category that the analysis reads.
+std::optional<std::string> unknown_categories(const Trace& trace) {
+  std::set<std::string> found;
+  for (const trace::Event& event : trace.events) {
+    if (event.category != trace::Category::kOther) {
+      return std::nullopt;
+    }
+    const std::string_view category = trace.category(event);
+    found.insert(category.empty() ? "(none)" : fmt::format("'{}'", category));
+  }
+  constexpr size_t kShown = 5;
+  const bool more = found.size() > kShown;
+  found.erase(std::next(found.begin(), static_cast<std::ptrdiff_t>(std::min(found.size(), kShown))),
+              found.end());
+  return fmt::format(
+      "no event has a category of PyTorch's profiler (kernel, cpu_op, user_annotation, …), so "
+      "there "
+      "is nothing to analyze; categories in the trace: {}{}",
+      fmt::join(found, ", "), more ? ", …" : "");
+}
+
 void explain(const Trace& trace,
              const Timeline& timeline,
              const RankAnalysis& rank,
              std::vector<trace::Diagnostic>& diagnostics) {
   if (trace.events.empty()) {
     trace::add_diagnostic(diagnostics, Severity::kWarning, "the trace has no events");
+    return;
+  }
+  if (std::optional<std::string> unknown = unknown_categories(trace)) {
+    trace::add_diagnostic(diagnostics, Severity::kWarning, std::move(*unknown));
+    return;
+  }
+  if (!timeline.missing_kernels.empty()) {
+    trace::add_diagnostic(
+        diagnostics, Severity::kWarning,
+        fmt::format("the trace has no kernels, although {}: when the device computed and "
+                    "communicated is not known, so there are no figures of overlap; record "
+                    "with activities=[ProfilerActivity.CPU, ProfilerActivity.{}]",
+                    timeline.missing_kernels, activity_of_kernels(trace)));
     return;
   }
   if (rank.figures.comm == 0) {

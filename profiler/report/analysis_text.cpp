@@ -42,6 +42,12 @@ std::vector<std::string> shown_parts(const WindowFigures& f) {
 
 Shown headline(const RankAnalysis& rank, Style style) {
   const WindowFigures& f = rank.figures;
+  if (rank.device && rank.streams.empty()) {
+    return bold(fmt::format("rank {}: no kernels in the trace, so no figures (see diagnostics)",
+                            rank.rank),
+                style) +
+           "\n";
+  }
   const std::vector<std::string> shown = shown_parts(f);
   Shown out = bold(show("rank {}: {} of {} communication hidden under compute ({})", rank.rank,
                         format_duration(f.overlap), format_duration(f.comm),

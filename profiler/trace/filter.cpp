@@ -18,8 +18,7 @@ bool is_step_mark(const Trace& trace, const Event& event) {
 }
 
 bool is_launch(const Event& event) {
-  return event.correlation != 0 &&
-         (event.category == Category::kCudaRuntime || event.category == Category::kCudaDriver);
+  return event.correlation != 0 && is_runtime_call(event.category);
 }
 
 // Whether the event is kept or dropped together with its launch.

@@ -30,16 +30,15 @@ EventLists::EventLists(const trace::Trace& trace) {
         operators.push_back(i);
         operator_names_.push_back(event.name);
         break;
-      case Category::kCudaRuntime:
-      case Category::kCudaDriver:
-        calls.push_back({event.start, i, event.track, event.correlation, event.name});
-        break;
       case Category::kKernel:
       case Category::kGpuMemcpy:
       case Category::kGpuMemset:
         device.push_back({event.start, event.track, i});
         break;
       default:
+        if (trace::is_runtime_call(event.category)) {
+          calls.push_back({event.start, i, event.track, event.correlation, event.name});
+        }
         break;
     }
   }

@@ -33,7 +33,7 @@ struct EventLists {
   std::vector<uint32_t> annotations;  // user_annotation
   std::vector<uint32_t> ranges;       // the same by track and start, see sort_by_track_and_start()
   std::vector<uint32_t> operators;    // cpu_op
-  std::vector<Call> calls;            // cuda_runtime, cuda_driver
+  std::vector<Call> calls;            // cuda_runtime, xpu_driver, …: trace::is_runtime_call()
   // kernel, gpu_memcpy, gpu_memset; by start, and by event where starts are equal.
   std::vector<DeviceStart> device;
 

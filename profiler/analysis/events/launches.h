@@ -9,7 +9,7 @@
 
 namespace shardlens::analysis {
 
-// Finds the host call (cuda_runtime or cuda_driver) that launched a device event, by correlation;
+// Finds the host call (trace::is_runtime_call()) that launched a device event, by correlation;
 // if several calls have the same correlation, the first in the file.
 //
 // Complexity  O(1) per look-up; at most 12 bytes per launch.

@@ -23,7 +23,7 @@ struct KernelRow {
   std::optional<CollectiveKind> kind;  // nullopt: parsed from the name, if it contains a kind
 };
 
-constexpr std::array<KernelRow, 16> kKernels{{
+constexpr KernelRow kKernels[] = {
     {true, "nccl", std::nullopt},  // ncclKernel_…, ncclDevKernel_…, ncclSymkDevKernel_…
     {false, "ncclKernel", std::nullopt},
     {false, "ncclDevKernel", std::nullopt},
@@ -42,7 +42,30 @@ constexpr std::array<KernelRow, 16> kKernels{{
     {false, "deep_ep::", CollectiveKind::kAllToAll},
     {false, "dpsk::ep::", CollectiveKind::kAllToAll},  // DeepEP in DeepSeek's traces
     {false, "nvshmem", std::nullopt},
-}};
+    // Fused all-reduces. allReduceFusionKernels.cu and moeAllReduceFusionKernels.cu of
+    // TensorRT-LLM, trtllm_allreduce_fusion.cuh of FlashInfer
+    {false, "allreduce_fusion_kernel_", CollectiveKind::kAllReduce},
+    // customAllReduceKernels.cu of TensorRT-LLM, which also has low-precision ones
+    {false, "ShotAllReduceKernel", CollectiveKind::kAllReduce},
+    // trtllm_mnnvl_allreduce.cuh of FlashInfer: oneshotAllreduceFusionKernel, …
+    {false, "shotAllreduceFusionKernel", CollectiveKind::kAllReduce},
+    {false, "shotAllreduceKernel", CollectiveKind::kAllReduce},
+    // lamport_style_…, trtllm_allreduce.cuh of FlashInfer
+    {false, "one_shot_all_reduce_norm_kernel", CollectiveKind::kAllReduce},
+    // Of MSCCL++; the kernels of its benchmarks have no namespace, but its types as arguments.
+    {false, "mscclpp::", std::nullopt},
+    {false, "allreduceAllPairs", CollectiveKind::kAllReduce},
+    {false, "quickreduce::", CollectiveKind::kAllReduce},  // vLLM and aiter on ROCm
+    {false, "oneccl_", std::nullopt},  // src/coll/algorithms/*/sycl of oneCCL: oneccl_allreduce_…
+    // common/comm_gemm_overlap/userbuffers/userbuffers.cu of Transformer Engine, and TensorRT-LLM
+    {false, "userbuffers_fp16_sum_inplace_gpu_rw_ag", CollectiveKind::kAllGather},
+    {false, "userbuffers_fp16_sum_inplace_gpu_rr_ag", CollectiveKind::kAllGather},
+    {false, "userbuffers_fp16_sum_inplace_gpu_mc_ag", CollectiveKind::kAllGather},
+    {false, "userbuffers_fp16_sum_inplace_gpu_rr_rs", CollectiveKind::kReduceScatter},
+    {false, "userbuffers_fp16_sum_inplace_gpu_mc_rs", CollectiveKind::kReduceScatter},
+    {false, "userbuffers_fp16_sum_inplace_gpu_", CollectiveKind::kAllReduce},
+    {false, "kuserbuffers_", CollectiveKind::kSendRecv},
+};
 
 }  // namespace
 
@@ -200,7 +223,8 @@ std::optional<int64_t> parse_profiler_step(std::string_view name) {
 }
 
 bool is_host_wait(std::string_view name) {
-  return name.ends_with("Synchronize") || name.find("Synchronize_") != std::string_view::npos;
+  return name.ends_with("Synchronize") || name.find("Synchronize_") != std::string_view::npos ||
+         name.starts_with("aclrtSynchronize");
 }
 
 }  // namespace shardlens::analysis

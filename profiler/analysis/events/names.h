@@ -12,7 +12,8 @@
 namespace shardlens::analysis {
 
 // A kernel that communicates, by its name: NCCL and RCCL (old and new names, symmetric kernels),
-// PyTorch's symmetric memory, custom all-reduces, DeepEP, NVSHMEM. docs/metrics.md lists the table.
+// PyTorch's symmetric memory, custom and fused all-reduces, DeepEP, NVSHMEM, oneCCL, userbuffers.
+// docs/metrics.md lists the table.
 struct CommunicationKernel {
   std::optional<CollectiveKind> kind;  // nullopt: not in the name
 };
@@ -53,7 +54,8 @@ struct FsdpRange {
 };
 [[nodiscard]] std::optional<FsdpRange> parse_fsdp_range(std::string_view name);
 
-// A call in which the host waits for the device: "cudaStreamSynchronize", "hipEventSynchronize", …
+// A call in which the host waits for the device: "cudaStreamSynchronize", "hipEventSynchronize",
+// "zeEventHostSynchronize", "aclrtSynchronizeStream", …
 [[nodiscard]] bool is_host_wait(std::string_view name);
 
 // k of "ProfilerStep#k".

@@ -45,7 +45,9 @@ class DeviceEvents {
       no_launch += launch == nullptr ? 1 : 0;
       add(each.event, launch);
     }
-    timeline_.span = union_of({{first, last}});
+    if (!sources_.lists.device.empty()) {
+      timeline_.span = union_of({{first, last}});
+    }
     if (no_launch > 0) {
       add_note(timeline_,
                "device events whose launch is not in the trace; they belong to no step and no unit",

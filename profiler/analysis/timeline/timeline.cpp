@@ -5,6 +5,7 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/sort_runs.h"
+#include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
@@ -124,6 +125,8 @@ std::string_view name_of(UnitPart part) {
 Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   Timeline timeline;
   timeline.lists = EventLists(trace);
+  std::vector<trace::Diagnostic> of_devices;
+  choose_device(trace, options, timeline.lists, of_devices);
   const Sources sources(trace, timeline.lists, options);
   options.check();
   timeline.fsdp = read_fsdp_log(trace, timeline.lists);
@@ -137,7 +140,12 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
     timeline.ddp = read_ddp_log(trace);
   }
   timeline.diagnostics = timeline.fsdp.diagnostics;
-  timeline.device = !timeline.lists.device.empty();
+  timeline.diagnostics.insert(timeline.diagnostics.end(), of_devices.begin(), of_devices.end());
+  timeline.missing_kernels = missing_kernels(sources);
+  if (!timeline.missing_kernels.empty()) {
+    timeline.lists.device.clear();
+  }
+  timeline.device = !timeline.lists.device.empty() || !timeline.missing_kernels.empty();
   Instants instants(trace.tracks.size());
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);

@@ -27,6 +27,8 @@ struct TimelineOptions {  // how events are read
   // Names of additional kernels (CPU traces: events) that communicate; may be null. RE2, because a
   // search takes time proportional to the name whatever the expression.
   std::shared_ptr<const re2::RE2> communication;
+  // The device whose events are analyzed, if kernels of a trace ran on several.
+  std::optional<int64_t> device;
   // Can stop the analysis with a RuntimeFault; may be null.
   const trace::Progress* progress = nullptr;
 
@@ -108,8 +110,12 @@ static_assert(sizeof(DeviceEvent) <= 40);
 // A trace, divided into compute, communication and copies; docs/metrics.md defines each.
 struct Timeline {
   EventLists lists;
-  bool device = false;  // the trace has device events; otherwise host operators are the compute
-  IntervalSet span;     // the time that the rank's figures cover
+  // The work ran on a device; otherwise host operators are the compute.
+  bool device = false;
+  // What shows that the trace lacks the device's kernels ("NCCL ran (nccl:all_reduce)"). Then there
+  // are no device events, and the span is empty: the host's events do not show when they ran.
+  std::string missing_kernels;
+  IntervalSet span;  // the time that the rank's figures cover
   IntervalSet compute, communication, copy;
   std::vector<Collective> collectives;     // by start
   std::vector<Step> steps;                 // by start

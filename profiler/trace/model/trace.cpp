@@ -9,13 +9,33 @@
 namespace shardlens::trace {
 namespace {
 
-constexpr std::array<std::string_view, kCategoryCount> kCategories{
-    "cpu_op",        "user_annotation", "gpu_user_annotation",
-    "kernel",        "gpu_memcpy",      "gpu_memset",
-    "cuda_runtime",  "cuda_driver",     "cuda_sync",
-    "cuda_event",    "overhead",        "python_function",
-    "communication", "shardlens",       "Trace",
-    "ac2g",          "fwdbwd",          ""};
+// Source  toString(ActivityType) in libkineto/src/ActivityType.cpp of Kineto, and Shardlens's own.
+constexpr std::array<std::string_view, kCategoryCount> kCategories{"cpu_op",
+                                                                   "user_annotation",
+                                                                   "gpu_user_annotation",
+                                                                   "kernel",
+                                                                   "gpu_memcpy",
+                                                                   "gpu_memset",
+                                                                   "cuda_runtime",
+                                                                   "cuda_driver",
+                                                                   "cuda_sync",
+                                                                   "cuda_event",
+                                                                   "xpu_runtime",
+                                                                   "xpu_driver",
+                                                                   "mtia_runtime",
+                                                                   "privateuse1_runtime",
+                                                                   "privateuse1_driver",
+                                                                   "hip_runtime",
+                                                                   "hip_driver",
+                                                                   "glow_runtime",
+                                                                   "overhead",
+                                                                   "python_function",
+                                                                   "communication",
+                                                                   "shardlens",
+                                                                   "Trace",
+                                                                   "ac2g",
+                                                                   "fwdbwd",
+                                                                   ""};
 
 constexpr std::array<std::string_view, 5> kSyncKinds{"Other", "Stream Sync", "Event Sync",
                                                      "Stream Wait Event", "Context Sync"};
@@ -55,6 +75,24 @@ Category parse_category(std::string_view name) {
     }
   }
   return Category::kOther;
+}
+
+bool is_runtime_call(Category category) {
+  switch (category) {
+    case Category::kCudaRuntime:
+    case Category::kCudaDriver:
+    case Category::kXpuRuntime:
+    case Category::kXpuDriver:
+    case Category::kMtiaRuntime:
+    case Category::kPrivateUse1Runtime:
+    case Category::kPrivateUse1Driver:
+    case Category::kHipRuntime:
+    case Category::kHipDriver:
+    case Category::kGlowRuntime:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string_view name_of(SyncKind kind) {

@@ -29,6 +29,14 @@ enum class Category : uint8_t {
   kCudaDriver,
   kCudaSync,
   kCudaEvent,
+  kXpuRuntime,
+  kXpuDriver,
+  kMtiaRuntime,
+  kPrivateUse1Runtime,  // privateuse1_runtime: of a device whose backend is not PyTorch's own
+  kPrivateUse1Driver,
+  kHipRuntime,
+  kHipDriver,
+  kGlowRuntime,
   kOverhead,
   kPythonFunction,
   kCommunication,  // communication: a collective on its communicator's track (Shardlens, CPU)
@@ -38,9 +46,11 @@ enum class Category : uint8_t {
   kFwdBwd,         // flow from a forward operator to its backward
   kOther,
 };
-inline constexpr int kCategoryCount = 18;
+inline constexpr int kCategoryCount = 26;
 [[nodiscard]] std::string_view name_of(Category category);
 [[nodiscard]] Category parse_category(std::string_view name);  // kOther for an unknown name
+// Whether its events are calls of a device's runtime or driver: cuda_runtime, xpu_driver, …
+[[nodiscard]] bool is_runtime_call(Category category);
 
 enum class EventPhase : uint8_t { kComplete, kInstant, kFlowStart, kFlowEnd, kCounter };
 

@@ -28,7 +28,30 @@ TEST(NamesTest, TellsCommunicationKernels) {
       {"void (anonymous namespace)::multimem_all_gather_kernel<16>(...)", kAllGather},
       {"void deep_ep::intranode::dispatch<8, 768, 8192>(int4*, float*)", kAllToAll},
       {"void dpsk::ep::combine<8>()", kAllToAll},
-      {"void vllm::cross_device_reduce_2stage<half, 8>(...)", kAllReduce}};
+      {"void vllm::cross_device_reduce_2stage<half, 8>(...)", kAllReduce},
+      // Names as their sources declare them; profiler/analysis/events/names.cpp lists these.
+      {"void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_oneshot_lamport<...>(...)",
+       kAllReduce},
+      {"void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_twoshot_sync<...>(...)",
+       kAllReduce},
+      {"void moereduce_allreduce_fusion_kernel_oneshot_lamport<...>(...)", kAllReduce},
+      {"void tensorrt_llm::kernels::oneShotAllReduceKernel<half, 8>(AllReduceParams)", kAllReduce},
+      {"void tensorrt_llm::kernels::lowPrecisionTwoShotAllReduceKernel<...>(...)", kAllReduce},
+      {"void flashinfer::trtllm_mnnvl_allreduce::oneshotAllreduceFusionKernel<...>(...)",
+       kAllReduce},
+      {"void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<8, half>(...)", kAllReduce},
+      {"void lamport_style_one_shot_all_reduce_norm_kernel<...>(...)", kAllReduce},
+      {"void mscclpp::collective::allreduceAllPairs<(mscclpp::ReduceOp)0, half>(...)", kAllReduce},
+      {"void quickreduce::allreduce_prototype_twoshot<AllReduceTwoshot<half>, half>(...)",
+       kAllReduce},
+      {"oneccl_allreduce_pcie<sycl::half, 4>", kAllReduce},
+      {"oneccl_allgatherv_pcie<sycl::half, 4>", kAllGather},
+      {"oneccl_reduce_scatter_large_read<float, 4, 8>", kReduceScatter},
+      {"void userbuffers_fp16_sum_inplace_gpu_rw<8>(...)", kAllReduce},
+      {"void userbuffers_fp16_sum_inplace_gpu_rw_ag<8>(...)", kAllGather},
+      {"void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop_fp8<8, __nv_fp8_e4m3>(...)",
+       kReduceScatter},
+      {"kuserbuffers_pushsend(int*, int*, int*, int4*, int4*, int)", kSendRecv}};
   for (const auto& [name, kind] : kernels) {
     const auto found = communication_kernel(name);
     ASSERT_TRUE(found.has_value()) << name;
