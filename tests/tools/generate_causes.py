@@ -4,7 +4,7 @@
     generate_causes.py SEED DIR      writes DIR/rank<r>.json and DIR/truth.json
 
 A small machine is simulated: a host that is about one layer ahead, streams, and communicators that run one collective at a time. Each
-layer gets a scenario that leads to one cause (forward: hidden, bandwidth, late host, slow without a reason, another rank late, host stalls;
+layer gets a scenario that leads to one cause, or the device runs all streams as one queue, and that is the cause of all (scenarios: forward: hidden, bandwidth, late host, slow without a reason, another rank late, host stalls;
 backward: hidden, bandwidth, not prefetched, queued behind a reduction), and some traces waste that is also known: a unit gathered twice, an
 all-gather that nothing waits for, a wait of the host. Settings vary: tensor parallel all-reduces, all-to-alls of experts, CUDA graphs,
 compiled kernels, with or without cuda_sync rows and message sizes, and events lost at random.
@@ -31,6 +31,7 @@ class Machine:
         self.rows, self.correlation = [], 1000
         self.free = {}    # by stream: when it has finished all it was given
         self.busy = {}    # by communicator
+        self.queue = 0    # of all streams, if they have one queue
         self.sequence = {}
         self.host = 2000 * US
         self.thread = MAIN
@@ -69,6 +70,9 @@ class Machine:
             called, correlation = graph["called"], graph["correlation"]
             args["graph node id"] = self.rng.randint(1, 1 << 20)
         start = max(called + LATENCY, self.free.get(stream, 0) + US // 2, self.pending.pop(stream, 0) + US)
+        if self.settings.get("one_queue"):
+            start = max(start, self.queue + US // 2)
+            self.queue = start + length
         if communicator is not None:
             start = max(start, self.busy.get(communicator, 0) + 2 * US)
             self.busy[communicator] = start + length
@@ -107,6 +111,10 @@ class Training:
         self.settings = dict(syncs=rng.random() < 0.4, sizes=rng.random() < 0.7, tensor=rng.random() < 0.4, experts=rng.random() < 0.3,
                              graphs=rng.random() < 0.3, compiled=rng.random() < 0.3, ranks=rng.choice([1, 1, 2]),
                              lossy=rng.choice([0, 0, 0, 0.003]))
+        # Drawn apart, so that the other settings of a seed stay as they are.
+        self.settings["one_queue"] = random.Random(f"one queue {seed}").random() < 0.1
+        if self.settings["one_queue"]:
+            self.settings.update(tensor=False, experts=False, graphs=False, ranks=1, lossy=0)
         self.m = Machine(rng, self.settings)
         self.layers = rng.randint(6, 9)
         self.unit = rng.randint(150, 400) * US  # compute of a layer's forward
@@ -125,9 +133,11 @@ class Training:
         for i in range(2, self.layers):  # "queued" is about the gather after the reduction of layer i + 1
             if self.backward[i] == "queued" and (i + 2 >= self.layers or self.backward[i - 1] != "hidden"):
                 self.backward[i] = "hidden"
+        if self.settings["one_queue"]:
+            self.forward = self.backward = ["hidden"] * self.layers
         plain = [i for i in range(2, self.layers - 1) if self.forward[i] == self.forward[i + 1] == "hidden"]
         extra = rng.choice(["", "", "sync", "again", "unused"])
-        self.extra, self.extra_at = (extra, rng.choice(plain)) if plain and extra else ("", -1)
+        self.extra, self.extra_at = (extra, rng.choice(plain)) if plain and extra and not self.settings["one_queue"] else ("", -1)
         self.steps = rng.randint(3, 4)
 
     def name(self, i):
@@ -158,6 +168,8 @@ class Training:
             outer.__exit__()
         if peer:
             self.late.append((start, start + waited))
+        if self.settings["one_queue"]:
+            self.causes.append((start, "one_queue"))
         return start, end
 
     def elements(self, i):
@@ -308,6 +320,8 @@ class Training:
                 last = m.collective("reduce_scatter", REDUCE, self.transfer(4.5 if long else 0.4), self.reduce_group, 2, self.reduced(i, long))
                 if long:
                     truth.append((last[0], "bandwidth"))
+                if self.settings["one_queue"]:
+                    truth.append((last[0], "one_queue"))
             self.pace(start)
         with m.range("FSDP::root_post_backward_callback"):
             with m.range("FSDP::post_backward_reshard"):

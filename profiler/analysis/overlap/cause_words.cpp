@@ -25,6 +25,8 @@ constexpr CauseRow kCauseRows[kExposedCauseCount] = {
     {"dependency", "needs a result, is needed at once",
      "it needed the result of a kernel, and the compute after it needed its own"},
     {"unknown", "cause not known", "no cause that the trace shows explains half of it"},
+    {"one_queue", "one hardware queue",
+     "the device ran all streams as one queue: launched compute never ran beside a collective"},
 };
 
 }  // namespace
@@ -73,6 +75,8 @@ std::string_view remedy_of(ExposedCause cause, UnitPart part) {
       return "find out what delays that rank (--by rank)";
     case ExposedCause::kDependency:
       return "split the work, so that one part computes while the other communicates";
+    case ExposedCause::kOneQueue:
+      return "CUDA_DEVICE_MAX_CONNECTIONS of 8 or more (1 makes one queue)";
     case ExposedCause::kUnknown:
       return "";
   }

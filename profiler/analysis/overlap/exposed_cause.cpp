@@ -108,6 +108,7 @@ ExposedCauses::ExposedCauses(const trace::Trace& trace,
   find_ends_of_steps();
   if (timeline.device) {
     find_launches();
+    queue_.emplace(timeline, *dependencies_, device_of_);
   }
 }
 
@@ -319,6 +320,9 @@ OwnCause ExposedCauses::own_cause(size_t i,
              {c.when.start - c.limiter_wait, c.when.start});
     return {ExposedCause::kLimiter};
   }
+  if (held_in_queue(i, length, proof)) {
+    return {ExposedCause::kOneQueue};
+  }
   const Start start = start_of(i);
   if (start.producer) {
     const uint32_t event = timeline_.device_events[*start.producer].event;
@@ -337,6 +341,26 @@ OwnCause ExposedCauses::own_cause(size_t i,
 bool ExposedCauses::host_waited_in_call(const Collective& c) const {
   return !timeline_.device && c.kind == CollectiveKind::kAllGather && c.issuer != trace::kNoIndex &&
          c.needed_at == trace_.events[c.issuer].end();
+}
+
+// With one queue a collective holds up the launches after it, and is held up by those before it: an
+// all-gather waits for compute that it does not need.
+bool ExposedCauses::held_in_queue(size_t i,
+                                  Nanoseconds length,
+                                  std::vector<CauseProof>* proof) const {
+  if (!queue_ || !queue_->found() || last_[i]) {
+    return false;
+  }
+  if (const auto held = queue_->held_by(i)) {
+    const trace::Event& event = trace_.events[timeline_.device_events[*held].event];
+    Proof(trace_, proof)
+        .add("launched, but ran after it", timeline_.device_events[*held].event,
+             {event.start, event.end()});
+    return true;
+  }
+  const Collective& c = timeline_.collectives[i];
+  return is_unshard(c) && c.issued && *c.issued < c.when.start &&
+         at_least_half(length_within(timeline_.compute, {*c.issued, c.when.start}), length);
 }
 
 bool ExposedCauses::host_was_late(const IntervalSet& exposed,

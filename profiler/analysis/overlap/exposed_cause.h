@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/overlap/one_queue.h"
 #include "profiler/analysis/overlap/rank_collectives.h"
 #include "profiler/analysis/timeline/dependencies.h"
 #include "profiler/analysis/timeline/timeline.h"
@@ -32,8 +33,9 @@ enum class ExposedCause : uint8_t {
   kPeer,
   kDependency,
   kUnknown,
+  kOneQueue,  // the last: summaries have the numbers
 };
-inline constexpr int kExposedCauseCount = 12;
+inline constexpr int kExposedCauseCount = 13;
 [[nodiscard]] std::string_view name_of(ExposedCause cause);  // "first", …, in JSON and CSV
 // The cause in words, for tables: "behind another collective".
 [[nodiscard]] std::string_view words_of(ExposedCause cause);
@@ -100,6 +102,10 @@ class ExposedCauses {
   [[nodiscard]] Start start_of(size_t i) const;
   [[nodiscard]] std::optional<uint32_t> producer_of(size_t i) const;
   [[nodiscard]] bool host_waited_in_call(const Collective& c) const;
+  // Whether the device ran all streams as one queue, and that is why nothing ran beside it.
+  [[nodiscard]] bool held_in_queue(size_t i,
+                                   Nanoseconds length,
+                                   std::vector<CauseProof>* proof) const;
   // Whether for half of the exposed time, the compute that came next was not yet launched.
   [[nodiscard]] bool host_was_late(const IntervalSet& exposed,
                                    Nanoseconds length,
@@ -124,6 +130,7 @@ class ExposedCauses {
   std::vector<uint32_t> before_;        // by collective: the one before; kNoIndex: none
   std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
   std::vector<uint32_t> device_of_;  // by collective: position in device_events
+  std::optional<OneQueue> queue_;    // device traces
   std::vector<uint32_t> computes_;   // positions in device_events
   // By host thread: positions in device_events of compute and copies, by launch.
   std::vector<std::vector<uint32_t>> launches_;
