@@ -21,6 +21,7 @@
 #include "cli/capture/measured_changes.h"
 #include "cli/command/subcommand.h"
 #include "cli/flags/outputs.h"
+#include "cli/flags/scenario_options.h"
 #include "cli/results/advice_text.h"
 #include "cli/results/output.h"
 
@@ -56,8 +57,9 @@ ExitCode run(const AdviseCommand& options) {
   settings.memory_limit = options.memory_limit;
   settings.top = static_cast<size_t>(options.top);
   const trace::Run opened = sim::RecordedRun::read(options.paths);
-  sim::Advice advice =
-      sim::advise(sim::RecordedRun::of(opened), analysis::analyze(opened), settings);
+  const auto recorded = sim::RecordedRun::of(opened);
+  write_recorder_notes(*recorded);
+  sim::Advice advice = sim::advise(recorded, analysis::analyze(opened), settings);
   if (options.measure > 0) {
     measure_changes(options.paths.front(), opened, static_cast<size_t>(options.measure), advice);
   }

@@ -23,6 +23,7 @@
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
+#include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
@@ -32,6 +33,7 @@
 #include "core/schedule/collective_totals.h"
 #include "core/schedule/planned.h"
 #include "profiler/report/table.h"
+#include "profiler/trace/parallel_axes.h"
 
 #include "cli/capture/engine_program.h"
 #include "cli/command/subcommand.h"
@@ -401,6 +403,27 @@ void print_plan(const PlanOptions& options,
   print_order(step, options.actions);
 }
 
+// Of a recorded run's plan: whether the run divided the model along other axes, too.
+void note_axes(const std::filesystem::path& plan_file) {
+  const std::filesystem::path run = plan_file.parent_path() / "run.json";
+  if (plan_file.empty() || !std::filesystem::exists(run)) {
+    return;
+  }
+  const std::string text = plan::read_text_file(run);
+  const std::vector<trace::ModelAxis> axes = trace::model_axes(trace::groups_of_run(text));
+  if (axes.empty()) {
+    return;
+  }
+  std::fputs(
+      fmt::format("shardlens: note: {}: the run has {}; {}\n", run.string(), trace::words_of(axes),
+                  trace::has_local_shapes(text)
+                      ? "sizes are those of a rank's own part of the model"
+                      : "model.json has whole parameters, of which a rank gathers only "
+                        "its own part: sizes are up to as many times too large")
+          .c_str(),
+      stderr);
+}
+
 ExitCode run_plan(const PlanOptions& options) {
   if (!options.from_trace.empty()) {
     return plan_from_trace({.traces = options.from_trace,
@@ -425,6 +448,7 @@ ExitCode run_plan(const PlanOptions& options) {
   const plan::ModuleTree tree = plan::module_tree(config);
   plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
                                          : plan::load_plan(options.plan);
+  note_axes(options.plan);
   if (!options.mesh.empty()) {
     std::tie(plan.mesh_replicate, plan.mesh_shard) = plan::parse_mesh(options.mesh);
   }

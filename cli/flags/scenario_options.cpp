@@ -1,6 +1,7 @@
 #include "cli/flags/scenario_options.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -209,6 +210,14 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
   };
 }
 
+void write_recorder_notes(const sim::RecordedRun& run) {
+  for (const trace::Diagnostic& each : run.observation().diagnostics) {
+    if (each.message.starts_with("shardlens.record: ")) {
+      std::fputs(fmt::format("shardlens: note: {}\n", each.message).c_str(), stderr);
+    }
+  }
+}
+
 sim::Scenario scenario_of(const RunOptions& run,
                           const ScenarioOptions& options,
                           const std::function<void(sim::HardwareSpec&)>& adjust) {
@@ -228,7 +237,9 @@ sim::Scenario scenario_of(const RunOptions& run,
         optimizer_impl(options, out.step.program == plan::Program::kTransformers);
     return out;
   }
-  sim::Scenario out = sim::own_scenario(sim::RecordedRun::open(std::span(&options.workload, 1)));
+  const auto recorded = sim::RecordedRun::open(std::span(&options.workload, 1));
+  write_recorder_notes(*recorded);
+  sim::Scenario out = sim::own_scenario(recorded);
   options.set_step(out.step);
   check_sizes(out.step);
   if (!run.hardware.empty()) {

@@ -54,4 +54,7 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
                                         const ScenarioOptions& options,
                                         const std::function<void(sim::HardwareSpec&)>& adjust = {});
 
+// Writes what shardlens.record noted about a recorded run to stderr: why it has no plan, …
+void write_recorder_notes(const sim::RecordedRun& run);
+
 }  // namespace shardlens::cli

@@ -15,6 +15,7 @@
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/report/table.h"
+#include "profiler/trace/parallel_axes.h"
 #include "profiler/trace/run.h"
 
 #include "cli/capture/capture_lock.h"
@@ -191,6 +192,10 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
   read.keep_args = true;
   const trace::Run run = analysis::open_run(options.traces, read);
   RecoveredPlan recovered = analysis::recover_plan(run.traces.front());
+  for (const std::string& note : trace::notes_of_run(run.environment)) {
+    trace::add_diagnostic(recovered.diagnostics, trace::Severity::kNote,
+                          "shardlens.record: " + note);
+  }
   if (!options.model.empty() && !recovered.names_units) {
     const plan::ModuleTree tree = plan::module_tree(plan::load_model_config(options.model));
     if (!analysis::name_units(recovered, tree)) {

@@ -74,12 +74,15 @@ void explain_collectives(const Trace& trace,
   }
   const int64_t no_group =
       std::count_if(timeline.collectives.begin(), timeline.collectives.end(), [&](const auto& c) {
-        return c.args == trace::kNoIndex || trace.collectives[c.args].group == trace::kEmptyString;
+        const bool named =
+            c.args != trace::kNoIndex && trace.collectives[c.args].group != trace::kEmptyString;
+        return !named && c.listed_group == trace::kNoIndex;
       });
   if (no_group > 0 && trace.metadata.groups.size() > 1 && !trace.metadata.simulated()) {
     trace::add_diagnostic(diagnostics, Severity::kNote,
-                          "the run has several process groups, but collectives do not name theirs, "
-                          "so groups are not compared (PyTorch records it for NCCL, not for Gloo)",
+                          "the run has several process groups, but these collectives do not name "
+                          "theirs, and more than one fits, so they are compared with none "
+                          "(PyTorch records it for NCCL, not for Gloo)",
                           no_group);
   }
 }

@@ -288,7 +288,9 @@ void add_items(const Rank& rank, const IntervalSet& windows, std::map<ItemKey, I
   for (const analysis::UnitSpan& span :
        unit_spans(rank.trace, rank.timeline, rank.partition, windows,
                   {rank.frozen ? &*rank.frozen : nullptr})) {
-    ItemKey key{std::string(name_of(span.section)), span.owner, std::string(name_of(span.kind)), 0};
+    const bool of_others = span.part == UnitPart::kOther && span.is_unit;
+    ItemKey key{std::string(name_of(span.section)), span.owner,
+                of_others ? span.name : std::string(name_of(span.kind)), 0};
     key.occurrence = seen[{span.step.value_or(-1), key}]++;
     Item& item = items[key];
     item.key = key;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "profiler/analysis/order/observed_order.h"
+#include "profiler/analysis/overlap/group_figures.h"
 
 namespace shardlens::check {
 namespace {
@@ -16,11 +17,11 @@ using analysis::Collective;
 using analysis::ObservedEvent;
 using analysis::Timeline;
 
-StreamItem item_of(const Timeline& timeline, const Collective& c) {
+StreamItem item_of(const trace::Trace& trace, const Timeline& timeline, const Collective& c) {
   StreamItem item;
   item.unit = c.unit ? timeline.units[*c.unit] : fmt::format("<{}>", name_of(c.section));
   item.part = c.part != analysis::UnitPart::kOther ? std::string(name_of(c.part))
-              : c.kind                             ? std::string(name_of(*c.kind))
+              : c.kind                             ? collective_label(trace, c)
                                                    : "unknown";
   item.bytes = c.bytes;
   return item;
@@ -192,7 +193,7 @@ RankStructure structure_of(const trace::Trace& trace,
     const analysis::Step* step = step_of(timeline, *c);
     if (step != nullptr && found.contains(step->number)) {
       const uint32_t stream = is_pooled(timeline, *c) ? kPool : c->track;
-      streams[step->number][stream].push_back(item_of(timeline, *c));
+      streams[step->number][stream].push_back(item_of(trace, timeline, *c));
     }
   }
   for (auto& [number, tracks] : streams) {

@@ -10,6 +10,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "profiler/trace/parallel_axes.h"
 
 namespace shardlens::trace {
 namespace {
@@ -49,11 +50,13 @@ plan::StepSettings settings_of(const nlohmann::json& environment) {
 
 PlannedInputs read_recorded_program(const std::filesystem::path& directory,
                                     const nlohmann::json& environment,
-                                    int64_t world_size) {
+                                    const Metadata& metadata) {
   PlannedInputs out;
+  const int64_t world_size =
+      positive(environment, "world_size").value_or(metadata.world_size.value_or(1));
   out.config = plan::load_model_config(directory / "model.json");
   out.plan = plan::resolve(plan::load_plan(directory / "plan.json"), plan::module_tree(*out.config),
-                           positive(environment, "world_size").value_or(world_size));
+                           data_ranks(world_size, model_axes(metadata.groups)));
   out.settings = settings_of(environment);
   plan::require_valid(out.settings, (directory / "run.json").string());
   return out;

@@ -21,6 +21,7 @@
 #include "profiler/trace/bytes/parallel.h"
 #include "profiler/trace/kineto/foreign_files.h"
 #include "profiler/trace/metrics_file.h"
+#include "profiler/trace/parallel_axes.h"
 #include "profiler/trace/program_files.h"
 #include "profiler/trace/rank_numbers.h"
 #include "profiler/trace/spool/spool_format.h"
@@ -203,6 +204,18 @@ void read_recorded_actions(const fs::path& directory, Run& run) {
   }
 }
 
+// A trace of older versions of PyTorch lists no groups. Those in run.json are of the rank that
+// wrote it, so that only those that have this rank too are its own.
+void list_groups(std::vector<ProcessGroup> groups, Trace& trace) {
+  if (trace.metadata.groups.empty() && trace.metadata.rank) {
+    std::erase_if(groups, [&](const ProcessGroup& group) {
+      return std::find(group.ranks.begin(), group.ranks.end(), *trace.metadata.rank) ==
+             group.ranks.end();
+    });
+    trace.metadata.groups = std::move(groups);
+  }
+}
+
 void read_companions(const fs::path& directory, Run& run) {
   read_recorded_actions(directory, run);
   if (has_companion(directory / "metrics.jsonl", run)) {
@@ -224,7 +237,17 @@ void read_companions(const fs::path& directory, Run& run) {
       run.environment.clear();
     }
   }
-  if (!has_companion(directory / "plan.json", run)) {
+  for (Trace& trace : run.traces) {
+    list_groups(groups_of_run(run.environment), trace);
+  }
+  const bool has_plan = has_companion(directory / "plan.json", run);
+  for (const std::string& note : notes_of_run(run.environment)) {
+    add_diagnostic(run.diagnostics, Severity::kNote, "shardlens.record: " + note);
+    if (!has_plan && run.plan_problem.empty() && note.starts_with("no plan.json")) {
+      run.plan_problem = note;
+    }
+  }
+  if (!has_plan) {
     return;
   }
   try {
@@ -232,8 +255,7 @@ void read_companions(const fs::path& directory, Run& run) {
       run.planned =
           read_planned(directory, environment, run.traces.front().metadata.world_size.value_or(1));
     } else if (has_file(directory / "model.json")) {
-      run.program = read_recorded_program(directory, environment,
-                                          run.traces.front().metadata.world_size.value_or(1));
+      run.program = read_recorded_program(directory, environment, run.traces.front().metadata);
     } else {
       // Not used without a workload or a model, but it must be valid.
       (void)plan::load_plan(directory / "plan.json");

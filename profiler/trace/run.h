@@ -45,7 +45,9 @@ struct Run {
   // Plan, model and settings of a run of shardlens.record, without its workload:
   // analysis::open_run() finds that in the traces and sets `planned`.
   std::optional<PlannedInputs> program;
-  std::string plan_problem;  // why plan.json was not used; "": it was used, or there is none
+  // Why plan.json was not used, or was not written by the recorder; "": it was used, or nothing
+  // says.
+  std::string plan_problem;
   std::vector<StepMetrics> metrics;
   std::string environment;  // run.json as text, or ""
   std::vector<Diagnostic> diagnostics;

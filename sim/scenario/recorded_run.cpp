@@ -8,6 +8,8 @@
 #include "core/base/error.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
+#include "profiler/analysis/timeline/device_choice.h"
+#include "profiler/trace/parallel_axes.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
@@ -22,13 +24,44 @@ bool has_program(const trace::Run& run) {
   return run.planned && run.planned->recorded && !run.planned->workload.order.empty();
 }
 
-Observation observe_any(const trace::Run& run) {
+// A plan has the axes over which parameters and data are divided, and no others.
+void require_predictable(const trace::Run& run) {
+  const trace::Trace& first = run.traces.front();
+  const std::vector<trace::ModelAxis> axes = trace::model_axes(first.metadata.groups);
+  const std::string because = run.plan_problem.empty() ? "" : "; " + run.plan_problem;
+  if (!axes.empty()) {
+    throw InputError(
+        run.source,
+        fmt::format("the run has {}: its collectives, and a rank's part of the model, are in no "
+                    "plan, so steps of other plans cannot be predicted{}; `shardlens analyze` "
+                    "shows where the time of this one went",
+                    trace::words_of(axes), because));
+  }
+  if (const std::string evidence = analysis::missing_kernels(first); !evidence.empty()) {
+    throw InputError(run.source,
+                     fmt::format("the trace has no kernels, although {}: no time of the device is "
+                                 "known; record with activities=[ProfilerActivity.CPU, "
+                                 "ProfilerActivity.{}]",
+                                 evidence, analysis::activity_of_kernels(first)));
+  }
+}
+
+Observation observe_known(const trace::Run& run) {
   // For a capture whose plan cannot be read, observe() throws the reason.
   if ((run.planned && !run.planned->recorded) || unreadable_plan(run) != nullptr) {
     return observe(run);
   }
   return has_program(run) ? observe_recorded(run)
                           : observe(run, analysis::recover_plan(run.traces.front()));
+}
+
+Observation observe_any(const trace::Run& run) {
+  require_predictable(run);
+  Observation out = observe_known(run);
+  for (const std::string& note : trace::notes_of_run(run.environment)) {
+    trace::add_diagnostic(out.diagnostics, trace::Severity::kNote, "shardlens.record: " + note);
+  }
+  return out;
 }
 
 Nanoseconds median_duration(const std::vector<ObservedStep>& of) {

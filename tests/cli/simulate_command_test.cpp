@@ -338,5 +338,36 @@ TEST_F(SimulateCommandTest, TextNamesThePeak) {
   EXPECT_THAT(result.out, HasSubstr("fits"));
 }
 
+// A plan has no axis for what divides the model itself. No command answers for such a run what it
+// cannot know.
+TEST_F(SimulateCommandTest, ARunOfTensorParallelismIsRefusedByItsName) {
+  const std::string run_of = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-tensor";
+  for (const std::string& command : {"simulate --workload " + run_of, "advise " + run_of}) {
+    const CommandResult result = run(command);
+    EXPECT_EQ(result.code, 3) << command << result.err;
+    EXPECT_THAT(result.err, HasSubstr("tensor parallelism over 2 ranks (process group mesh_tp)"))
+        << command;
+  }
+  const CommandResult plan = run("plan --from-trace " + run_of);
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("2 ranks in shards of 2"));
+  EXPECT_THAT(plan.out, HasSubstr("tensor parallelism over 2 ranks (process group mesh_tp)"));
+}
+
+// The recorder wrote why there is no plan.json.
+TEST_F(SimulateCommandTest, NotesOfTheRecorderArePrinted) {
+  namespace fs = std::filesystem;
+  const fs::path run_of = fs::path(folder_) / "noted";
+  fs::copy(fs::path(SHARDLENS_TEST_DATA) / "recorded_run", run_of);
+  fs::remove(run_of / "plan.json");
+  std::ofstream(run_of / "run.json")
+      << R"({"world_size": 2, "notes": ["no plan.json: a plan file has no dtype float64"]})";
+  const std::string note = "shardlens.record: no plan.json: a plan file has no dtype float64";
+  for (const char* command : {"simulate --workload ", "plan --from-trace ", "analyze "}) {
+    const CommandResult result = run(command + run_of.string());
+    EXPECT_THAT(result.out + result.err, HasSubstr(note)) << command;
+  }
+}
+
 }  // namespace
 }  // namespace shardlens

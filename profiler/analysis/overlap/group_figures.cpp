@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace shardlens::analysis {
 namespace {
@@ -18,15 +20,18 @@ const trace::CollectiveArgs* args_of(const trace::Trace& trace, const Collective
 
 std::string group_label(const trace::Trace& trace, const Collective& c) {
   const trace::CollectiveArgs* args = args_of(trace, c);
-  if (args == nullptr || args->group == trace::kEmptyString) {
+  const bool named = args != nullptr && args->group != trace::kEmptyString;
+  const bool listed = c.listed_group != trace::kNoIndex;
+  if (!named && !listed) {
     return "";
   }
-  std::string description(trace.strings.view(args->group_description));
-  if (description.empty() && c.listed_group != trace::kNoIndex) {
+  std::string description(named ? trace.strings.view(args->group_description) : "");
+  if (description.empty() && listed) {
     description = trace.metadata.groups[c.listed_group].description;
   }
   return description.empty() || description == "undefined"
-             ? fmt::format("group {}", trace.strings.view(args->group))
+             ? "group " + (named ? std::string(trace.strings.view(args->group))
+                                 : trace.metadata.groups[c.listed_group].name)
              : description;
 }
 
@@ -36,14 +41,20 @@ std::string collective_label(const trace::Trace& trace, const Collective& c) {
     name = name.substr(0, name.find_first_of("<("));
   }
   const std::string group = group_label(trace, c);
-  return group.empty() ? std::string(name) : fmt::format("{} ({})", name, group);
+  if (!group.empty()) {
+    return fmt::format("{} ({})", name, group);
+  }
+  const bool is_name_of_part =
+      name == name_of(UnitPart::kReduceScatter) || name == name_of(UnitPart::kAllReduce);
+  return c.unit && is_name_of_part ? fmt::format("other {}", name) : std::string(name);
 }
 
 std::vector<GroupFigures> group_figures(const trace::Trace& trace,
                                         const Timeline& timeline,
                                         const Partition& partition,
                                         const IntervalSet& window) {
-  std::map<std::pair<trace::StringId, trace::StringId>, size_t> index;
+  // By name and ranks, or place in the trace's list.
+  std::map<std::tuple<trace::StringId, trace::StringId, uint32_t>, size_t> index;
   std::vector<GroupFigures> groups;
   std::vector<UnionBuilder> busy;
   std::vector<std::string> numbers;
@@ -56,19 +67,26 @@ std::vector<GroupFigures> group_figures(const trace::Trace& trace,
     }
     const trace::CollectiveArgs* args = args_of(trace, c);
     const bool named = args != nullptr && args->group != trace::kEmptyString;
-    const auto [it, fresh] =
-        index.try_emplace(named ? std::pair(args->group, args->group_ranks)
-                                : std::pair(trace::kEmptyString, trace::kEmptyString),
-                          groups.size());
+    const bool listed = !named && c.listed_group != trace::kNoIndex;
+    const auto [it, fresh] = index.try_emplace(
+        named ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
+              : std::tuple(trace::kEmptyString, trace::kEmptyString, c.listed_group),
+        groups.size());
     if (fresh) {
       GroupFigures& made = groups.emplace_back();
       busy.emplace_back();
       made.name = group_label(trace, c);
-      made.ranks = named ? std::string(trace.strings.view(args->group_ranks)) : "";
-      numbers.emplace_back(named ? trace.strings.view(args->group) : "");
+      made.ranks =
+          named ? std::string(trace.strings.view(args->group_ranks))
+          : listed
+              ? fmt::format("[{}]", fmt::join(trace.metadata.groups[c.listed_group].ranks, ", "))
+              : "";
+      numbers.emplace_back(named    ? std::string(trace.strings.view(args->group))
+                           : listed ? trace.metadata.groups[c.listed_group].name
+                                    : "");
     }
     GroupFigures& group = groups[it->second];
-    group.size = named ? std::max(group.size, c.ranks) : 0;
+    group.size = named || listed ? std::max(group.size, c.ranks) : 0;
     group.count += starts_here ? 1 : 0;
     group.bytes += starts_here ? c.bytes : 0;
     group.exposed += exposed;

@@ -7,6 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "profiler/analysis/timeline/communicator_of.h"
 
 namespace shardlens::analysis {
@@ -60,7 +63,7 @@ RankCollectives rank_collectives(const trace::Trace& trace,
   RankCollectives out;
   out.rank = trace.metadata.rank.value_or(rank);
   out.units = timeline.units;
-  Numbering<std::tuple<trace::StringId, trace::StringId, trace::StringId>> groups;
+  Numbering<std::tuple<trace::StringId, trace::StringId, trace::StringId, uint32_t>> groups;
   Numbering<trace::StringId> names;
   const std::vector<uint32_t> communicator = communicators(trace, timeline);
   out.rows.reserve(timeline.collectives.size());
@@ -92,10 +95,15 @@ RankCollectives rank_collectives(const trace::Trace& trace,
     if (c.args != trace::kNoIndex) {
       args = trace.collectives[c.args];
     }
-    const auto [group, new_group] =
-        groups.of({args.group, args.group_ranks, args.group_description});
+    const bool listed = args.group == trace::kEmptyString && c.listed_group != trace::kNoIndex;
+    const auto [group, new_group] = groups.of({args.group, args.group_ranks, args.group_description,
+                                               listed ? c.listed_group : trace::kNoIndex});
     row.group = group;
-    if (new_group) {
+    if (new_group && listed) {
+      const trace::ProcessGroup& of_list = trace.metadata.groups[c.listed_group];
+      out.groups.push_back(
+          {of_list.name, fmt::format("[{}]", fmt::join(of_list.ranks, ", ")), of_list.description});
+    } else if (new_group) {
       const auto text = [&](trace::StringId id) { return std::string(trace.strings.view(id)); };
       out.groups.push_back(
           {text(args.group), text(args.group_ranks), text(args.group_description)});

@@ -115,7 +115,8 @@ class Attribution {
       }
       UnitSpan span = span_of(owner_of(c), c.when, c.issued);
       span.kind = span_kind(role_of(c.kind));
-      span.section = !c.unit                                 ? c.section
+      const bool called_in = c.part == UnitPart::kOther && c.section != Section::kNone;
+      span.section = !c.unit || called_in                    ? c.section
                      : c.part == UnitPart::kAllGatherForward ? Section::kForward
                                                              : Section::kBackward;
       span.busy = c.when.length();

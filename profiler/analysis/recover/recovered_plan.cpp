@@ -201,7 +201,16 @@ class Recovery {
   }
 
   void mesh() {
-    out_.world_size = trace_.metadata.world_size.value_or(std::max<int64_t>(1, reduce_ranks_));
+    const int64_t world = trace_.metadata.world_size.value_or(std::max<int64_t>(1, reduce_ranks_));
+    out_.axes = trace::model_axes(trace_.metadata.groups);
+    out_.world_size = trace::data_ranks(world, out_.axes);
+    if (!out_.axes.empty()) {
+      note(
+          fmt::format("{}: sizes are those of a rank's own part of the model, and the mesh is "
+                      "that of the {} ranks that share data",
+                      trace::words_of(out_.axes), out_.world_size));
+    }
+    note_other_meshes();
     const bool gathers =
         std::any_of(log_.events.begin(), log_.events.end(),
                     [](const FsdpEvent& e) { return e.call == FsdpCall::kUnshard; });
@@ -209,6 +218,18 @@ class Recovery {
     if (out_.shard != out_.world_size && out_.shard > 0 && out_.world_size % out_.shard == 0) {
       out_.plan.mesh_replicate = out_.world_size / out_.shard;
       out_.plan.mesh_shard = out_.shard;
+    }
+  }
+
+  // Experts are often sharded over other ranks than the rest.
+  void note_other_meshes() {
+    for (const auto& [log_unit, ranks] : forward_ranks_) {
+      if (ranks != reduce_ranks_ && unit(log_unit) != nullptr) {
+        note(fmt::format("'{}' is sharded over {} ranks, and others over {}; the plan has one mesh",
+                         log_.units[log_unit].fqn, ranks, reduce_ranks_),
+             Severity::kWarning);
+        return;
+      }
     }
   }
 

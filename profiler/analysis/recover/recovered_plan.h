@@ -12,6 +12,7 @@
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 #include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/trace/model/trace.h"
+#include "profiler/trace/parallel_axes.h"
 
 namespace shardlens::analysis {
 
@@ -56,7 +57,8 @@ struct RecoveredPlan {
   plan::Plan plan;
   std::vector<RecoveredUnit> units;       // the root first, then in the order of forward
   FsdpSource source = FsdpSource::kNone;  // kNone: DDP
-  int64_t world_size = 1, shard = 1;
+  int64_t world_size = 1, shard = 1;      // ranks that share data
+  std::vector<trace::ModelAxis> axes;     // along which the model is divided too
   bool names_units = true;
   RecoveredWorkload recorded;  // units by index in `units`
   // DDP only: all-reduces in order; their parameters, in the order in which they are ready; number

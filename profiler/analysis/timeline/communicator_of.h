@@ -7,9 +7,9 @@
 
 namespace shardlens::analysis {
 
-// What tells a rank's communicators apart: name and ranks of the process group, or, without them,
-// the collective's track.
-using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t>;
+// What tells a rank's communicators apart: name and ranks of the process group; without them, its
+// place in the trace's list of groups; without that, the collective's track.
+using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t, uint32_t>;
 
 // The communicator of a collective of the trace.
 [[nodiscard]] inline CommunicatorKey communicator_of(const trace::Trace& trace,
@@ -17,10 +17,12 @@ using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t>;
   if (collective.args != trace::kNoIndex) {
     const trace::CollectiveArgs& args = trace.collectives[collective.args];
     if (args.group != trace::kEmptyString) {
-      return {args.group, args.group_ranks, trace::kNoIndex};
+      return {args.group, args.group_ranks, trace::kNoIndex, trace::kNoIndex};
     }
   }
-  return {trace::kEmptyString, trace::kEmptyString, collective.track};
+  const bool listed = collective.listed_group != trace::kNoIndex;
+  return {trace::kEmptyString, trace::kEmptyString, collective.listed_group,
+          listed ? trace::kNoIndex : collective.track};
 }
 
 }  // namespace shardlens::analysis

@@ -92,6 +92,10 @@ void add_steps(const Sources& sources, Timeline& timeline);
 // Sets the unit, the part of the step and the cause of each collective, as far as known.
 void attribute_collectives(const Sources& sources, Timeline& timeline);
 
+// Sets the group, and its size, of collectives that do not name theirs, where only one group of the
+// trace's list fits. After attribute_collectives().
+void infer_groups(const Sources& sources, Timeline& timeline);
+
 // Row of Trace::collectives with the event's arguments; kNoIndex: no arguments.
 [[nodiscard]] uint32_t collective_row(const trace::Trace& trace, const trace::Event& event);
 

@@ -164,6 +164,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
     match_host_calls(sources, timeline);
   }
   attribute_collectives(sources, timeline);
+  infer_groups(sources, timeline);
   return timeline;
 }
 

@@ -63,7 +63,8 @@ struct Collective {
   Bytes bytes = 0;                       // the larger of its two messages; 0: not in the trace
   int64_t ranks = 0;                     // size of its group; 0: not in the trace
   uint32_t args = trace::kNoIndex;       // index into Trace::collectives
-  // Its group in the trace's list, if its arguments do not describe the group; kNoIndex: not there.
+  // Its group in the trace's list, if its arguments do not describe the group, or name none and
+  // only this one fits; kNoIndex: not known.
   uint32_t listed_group = trace::kNoIndex;
   uint32_t issuer = trace::kNoIndex;  // host event that issued it: launch, or c10d call
   std::optional<schedule::Cause> issued_by;

@@ -1,0 +1,117 @@
+// Finds the process groups of collectives that do not name theirs, as Gloo's.
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "profiler/analysis/timeline/sources.h"
+#include "profiler/trace/parallel_axes.h"
+
+namespace shardlens::analysis {
+namespace {
+
+using trace::ParallelAxis;
+using trace::ProcessGroup;
+using trace::Trace;
+
+// A group of the trace's list. Groups with the same ranks and description are one: DeviceMesh makes
+// a second one when a program asks for the same mesh again.
+struct ListedGroup {
+  uint32_t index = trace::kNoIndex;  // of the first in the list
+  std::optional<ParallelAxis> axis;
+  int64_t ranks = 0;
+  bool replicates = false;
+};
+
+std::vector<ListedGroup> listed_groups(const Trace& trace) {
+  const std::vector<ProcessGroup>& all = trace.metadata.groups;
+  std::vector<ListedGroup> out;
+  for (uint32_t i = 0; i < all.size(); ++i) {
+    const bool known = std::any_of(out.begin(), out.end(), [&](const ListedGroup& each) {
+      return all[each.index].ranks == all[i].ranks &&
+             all[each.index].description == all[i].description;
+    });
+    if (!known && all[i].size > 1) {
+      out.push_back({i, trace::axis_of(all[i].description), all[i].size,
+                     all[i].description.find("replicate") != std::string::npos});
+    }
+  }
+  return out;
+}
+
+class GroupFinder {
+ public:
+  explicit GroupFinder(const Trace& trace) : trace_(trace), groups_(listed_groups(trace)) {}
+
+  [[nodiscard]] bool may_differ() const { return groups_.size() > 1; }
+
+  // The only group that fits what the collective does, and over how many ranks; nullptr: none, or
+  // several.
+  [[nodiscard]] const ListedGroup* of(const Collective& c) const {
+    const bool of_parameters = c.part != UnitPart::kOther;
+    if (!of_parameters && !c.unit) {
+      return nullptr;  // of the loss, of the gradients' norm, …: any group may do that
+    }
+    std::vector<const ListedGroup*> fitting;
+    const int64_t ranks = ranks_of(c);
+    for (const ListedGroup& each : groups_) {
+      const bool divides_model = each.axis && each.axis != ParallelAxis::kData;
+      if (divides_model != of_parameters && (ranks == 0 || each.ranks == ranks)) {
+        fitting.push_back(&each);
+      }
+    }
+    if (of_parameters) {
+      // The group of all ranks is the one only if no mesh has that part.
+      prefer(fitting, [](const ListedGroup& each) { return each.axis.has_value(); });
+      const bool between_replicas = c.kind == CollectiveKind::kAllReduce;
+      prefer(fitting, [&](const ListedGroup& each) { return each.replicates == between_replicas; });
+    } else if (c.kind == CollectiveKind::kAllToAll) {
+      prefer(fitting, [](const ListedGroup& each) { return each.axis == ParallelAxis::kExpert; });
+    }
+    return fitting.size() == 1 ? fitting.front() : nullptr;
+  }
+
+ private:
+  // Keeps those that pass, if any does.
+  template <class Test>
+  static void prefer(std::vector<const ListedGroup*>& list, Test test) {
+    if (std::any_of(list.begin(), list.end(), [&](const ListedGroup* g) { return test(*g); })) {
+      std::erase_if(list, [&](const ListedGroup* g) { return !test(*g); });
+    }
+  }
+
+  // From the sizes of its call; 0: not in the trace, or the same on both sides.
+  [[nodiscard]] int64_t ranks_of(const Collective& c) const {
+    if (c.issuer == trace::kNoIndex ||
+        (c.kind != CollectiveKind::kAllGather && c.kind != CollectiveKind::kReduceScatter)) {
+      return 0;
+    }
+    const CallSize size = call_size(trace_, trace_.events[c.issuer]);
+    const int64_t large = std::max(size.in, size.out), small = std::min(size.in, size.out);
+    return small > 0 && large % small == 0 && large > small ? large / small : 0;
+  }
+
+  const Trace& trace_;
+  std::vector<ListedGroup> groups_;
+};
+
+}  // namespace
+
+void infer_groups(const Sources& sources, Timeline& timeline) {
+  const Trace& trace = sources.trace;
+  const GroupFinder finder(trace);
+  if (!finder.may_differ()) {
+    return;
+  }
+  for (Collective& c : timeline.collectives) {
+    const bool named =
+        c.args != trace::kNoIndex && trace.collectives[c.args].group != trace::kEmptyString;
+    const ListedGroup* group = named ? nullptr : finder.of(c);
+    if (group != nullptr) {
+      c.listed_group = group->index;
+      c.ranks = group->ranks;
+    }
+  }
+}
+
+}  // namespace shardlens::analysis
