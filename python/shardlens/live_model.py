@@ -1,8 +1,8 @@
-"""The module tree of a live model as a model file (docs/model_file.md), with the shapes that its parameters had before they were sharded."""
+"""The module tree of a live model as a model file (docs/model_file.md), with the shapes that its parameters had before FSDP sharded them."""
 import math
 from collections import Counter
 
-from .live_units import clean_name, fsdp1_units, unwrap_ddp
+from .live_units import clean_name, fsdp1_units, fsdp2_units, unwrap_ddp
 
 
 def _is_wrapper(module):
@@ -29,6 +29,24 @@ def _flattened(model):
     return shapes
 
 
+def _local(model):
+    """For FSDP2: id of each parameter: the shape that it has when it is gathered. With tensor parallelism that is the rank's own part."""
+    shapes = {}
+    for unit in fsdp2_units(model):
+        for p in unit.group.fsdp_params:
+            if hasattr(p, "_orig_size"):
+                for tensor in (p.sharded_param, getattr(p, "_unsharded_param", None)):  # the module has one or the other
+                    shapes[id(tensor)] = list(p._orig_size)
+    return shapes
+
+
+def has_local_shapes(model):
+    """Whether a parameter of FSDP2 is only a rank's own part, as with tensor parallelism."""
+    model, _ = unwrap_ddp(model)
+    shapes = _local(model)
+    return any(id(p) in shapes and shapes[id(p)] != list(p.shape) for p in model.parameters())
+
+
 def _dtype(tensor):
     return str(tensor.dtype).removeprefix("torch.")
 
@@ -39,6 +57,7 @@ def model_of(model):
 
     model, _ = unwrap_ddp(model)
     shapes = _flattened(model)
+    local = _local(model)
     named = model
     while _is_wrapper(named):  # the model's own class
         named = next(child for short, child in named.named_children() if clean_name(short) == "")
@@ -60,7 +79,8 @@ def model_of(model):
                 if tensor is None or short.startswith("_flat_param"):
                     continue
                 owner = first.setdefault(id(tensor), full)
-                row = {"name": full, "shape": shapes.get(owner, list(tensor.shape)), "dtype": _dtype(tensor)}
+                shape = local.get(id(tensor), list(tensor.shape))
+                row = {"name": full, "shape": shapes.get(owner, shape), "dtype": _dtype(tensor)}
                 if out is parameters:
                     row["requires_grad"] = tensor.requires_grad
                 if owner != full:

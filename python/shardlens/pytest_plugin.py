@@ -43,7 +43,8 @@ def shardlens_run(request, record_property):
     run = open_run(path)
     run.baseline = marker.kwargs.get("baseline") if marker else None
     run.baseline = run.baseline or _chosen(request, "shardlens_baseline")
-    record_property("shardlens.hidden_fraction", float(run.hidden_fraction()))
+    if any(rank["comm_ns"] for rank in run.analysis["ranks"]):
+        record_property("shardlens.hidden_fraction", float(run.hidden_fraction()))
     for rank in run.analysis["ranks"]:
         for figure in ("span_ns", "exposed_comm_ns"):
             record_property(f"shardlens.rank{rank['rank']}.{figure}", rank[figure])

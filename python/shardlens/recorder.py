@@ -215,6 +215,8 @@ class Recorder:
     def _run_json(self):
         import torch
 
+        from .live_model import has_local_shapes
+
         return {
             "schema": 2,
             "recorder": f"shardlens.record {__version__}",
@@ -222,6 +224,7 @@ class Recorder:
             "versions": {"shardlens": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "world_size": self._world,
             "groups": _process_groups(),
+            "shapes": "local" if has_local_shapes(self._model) else "whole",
             "step_settings": self._step_settings(),
             "notes": self._notes,
         }

@@ -12,17 +12,22 @@ from . import files, program, ranks
 from .shown import quoted, shown
 
 _PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter", "all_reduce", "other")
+_UNIT_COLUMNS = ("rank", "unit", "collective", "count", "bytes", "busy_ns", "exposed_ns", "lead_ns", "cause", "issued_by")
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
 
 
 class Rows(list):
-    """A list of dicts with equal keys."""
+    """A list of dicts with equal keys. `columns`: the keys, also where there is no row."""
+
+    def __init__(self, rows=(), columns=()):
+        super().__init__(rows)
+        self.columns = list(columns) or list(self[0] if self else ())
 
     def to_pandas(self):
         """The rows as a pandas.DataFrame."""
         import pandas
 
-        return pandas.DataFrame.from_records(self)
+        return pandas.DataFrame.from_records(self, columns=self.columns)
 
 
 def open(path, *more, on=None, summaries=None):  # noqa: A001  shardlens.open reads as files do
@@ -154,12 +159,13 @@ class Run:
     def _table(self, by):
         if by not in self._tables:
             text = program.run([*self._command, "--by", by, "--csv"]).stdout
-            self._tables[by] = Rows({key: _cell(key, value) for key, value in row.items()} for row in csv.DictReader(io.StringIO(text)))
-        return Rows(self._tables[by])
+            reader = csv.DictReader(io.StringIO(text))
+            self._tables[by] = Rows(({key: _cell(key, value) for key, value in row.items()} for row in reader), reader.fieldnames or ())
+        return Rows(self._tables[by], self._tables[by].columns)
 
     def units(self):
         """One row for each rank, unit and kind of collective: rank, unit, collective, count, bytes, busy_ns, exposed_ns, lead_ns, cause, issued_by."""
-        rows = Rows()
+        rows = Rows(columns=_UNIT_COLUMNS)
         for rank in self.analysis["ranks"]:
             for unit in rank["units"]:
                 for part in _PARTS:
@@ -173,7 +179,8 @@ class Run:
 
     def collectives(self):
         """One row for each collective that ran: rank, unit, kind, section, step, issued_ns, start_ns, end_ns, exposed_ns, cause, bytes, …"""
-        return Rows(row for row in self._table("span") if row["kind"] not in _NOT_COLLECTIVES)
+        table = self._table("span")
+        return Rows((row for row in table if row["kind"] not in _NOT_COLLECTIVES), table.columns)
 
     def causes(self):
         """Exposed time by cause, the largest first: cause, exposed_ns, count."""
@@ -183,7 +190,7 @@ class Run:
                 entry = sums.setdefault(row["cause"], {"cause": row["cause"], "exposed_ns": 0, "count": 0})
                 entry["exposed_ns"] += row["exposed_ns"]
                 entry["count"] += 1
-        return Rows(sorted(sums.values(), key=lambda entry: -entry["exposed_ns"]))
+        return Rows(sorted(sums.values(), key=lambda entry: -entry["exposed_ns"]), ("cause", "exposed_ns", "count"))
 
     def order(self):
         """What the host did with each unit, in order: rank, steps, what, unit, section, by, hook_unit."""
@@ -209,7 +216,7 @@ class Run:
     def hidden_fraction(self, unit=None):
         """The part of the communication time in which something computed, 0 to 1, over all ranks; of one unit's collectives if `unit` is given.
 
-        1.0 if there is no communication at all.
+        Errors: ValueError if there is no communication, of which a part could be hidden.
         """
         if unit is None:
             busy = sum(rank["comm_ns"] for rank in self.analysis["ranks"])
@@ -221,7 +228,15 @@ class Run:
                 raise ValueError(f"no collective of a unit {quoted(unit)}; units: {', '.join(sorted({quoted(row['unit']) for row in self.units()}))}")
             busy = sum(row["busy_ns"] for row in rows)
             exposed = sum(row["exposed_ns"] for row in rows)
-        return Hidden(1.0 if busy == 0 else 1 - exposed / busy, self.worst(unit))
+        if busy == 0:
+            of_unit = "" if unit is None else f" of {unit or '(root)'}"
+            raise ValueError(f"no communication{of_unit} in the recorded steps, so no part of it is hidden" + self._why_none())
+        return Hidden(1 - exposed / busy, self.worst(unit))
+
+    def _why_none(self):
+        """What the program says about traces without communication."""
+        about = [d["message"] for d in self.analysis["diagnostics"] if "no kernels" in d["message"] or "no event has a category" in d["message"]]
+        return "".join(f"; {message}" for message in about)
 
     def worst(self, unit=None):
         """The collectives with most exposed time, in words."""

@@ -109,3 +109,43 @@ def test_rows_become_a_table(run):
     table = run.units().to_pandas()
     assert isinstance(table, pandas.DataFrame) and list(table["unit"].unique()) == ["", "model.layers.0", "model.layers.1"]
     assert "(root)" in run._repr_html_()
+
+
+def write_trace(directory, events):
+    """A trace of one rank on Gloo, without communication unless `events` has some."""
+    directory.mkdir()
+    trace = {"schemaVersion": 1, "distributedInfo": {"backend": "gloo", "rank": 0, "world_size": 1}, "traceEvents": [
+        {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur} for cat, name, ts, dur in events]}
+    (directory / "rank0.json").write_text(json.dumps(trace))
+    return shardlens.open(directory)
+
+
+def test_no_communication_has_no_hidden_fraction(tmp_path):
+    run = write_trace(tmp_path / "run", [("cpu_op", "aten::mm", 0, 50)])
+    with pytest.raises(ValueError, match="no communication in the recorded steps"):
+        run.hidden_fraction()
+
+
+def test_a_trace_without_kernels_says_so(tmp_path):
+    run = write_trace(tmp_path / "run", [("cpu_op", "aten::mm", 0, 50), ("user_annotation", "nccl:all_reduce", 10, 5)])
+    with pytest.raises(ValueError, match="no kernels, although NCCL ran"):
+        run.hidden_fraction()
+
+
+def test_empty_tables_keep_their_columns(tmp_path):
+    run = write_trace(tmp_path / "run", [("cpu_op", "aten::mm", 0, 50)])
+    columns = {
+        "units": ["rank", "unit", "collective", "count", "bytes", "busy_ns", "exposed_ns", "lead_ns", "cause", "issued_by"],
+        "causes": ["cause", "exposed_ns", "count"],
+        "order": ["rank", "steps", "index", "what", "unit", "section", "by", "hook_unit"],
+    }
+    for table, expected in columns.items():
+        rows = getattr(run, table)()
+        assert rows == [] and rows.columns == expected
+    assert run.steps() == [] and run.steps().columns[:2] == ["rank", "step"]
+    assert run.collectives() == [] and "exposed_ns" in run.collectives().columns
+
+
+def test_units_have_the_columns_that_empty_tables_have(run):
+    rows = run.units()
+    assert [set(row) for row in rows] == [set(rows.columns)] * len(rows)
