@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 
@@ -12,7 +13,7 @@ namespace shardlens::gui {
 namespace {
 
 QString unit_text(const std::string& fqn) {
-  return QString::fromStdString(check::unit_name(fqn));
+  return shown_text(check::unit_name(fqn));
 }
 
 QString time_text(const std::optional<double>& value) {

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/plan/shard_layout.h"
+#include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/run/block_words.h"
@@ -21,7 +22,7 @@ namespace {
 using analysis::Collective;
 
 QString escaped(std::string_view view) {
-  return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size())).toHtmlEscaped();
+  return shown_text(view).toHtmlEscaped();
 }
 
 class Sheet {

@@ -4,6 +4,8 @@
 
 #include <QCoreApplication>
 
+#include "gui/model/base/shown_text.h"
+
 namespace shardlens::gui {
 namespace {
 
@@ -28,7 +30,7 @@ QStringList notes_of(const RunData& run) {
         translated(
             "The plan.json next to the traces could not be used, so there is no planned order, "
             "ownership or What if: %1")
-            .arg(QString::fromStdString(run.run.plan_problem)));
+            .arg(shown_text(run.run.plan_problem)));
   }
   QStringList empty;
   for (const auto& rank : run.ranks) {

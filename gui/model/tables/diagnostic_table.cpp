@@ -17,12 +17,9 @@ DiagnosticTable::DiagnosticTable(QObject* parent)
             [this](size_t r) { return static_cast<double>(run_->analysis.diagnostics[r].count); },
             true},
            {tr("Message"),
-            [this](size_t r) {
-              return QString::fromStdString(run_->analysis.diagnostics[r].message);
-            }}},
+            [this](size_t r) { return table_text(run_->analysis.diagnostics[r].message); }}},
           parent) {
-  setTooltip(
-      [this](size_t r) { return QString::fromStdString(run_->analysis.diagnostics[r].message); });
+  setTooltip([this](size_t r) { return table_text(run_->analysis.diagnostics[r].message); });
   setEmphasis([this](size_t r) {
     return run_->analysis.diagnostics[r].severity != trace::Severity::kNote;
   });

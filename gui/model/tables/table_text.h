@@ -5,12 +5,13 @@
 
 #include <QString>
 
+#include "gui/model/base/shown_text.h"
 #include "gui/model/run/run_data.h"
 
 namespace shardlens::gui {
 
 [[nodiscard]] inline QString table_text(std::string_view view) {
-  return QString::fromUtf8(view.data(), static_cast<qsizetype>(view.size()));
+  return shown_text(view);
 }
 
 // `run` if it has the rank, else nullptr.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/module_edits.h"
 #include "gui/model/run/block_words.h"
@@ -94,12 +95,12 @@ void UnitTree::addModules() {
     const plan::Module& module = plan.tree.modules[m];
     Node node;
     const size_t dot = module.fqn.rfind('.');
-    node.name = module.fqn.empty()
-                    ? tr("model")
-                    : QString::fromStdString(dot == std::string::npos ? module.fqn
-                                                                      : module.fqn.substr(dot + 1));
+    node.name =
+        module.fqn.empty()
+            ? tr("model")
+            : shown_text(dot == std::string::npos ? module.fqn : module.fqn.substr(dot + 1));
     // A plan recovered from a trace has no module types.
-    node.type = plan_of(run_) == nullptr ? QString() : QString::fromStdString(module.type);
+    node.type = plan_of(run_) == nullptr ? QString() : shown_text(module.type);
     node.module = static_cast<int>(m);
     if (const auto unit = unit_of_module.find(m); unit != unit_of_module.end()) {
       node.unit = unit->second;
@@ -146,9 +147,8 @@ void UnitTree::addUnits() {
       parent = known[""];
     }
     Node node;
-    node.name = fqn.empty()
-                    ? tr("model")
-                    : QString::fromStdString(dot == std::string::npos ? fqn : fqn.substr(dot + 1));
+    node.name = fqn.empty() ? tr("model")
+                            : shown_text(dot == std::string::npos ? fqn : fqn.substr(dot + 1));
     return known[fqn] = addNode(parent, std::move(node));
   };
   for (const bool root : {true, false}) {
@@ -170,7 +170,7 @@ void UnitTree::addOwners() {
                                    [&unit](const Node& n) { return n.unit == unit.fqn; });
     if (!known) {
       Node owner;
-      owner.name = QString::fromStdString(unit_label(unit.fqn));
+      owner.name = shown_text(unit_label(unit.fqn));
       owner.unit = unit.fqn;
       owner.type = unit.is_unit ? QString() : tr("outside the units");
       addNode(kTop, std::move(owner));
@@ -301,8 +301,7 @@ void UnitTree::describeBlocks(const std::vector<UnitFigures>& units) {
       const QString outliers = outliers_text(units, block);
       QString& text = node(id).blocks;
       text += (text.isEmpty() ? QString() : QStringLiteral("\n")) +
-              tr("%1: exposed %2")
-                  .arg(QString::fromStdString(block.name), spread_text(units, block.exposed));
+              tr("%1: exposed %2").arg(shown_text(block.name), spread_text(units, block.exposed));
       text += outliers.isEmpty() ? QString() : tr("; far from the others: %1").arg(outliers);
       return true;
     });

@@ -10,9 +10,11 @@
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSignalBlocker>
+#include <QTextDocument>
 #include <QTreeView>
 #include <QVBoxLayout>
 
+#include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/widgets/delegates.h"
@@ -47,7 +49,7 @@ QString story_of(const check::CheckResult& result) {
   };
   QStringList causes, structure, notes;
   for (const std::string& cause : result.causes) {
-    causes.append(QString::fromStdString(cause));
+    causes.append(shown_text(cause));
   }
   for (const check::StructuralDifference& d : result.structural) {
     if (structure.size() == static_cast<qsizetype>(kShownDifferences)) {
@@ -56,12 +58,11 @@ QString story_of(const check::CheckResult& result) {
       break;
     }
     structure.append(QStringLiteral("%1, %2: %3 → %4")
-                         .arg(QString::fromStdString(check::unit_name(d.unit)),
-                              QString::fromStdString(d.kind), QString::fromStdString(d.baseline),
-                              QString::fromStdString(d.candidate)));
+                         .arg(shown_text(check::unit_name(d.unit)), shown_text(d.kind),
+                              shown_text(d.baseline), shown_text(d.candidate)));
   }
   for (const std::string& note : result.notes) {
-    notes.append(QString::fromStdString(note));
+    notes.append(shown_text(note));
   }
   list(QObject::tr("What changed"), causes);
   list(QObject::tr("Structure"), structure);
@@ -169,8 +170,8 @@ void ComparePanel::showComparison() {
   }
   fitTree();
   headline_->setText(with_breaks(headlineOf(comparison->result)).toHtmlEscaped());
-  headline_->setToolTip(
-      QString::fromStdString(compare().a()->run.source + "\n" + compare().b()->run.source));
+  headline_->setToolTip(Qt::convertFromPlainText(shown_text(compare().a()->run.source) + u'\n' +
+                                                 shown_text(compare().b()->run.source)));
   story_->setText(story_of(comparison->result));
 }
 

@@ -5,6 +5,7 @@
 
 #include <QObject>
 
+#include "gui/model/base/shown_text.h"
 #include "gui/model/run/idle_reason.h"
 
 namespace shardlens::gui {
@@ -38,8 +39,7 @@ QRectF box(const QRectF& area, double left, double right, double busy) {
 QString label_of(const RankData& rank, const Lane& lane, uint32_t ref) {
   switch (lane.source) {
     case Lane::Source::kEvents: {
-      const std::string_view name = rank.trace.name(rank.trace.events[ref]);
-      return QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
+      return shown_text(rank.trace.name(rank.trace.events[ref]));
     }
     case Lane::Source::kSections: {
       const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
@@ -131,7 +131,7 @@ QString short_name(const std::string& fqn) {
   if (fqn.empty()) {
     return QStringLiteral("root");
   }
-  const QString text = QString::fromStdString(fqn);
+  const QString text = shown_text(fqn);
   // The last two components distinguish blocks; the rest is the same for all of them.
   const qsizetype last = text.lastIndexOf(u'.');
   const qsizetype before = last > 0 ? text.lastIndexOf(u'.', last - 1) : -1;
@@ -247,13 +247,12 @@ void LaneDrawing::drawMemory(Canvas& canvas, const DrawnRank& drawn, const QRect
                 Ink::kMemory, 0.75);
     canvas.line({area.left() + left, reserved}, {area.left() + right, reserved}, Ink::kFaintText);
   }
-  const QString text =
-      memory.from_driver
-          ? QObject::tr("%1: up to %2 more from the driver since recording began")
-                .arg(QString::fromStdString(memory.device), bytesText(memory.peak.allocated))
-          : QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
-                .arg(QString::fromStdString(memory.device), bytesText(memory.peak.allocated),
-                     bytesText(memory.peak_reserved));
+  const QString text = memory.from_driver
+                           ? QObject::tr("%1: up to %2 more from the driver since recording began")
+                                 .arg(shown_text(memory.device), bytesText(memory.peak.allocated))
+                           : QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
+                                 .arg(shown_text(memory.device), bytesText(memory.peak.allocated),
+                                      bytesText(memory.peak_reserved));
   canvas.text(area.adjusted(6, 2, -8, 0), text, Ink::kText, Qt::AlignLeft | Qt::AlignTop);
 }
 

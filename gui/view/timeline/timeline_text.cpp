@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "gui/model/base/shown_text.h"
 #include "gui/model/run/idle_reason.h"
 #include "gui/model/run/residency.h"
 #include "gui/model/run/run_notes.h"
@@ -23,7 +24,7 @@ QString gathered_text(const RankData& rank, Nanoseconds own, const QString& when
   const std::vector<std::string> now = gathered_at(rank.residencies, own);
   QStringList names;
   for (const std::string& unit : now) {
-    names.append(QString::fromStdString(unit_label(unit)));
+    names.append(shown_text(unit_label(unit)));
   }
   const auto sharded = static_cast<qlonglong>(all.size()) - static_cast<qlonglong>(now.size());
   return names.empty()
@@ -67,11 +68,9 @@ QString description_of(const RunData& run, const Selection::Item& item) {
   QString what;
   switch (item.source) {
     case Lane::Source::kEvents: {
-      const std::string_view name = rank.trace.name(rank.trace.events[item.ref]);
-      what = QString::fromUtf8(name.data(), static_cast<qsizetype>(name.size()));
+      what = shown_text(rank.trace.name(rank.trace.events[item.ref]));
       const std::string owner = rank.owner_of_event(item.ref);
-      what +=
-          owner.empty() ? QString() : QStringLiteral(" (%1)").arg(QString::fromStdString(owner));
+      what += owner.empty() ? QString() : QStringLiteral(" (%1)").arg(shown_text(owner));
       break;
     }
     case Lane::Source::kSections: {
@@ -80,15 +79,14 @@ QString description_of(const RunData& run, const Selection::Item& item) {
           QObject::tr("host: %1").arg(QString::fromStdString(std::string(name_of(owner.section))));
       if (owner.unit != kNoUnit) {
         what += QStringLiteral(" (%1)").arg(
-            QString::fromStdString(unit_label(rank.timeline.fsdp.units[owner.unit].fqn)));
+            shown_text(unit_label(rank.timeline.fsdp.units[owner.unit].fqn)));
       }
       break;
     }
     case Lane::Source::kResidency: {
       const Residency& held = rank.residencies[item.ref];
       what = QObject::tr("parameters of %1, gathered for %2")
-                 .arg(QString::fromStdString(unit_label(held.unit)),
-                      durationText(held.when.end - held.usable));
+                 .arg(shown_text(unit_label(held.unit)), durationText(held.when.end - held.usable));
       break;
     }
     case Lane::Source::kIdle:
@@ -97,7 +95,7 @@ QString description_of(const RunData& run, const Selection::Item& item) {
     default: {
       what = QStringLiteral("%1 (%2)").arg(
           QString::fromUtf8(label_of(kind_of(rank.timeline.collectives[item.ref].kind))),
-          QString::fromStdString(unit_label(rank.owner_of(item.ref))));
+          shown_text(unit_label(rank.owner_of(item.ref))));
       const Nanoseconds exposed = length_of(rank.exposed(item.ref));
       what += QObject::tr(", exposed %1").arg(durationText(exposed));
       break;

@@ -243,6 +243,22 @@ TEST_F(ModelTest, APrefixThatOnlyLeadsOnHasNoRow) {
   EXPECT_EQ(exposed_of_top(tree), run->ranks[0]->figures.figures.exposed_comm);
 }
 
+TEST_F(ModelTest, NamesAreShownEscaped) {
+  test::GeneratedRun generated;
+  generated.layers = 2;
+  generated.steps = 1;
+  generated.layer_name = "a\x1b\n\xe2\x80\xae{}";  // U+202E: right to left from here on
+  const RunPointer run = std::make_shared<const RunData>(generated.run());
+  UnitTree tree;
+  tree.show(run, 0, nullptr);
+  const QModelIndex root = tree.index(0, 0);
+  ASSERT_EQ(tree.rowCount(root), 2);
+  EXPECT_EQ(tree.index(1, 0, root).data().toString(), "a\\x1b\\n\\u{202e}1");
+  EXPECT_EQ(tree.unitAt(tree.index(1, 0, root)),
+            "a\x1b\n\xe2\x80\xae"
+            "1");
+}
+
 TEST_F(ModelTest, ARankThatTheRunDoesNotHaveIsEmpty) {
   const RunPointer run = sample();
   const size_t none = run->ranks.size();
