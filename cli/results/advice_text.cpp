@@ -85,9 +85,11 @@ Shown extrapolated_table(const sim::Advice& advice, report::Style style) {
   bool any = false;
   for (const auto* changes : {&advice.changes, &advice.others}) {
     for (const sim::AdvisedChange& each : *changes) {
-      if (std::string text = sim::far_extrapolations_text(each.extrapolated); !text.empty()) {
-        table.row({each.title, std::move(text)});
-        any = true;
+      for (const sim::Extrapolation& work : each.extrapolated) {
+        if (work.is_far()) {
+          table.row({each.title, sim::far_extrapolations_text({&work, 1})});
+          any = true;
+        }
       }
     }
   }

@@ -601,12 +601,8 @@ for words, value, expected in [("--comm-regex with 20 000 parentheses", "(" * 20
     kind("flags", words, expected, (0, 2, 3))(lambda folder, value=value: ["analyze", RUN, *(["--comm-regex", value] if value else ["--steps", "5:2"])])
 kind("flags", "--comm-regex (a*)*b, which takes exponential time elsewhere", "", (0,))(lambda folder: ["analyze", RUN, "--comm-regex", "(a*)*b"])
 kind("flags", "simulate --accumulate 10000 --out", "at most 10000000", (2,))(lambda folder: [*SIMULATE, "--accumulate", "10000", "--out", folder / "o"])
-for flags in (["--accumulate", "10000"], ["--batch", "65536"]):
-    kind("flags", f"search {' '.join(flags)}", "at most 200000 operators", (0,), slow=True)(
-        lambda folder, flags=flags: ["search", "--model", MODEL, "--hardware", "8xH100", "--memory-limit", "80GiB", *flags])
-kind("flags", "search of 4096 layers", "at most 200000 operators", (3,), slow=True)(
-    lambda folder: ["search", "--hardware", "8xH100", "--memory-limit", "80GiB", "--model",
-                    written(folder, "config.json", changed(CONFIG, "num_hidden_layers", to=4096))])
+kind("flags", "search --batch 65536", "at most 200000 operators", (0,), slow=True)(
+    lambda folder: ["search", "--model", MODEL, "--hardware", "8xH100", "--memory-limit", "80GiB", "--batch", "65536"])
 kind("flags", "simulate --accumulate 10000 of 126 layers", "at most 2500000 operators", (3,))(
     lambda folder: ["simulate", "--hardware", "8xH100", "--accumulate", "10000", "--model",
                     written(folder, "config.json", changed(CONFIG, "num_hidden_layers", to=126))])
