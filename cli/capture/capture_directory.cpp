@@ -119,7 +119,7 @@ Entries entries_of(const OutputFolder& folder) {
   constexpr size_t kShown = 4;
   std::vector<std::string_view> names;
   for (const auto& [name, info] : entries) {
-    if (name != DirectoryLock::kFile) {
+    if (name != kCaptureLock) {
       names.push_back(name);
     }
   }
@@ -151,7 +151,7 @@ Entries earlier_capture(const fs::path& directory, const OutputFolder& folder, b
     }
   }
   const bool only_lock = entries.empty() || (entries.size() == 1 &&
-                                             entries.contains(std::string(DirectoryLock::kFile)));
+                                             entries.contains(std::string(kCaptureLock)));
   if (!force && !only_lock && !is_marked(folder)) {
     refuse_unmarked(directory, entries);
   }

@@ -222,8 +222,8 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   }
   write_stdout("{}   {}: {}, {} layout, {}; {}\n\n", bold("plan"), plan.plan.source,
                plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
-               plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter",
-               mesh_words(plan), dtype_words(plan));
+               plan.plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", mesh_words(plan),
+               dtype_words(plan));
   report::Table table(
       {{"unit", report::Align::kLeft}, {"parameters"}, {"bytes"}, {"padding"}, {"shard bytes"}});
   UnitBytes total;
@@ -414,14 +414,11 @@ void note_axes(const std::filesystem::path& plan_file) {
   if (axes.empty()) {
     return;
   }
-  std::fputs(
-      fmt::format("shardlens: note: {}: the run has {}; {}\n", run.string(), trace::words_of(axes),
-                  trace::has_local_shapes(text)
-                      ? "sizes are those of a rank's own part of the model"
-                      : "model.json has whole parameters, of which a rank gathers only "
-                        "its own part: sizes are up to as many times too large")
-          .c_str(),
-      stderr);
+  write_stderr("shardlens: note: {}: the run has {}; {}\n", run.string(), trace::words_of(axes),
+               trace::has_local_shapes(text)
+                   ? "sizes are those of a rank's own part of the model"
+                   : "model.json has whole parameters, of which a rank gathers only its own part: "
+                     "sizes are up to as many times too large");
 }
 
 ExitCode run_plan(const PlanOptions& options) {

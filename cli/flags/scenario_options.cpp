@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/standard_output.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
@@ -213,7 +214,7 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
 void write_recorder_notes(const sim::RecordedRun& run) {
   for (const trace::Diagnostic& each : run.observation().diagnostics) {
     if (each.message.starts_with("shardlens.record: ")) {
-      std::fputs(fmt::format("shardlens: note: {}\n", each.message).c_str(), stderr);
+      write_stderr("shardlens: note: {}\n", each.message);
     }
   }
 }

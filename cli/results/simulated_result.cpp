@@ -135,7 +135,6 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
   const CaptureDirectory directory = prepare_capture_directory(out, force);
   const sim::Prediction& now = result.prediction;
   const plan::ResolvedPlan& plan = now.plan;
-  const DirectoryLock lock = prepare_capture_directory(out);
   write_file_atomically(out / "plan.json", plan::to_json(plan.plan));
   write_file_atomically(out / "workload.json", plan::to_json(now.workload, plan));
   if (!config.empty()) {
