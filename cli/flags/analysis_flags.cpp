@@ -19,7 +19,6 @@ void add_selection_flags(CLI::App& app, SelectionFlags& flags) {
                  "too");
   app.add_option("--device", flags.device,
                  "of a process that ran kernels on several devices: the device to analyze")
-      ->check(CLI::NonNegativeNumber)
       ->option_text("N");
 }
 
@@ -44,6 +43,10 @@ analysis::AnalysisOptions analysis_options(const SelectionFlags& flags) {
                                    elided(flags.comm_regex, 60), elided(names->error(), 120)));
     }
     options.timeline.communication = std::move(names);
+  }
+  if (flags.device.value_or(0) < 0) {
+    throw UsageError(
+        fmt::format("--device {}: expected a device's number, 0 or more", *flags.device));
   }
   options.timeline.device = flags.device;
   return options;

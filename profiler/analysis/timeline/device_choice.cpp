@@ -75,8 +75,10 @@ void choose_device(const Trace& trace,
   }
   if (options.device && !time.contains(*options.device)) {
     throw InputError(trace.metadata.source,
-                     fmt::format("no kernels of device {}; the trace has those of {}",
-                                 *options.device, fmt::join(devices, ", ")));
+                     devices.empty()
+                         ? "--device: the trace has no kernels"
+                         : fmt::format("no kernels of device {}; the trace has those of {}",
+                                       *options.device, fmt::join(devices, ", ")));
   }
   if (devices.size() < 2) {
     return;
