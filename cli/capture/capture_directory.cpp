@@ -150,8 +150,8 @@ Entries earlier_capture(const fs::path& directory, const OutputFolder& folder, b
                                   : "it"));
     }
   }
-  const bool only_lock = entries.empty() || (entries.size() == 1 &&
-                                             entries.contains(std::string(kCaptureLock)));
+  const bool only_lock =
+      entries.empty() || (entries.size() == 1 && entries.contains(std::string(kCaptureLock)));
   if (!force && !only_lock && !is_marked(folder)) {
     refuse_unmarked(directory, entries);
   }

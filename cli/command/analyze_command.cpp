@@ -56,9 +56,8 @@ ExitCode run(const AnalyzeOptions& options) {
   const auto top = options.table.rows();
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   if (options.summarize) {
-    const std::vector<WrittenSummary> written =
-        write_summaries(options.analysis.paths, options.outputs, settings,
-                        options.analysis.selection.comm_regex);
+    const std::vector<WrittenSummary> written = write_summaries(
+        options.analysis.paths, options.outputs, settings, options.analysis.selection.comm_regex);
     if (options.table.json) {
       write_data(summaries_json(written));
     } else {

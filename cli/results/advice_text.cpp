@@ -99,12 +99,11 @@ Shown extrapolated_table(const sim::Advice& advice, report::Style style) {
 }  // namespace
 
 Shown advice_text(const sim::Advice& advice, const std::string& source, report::Style style) {
-  Shown out =
-      show("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
-           report::bold("baseline", style), format_duration(advice.baseline.measured),
-           format_duration(advice.baseline.simulated), advice.baseline.error() * 100,
-           advice.baseline.measured_text(source), format_bytes(advice.peak_allocated),
-           advice.fits ? "" : ", which does not fit");
+  Shown out = show("{}  {} measured, {} simulated: {:+.1f} % ({}); peak {} allocated{}\n\n",
+                   report::bold("baseline", style), format_duration(advice.baseline.measured),
+                   format_duration(advice.baseline.simulated), advice.baseline.error() * 100,
+                   advice.baseline.measured_text(source), format_bytes(advice.peak_allocated),
+                   advice.fits ? "" : ", which does not fit");
   const Shown note = note_on_steps(advice.baseline.one_pass ? 0 : advice.steps);
   if (advice.changes.empty()) {
     out += advice.fits ? Literal("No change is predicted to pay.\n") : Literal("No change fits.\n");

@@ -43,8 +43,9 @@ std::vector<std::string> shown_parts(const WindowFigures& f) {
 Shown headline(const RankAnalysis& rank, Style style) {
   const WindowFigures& f = rank.figures;
   if (rank.device && rank.streams.empty()) {
-    return bold(show("rank {}: no kernels in the trace, so no figures (see diagnostics)", rank.rank),
-                style) +
+    return bold(
+               show("rank {}: no kernels in the trace, so no figures (see diagnostics)", rank.rank),
+               style) +
            "\n";
   }
   const std::vector<std::string> shown = shown_parts(f);

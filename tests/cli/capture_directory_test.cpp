@@ -63,9 +63,9 @@ TEST_F(CaptureDirectoryTest, MakesWhatIsNotThere) {
 
 TEST_F(CaptureDirectoryTest, ReplacesAnEarlierCapture) {
   const std::string first = make_capture();
-  for (const char* name : {"metrics.jsonl", "plan.json", "workload.json", "config.json",
-                           "rank0.pt.trace.json.gz", "rank12.spool", "rank1.now",
-                           "plan.json.tmp0123456789abcdef0123456789abcdef"}) {
+  for (const char* name :
+       {"metrics.jsonl", "plan.json", "workload.json", "config.json", "rank0.pt.trace.json.gz",
+        "rank12.spool", "rank1.now", "plan.json.tmp0123456789abcdef0123456789abcdef"}) {
     put(name);
   }
   put("capture.lock", "4711 elsewhere\n");
