@@ -42,12 +42,16 @@ bool surely_passes(const check::CheckResult& result) {
 
 }  // namespace
 
-check::CheckResult check_interleaved(const InterleavedCheck& what,
-                                     const check::CheckOptions& options,
-                                     const check::SummaryOptions& summary_options) {
+void require_enough_runs(const InterleavedCheck& what) {
   if (what.runs < kFirstLook) {
     throw UsageError(fmt::format("--runs: expected {} or more, found {}", kFirstLook, what.runs));
   }
+}
+
+check::CheckResult check_interleaved(const InterleavedCheck& what,
+                                     const check::CheckOptions& options,
+                                     const check::SummaryOptions& summary_options) {
+  require_enough_runs(what);
   const RunOptions candidate_flags = capture_flags(CLI::detail::split_up(what.run), "--run"),
                    baseline_flags = capture_flags(CLI::detail::split_up(what.against), "--against");
   const CaptureFolder directory("--out", what.out);

@@ -13,6 +13,9 @@ struct InterleavedCheck {
   std::filesystem::path out;  // directory for the captures; empty: a temporary one
 };
 
+// Errors: UsageError for fewer than three runs.
+void require_enough_runs(const InterleavedCheck& what);
+
 // Captures both sides alternately, baseline and candidate, then candidate and baseline (ABBA), so
 // that a machine that warms up slows both sides equally, and compares them in pairs. From the third
 // pair on, it stops as soon as there is a verdict: a regression at the share of `options.alpha` for

@@ -108,6 +108,7 @@ void PrivateDirectory::create(const std::string& identifier) {
     // Before it has a text, so that no other process takes the directory for one left behind.
     (void)::flock(mark_->descriptor(), LOCK_EX | LOCK_NB);
     mark_->write(private_mark(identifier));
+    reserve_ = folder_->open_file(kMark, O_RDONLY);
   } catch (const WriteFault&) {
     mark_.reset();
     below_.remove(name_, folder_->identity());
@@ -117,6 +118,7 @@ void PrivateDirectory::create(const std::string& identifier) {
 
 PrivateDirectory::~PrivateDirectory() {
   mark_->keep();
+  reserve_.reset();
   try {
     remove_private(below_, name_, *folder_);
   } catch (const WriteFault&) {  // what is left has a mark, and goes with the next run

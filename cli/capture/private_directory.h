@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "core/base/descriptor.h"
 #include "core/base/output_file.h"
 #include "core/base/output_folder.h"
 
@@ -33,6 +34,7 @@ class PrivateDirectory {
   std::string name_;
   std::optional<OutputFolder> folder_;
   std::optional<OutputFile> mark_;
+  Descriptor reserve_;  // so that the destructor can list the directory when no other is left
 };
 
 }  // namespace shardlens::cli

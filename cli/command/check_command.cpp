@@ -160,6 +160,7 @@ ExitCode run_interleaved(const CheckCommand& options,
                          const check::SummaryOptions& selection) {
   Outputs outputs = options.outputs;
   InterleavedCheck interleaved = options.interleaved;
+  require_enough_runs(interleaved);
   for (const auto& [flag, flags] :
        {std::pair{"--run", &interleaved.run}, {"--against", &interleaved.against}}) {
     outputs.also_reads(inputs_of(capture_flags(CLI::detail::split_up(*flags), flag)));

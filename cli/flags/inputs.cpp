@@ -188,9 +188,10 @@ std::string Inputs::lost_by_writing(const fs::path& file) const {
       if (info && is_same(input.path, file)) {
         return fmt::format("is the file that {} reads; it would be replaced", input.reader);
       }
-      // A trace is read with the plan and the other files next to it.
+      // A trace is read with the plan and the other files next to it. A new file there replaces
+      // nothing: `convert t.json.gz --out t.json`.
       const fs::path next_to = folder_of(destination_of(input.path));
-      if (is_same(folder, next_to) && holds_a_run(folder) &&
+      if (is_there(target) && is_same(folder, next_to) && holds_a_run(folder) &&
           is_read_in(folder, target.filename().string())) {
         return lost_in(folder, target, input.reader);
       }

@@ -76,6 +76,7 @@ TEST_F(InputsTest, ATraceIsReadWithTheFilesNextToIt) {
   const Inputs inputs = reading("", "run/rank0.pt.trace.json.gz");
   EXPECT_THAT(lost(inputs, "run/run.json"), HasSubstr("which this command reads"));
   EXPECT_THAT(inputs.lost_by_adding_to(root_ / "run"), HasSubstr("has rank0.pt.trace.json.gz"));
+  EXPECT_EQ(lost(inputs, "run/new.json"), "");  // as `convert trace.json.gz --out trace.json`
   // Not so a plan, which is read without them.
   EXPECT_EQ(lost(reading("--plan", "plan.json"), "best.json"), "");
   EXPECT_EQ(reading("--plan", "plan.json").lost_by_adding_to(root_), "");

@@ -807,7 +807,7 @@ def _(lab):
     again = lab.folder / "again"
     again.mkdir()
     (again / "run.json").write_text("{}", encoding="ascii")
-    run = lab.capture("--save", saved, out=again)
+    run = lab.capture("--save", saved, "--force", out=again)
     took, message = run.end(2, rf"process ({'|'.join(map(str, first.workers().values()))}) of {re.escape(os.uname().nodename)} is saving a run there",
                             within=LONG)
     expect(os.listdir(again) == ["run.json"], "--out of the second run was touched")

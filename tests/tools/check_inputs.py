@@ -600,7 +600,6 @@ for words, value, expected in [("--comm-regex with 20 000 parentheses", "(" * 20
                                ("--steps 5:2", None, "steps")]:
     kind("flags", words, expected, (0, 2, 3))(lambda folder, value=value: ["analyze", RUN, *(["--comm-regex", value] if value else ["--steps", "5:2"])])
 kind("flags", "--comm-regex (a*)*b, which takes exponential time elsewhere", "", (0,))(lambda folder: ["analyze", RUN, "--comm-regex", "(a*)*b"])
-<<<<<<< ours
 kind("flags", "simulate --accumulate 10000 --out", "at most 10000000", (2,))(lambda folder: [*SIMULATE, "--accumulate", "10000", "--out", folder / "o"])
 kind("flags", "search --batch 65536", "at most 200000 operators", (0,), slow=True)(
     lambda folder: ["search", "--model", MODEL, "--hardware", "8xH100", "--memory-limit", "80GiB", "--batch", "65536"])
@@ -612,10 +611,7 @@ kind("flags", "--world-size 65537 --backend emulated", "at most 65536")(
 for flag in ("--hardware", "--strategy", "--mesh", "--stack", "--precision", "--slow-rank", "--calibration", "--plan", "--out"):
     kind("flags", f"a value of 5000 characters of {flag}", "nnnn")(
         lambda folder, flag=flag: [*(SIMULATE[:3] if flag in ("--hardware", "--calibration") else SIMULATE), flag, "n" * 5000])
-||||||| base
-=======
 kind("flags", "--device -1", "--device -1: expected")(lambda folder: ["analyze", RUN, "--device", "-1"])
->>>>>>> theirs
 kind("flags", "an unknown flag of 10 000 characters", "unknown flag")(lambda folder: ["analyze", RUN, "--" + "x" * 10000])
 kind("flags", "an unknown subcommand with escape sequences", "unknown subcommand")(lambda folder: ["\x1b]0;x\x07"])
 

@@ -1,4 +1,5 @@
 """Where check_writes.py runs a command: a folder with its inputs and something foreign, and what is there before and after."""
+import atexit
 import contextlib
 import gzip
 import json
@@ -9,6 +10,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import tempfile
 import sys
 
 from writers import ALSO_WRITTEN
@@ -16,6 +18,8 @@ from writers import ALSO_WRITTEN
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL, TOKENS = ROOT / "tests/data/llama-tiny", ROOT / "tests/data/tokens.u16.bin"
 PYTHON = os.environ.get("SHARDLENS_TEST_PYTHON") or sys.executable
+RUNTIME = tempfile.mkdtemp(prefix="shardlens-runtime-")  # otherwise Qt makes a folder in TMPDIR
+atexit.register(shutil.rmtree, RUNTIME, ignore_errors=True)
 LONG = 60  # seconds; no command of these takes longer, whatever the machine does meanwhile
 MARK = ".shardlens-capture"  # a directory with this file was written by us; run.json has its identifier
 UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}(/|$)")  # what is not finished yet, or will not be
@@ -127,7 +131,7 @@ class Lab:
 
     def start(self, out=None, force=False, env=None, before=(), **options):
         return subprocess.Popen([*before, *self.words(out or self.out, force)], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(self.folder), **self.options.python, "QT_QPA_PLATFORM": "offscreen", **(env or {})},
+                                stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(self.folder), **self.options.python, "QT_QPA_PLATFORM": "offscreen", "XDG_RUNTIME_DIR": RUNTIME, **(env or {})},
                                 start_new_session=True, **options)
 
     @staticmethod
