@@ -485,6 +485,8 @@ def missing_for(options, writer):
     if writer.needs == "minutes":
         return None if options.minutes else "minutes (--minutes)"
     if writer.needs == "torch":
+        if not options.all:
+            return "half a minute (--all)"
         found = subprocess.run([PYTHON, "-c", "import torch"], capture_output=True, check=False).returncode == 0
         return None if found else "a Python with PyTorch (SHARDLENS_TEST_PYTHON)"
     return None if (options.bin / writer.needs).exists() else writer.needs

@@ -20,6 +20,17 @@ MODEL, TOKENS = ROOT / "tests/data/llama-tiny", ROOT / "tests/data/tokens.u16.bi
 PYTHON = os.environ.get("SHARDLENS_TEST_PYTHON") or sys.executable
 RUNTIME = tempfile.mkdtemp(prefix="shardlens-runtime-")  # otherwise Qt makes a folder in TMPDIR
 atexit.register(shutil.rmtree, RUNTIME, ignore_errors=True)
+# Runs `-c CODE …` or `-m MODULE …` with a folder in front of the others: SHARDLENS_TEST_PYTHON sets PYTHONPATH itself.
+RUN_PYTHON = """
+import runpy, sys
+folder, kind, what = sys.argv[1:4]
+sys.path.insert(0, folder)
+sys.argv[:4] = ["-c"]
+if kind == "-m":
+    runpy.run_module(what, run_name="__main__", alter_sys=True)
+else:
+    exec(compile(what, "<code>", "exec"), {"__name__": "__main__"})
+"""
 LONG = 60  # seconds; no command of these takes longer, whatever the machine does meanwhile
 MARK = ".shardlens-capture"  # a directory with this file was written by us; run.json has its identifier
 UNFINISHED = re.compile(r"\.tmp[0-9a-f]{32}(/|$)")  # what is not finished yet, or will not be
@@ -126,7 +137,7 @@ class Lab:
 
     def words(self, out="work/out", force=False):
         """`out` is the whole path, also where the table adds an ending."""
-        program = [PYTHON, "-B"] if self.writer.needs == "torch" else [str(self.binary)]
+        program = [PYTHON, "-B", "-c", RUN_PYTHON, str(ROOT / "python")] if self.writer.needs == "torch" else [str(self.binary)]
         return program + [out if "{out}" in w else w for w in self.writer.words] + (["--force"] if force else [])
 
     def start(self, out=None, force=False, env=None, before=(), **options):
