@@ -572,7 +572,7 @@ Lab.left_of_workers = left_of_workers
 
 def mismatched(lab, *more, **options):
     ranks = [lab.rank(0, 2, "--timeout", "5"), lab.rank(1, 2, "--timeout", "5", *more, **options)]
-    both = r"\[rank [01]\] (?=.*rank 0: shardlens [0-9.]+ \(torch .* trains with ).*rank 1: shardlens [0-9.]+ \(torch .* trains with "
+    both = r"\[rank [01]\] (?=.*rank 0: shardlens [0-9.]+ \(torch .* trains from step \d+ with ).*rank 1: shardlens [0-9.]+ \(torch .* trains from step \d+ with "
     took, message = [each.end(4, both, within=90) for each in ranks][1]
     return took, message, "no spool"
 
