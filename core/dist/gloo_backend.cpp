@@ -87,8 +87,9 @@ c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const c10::intrusive_ptr<c10
     options->threads = 1;  // with two threads the order would not be FIFO
     return c10::make_intrusive<PairwiseGloo>(store, rank, size, options);
   } catch (const std::exception& error) {
+    const std::string reason = error.what();  // may have the stack in the lines after the first
     throw RuntimeFault("[rank " + std::to_string(rank) + "] gloo: the " + std::to_string(size) +
-                       " ranks did not connect: " + error.what());
+                       " ranks did not connect: " + reason.substr(0, reason.find('\n')));
   }
 }
 
