@@ -226,9 +226,10 @@ TEST_F(WorkerFaultsTest, RanksWithDifferentFlagsModelsOrPlansAreRefused) {
     }
     for (testing::WorkerProcess& rank : ranks) {
       EXPECT_EQ(rank.wait(), 4);
-      EXPECT_THAT(rank.messages(),
-                  AllOf(HasSubstr("rank 0: shardlens "), HasSubstr("rank 1: shardlens "),
-                        HasSubstr(" trains from step 0 with default flags, model "), HasSubstr(", plan ")));
+      EXPECT_THAT(
+          rank.messages(),
+          AllOf(HasSubstr("rank 0: shardlens "), HasSubstr("rank 1: shardlens "),
+                HasSubstr(" trains from step 0 with default flags, model "), HasSubstr(", plan ")));
     }
     EXPECT_EQ(ranks[0].messages().find("--clip 1") != std::string::npos, different[0] == "--clip");
   }
