@@ -213,7 +213,9 @@ bool leads_out_of_directory(const fs::path& file) {
     return std::mismatch(above.begin(), above.end(), target.begin(), target.end()).first ==
            above.end();
   };
-  return !is_below(folder) && !is_below(folder.parent_path().parent_path() / "blobs");
+  const fs::path snapshots = folder.parent_path();
+  return !is_below(folder) &&
+         !(snapshots.filename() == "snapshots" && is_below(snapshots.parent_path() / "blobs"));
 }
 
 }  // namespace shardlens

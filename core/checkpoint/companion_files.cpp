@@ -1,28 +1,17 @@
 #include "core/checkpoint/companion_files.h"
 
-#include <algorithm>
 #include <system_error>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/input_file.h"
 #include "core/plan/json_reader.h"
 
 namespace shardlens::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-bool is_inside(const fs::path& path, const fs::path& directory) {
-  return std::mismatch(path.begin(), path.end(), directory.begin(), directory.end()).second ==
-         directory.end();
-}
-
-bool may_be_copied(const fs::path& file, const fs::path& directory) {
-  const fs::path parent = directory.parent_path();
-  return is_inside(file, directory) ||
-         (parent.filename() == "snapshots" && is_inside(file, parent.parent_path() / "blobs"));
-}
 
 }  // namespace
 
@@ -37,8 +26,7 @@ std::optional<CompanionFile> read_companion(const fs::path& directory, const std
     throw InputError(path.string(), error ? "cannot be read: " + error.message()
                                           : std::string("is no regular file"));
   }
-  const fs::path folder = fs::canonical(directory.empty() ? "." : directory, error);
-  if (!may_be_copied(file, folder)) {
+  if (leads_out_of_directory(path)) {
     throw InputError(
         path.string(),
         fmt::format("is a link to {}, outside of the directory, and would be copied from there; "

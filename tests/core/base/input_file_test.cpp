@@ -192,6 +192,9 @@ TEST_F(InputFileTest, LinksThatLeadOut) {
   EXPECT_FALSE(leads_out_of_directory(folder_ / "link/a"));
   EXPECT_TRUE(leads_out_of_directory(model / "out"));
   EXPECT_TRUE(leads_out_of_directory(folder_ / "link/out"));
+  fs::create_directories(folder_ / "runs/1");  // no cache of models
+  fs::create_symlink("../../blobs/b", folder_ / "runs/1/out");
+  EXPECT_TRUE(leads_out_of_directory(folder_ / "runs/1/out"));
 }
 
 }  // namespace
