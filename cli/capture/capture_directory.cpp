@@ -62,41 +62,20 @@ bool is_name_of_capture(const std::string& file) {
   return ending == ".pt.trace.json.gz" || ending == ".spool" || ending == ".now";
 }
 
-// The content of a regular file; none if there is no such file, or a longer one.
-std::optional<std::string> content(const OutputFolder& folder, const std::string& name) {
-  constexpr size_t kMost = size_t{1} << 20;
-  std::string text(kMost, '\0');
-  try {
-    const Descriptor file = folder.open_file(name, O_RDONLY);
-    size_t size = 0;
-    ssize_t got = 0;
-    while (size < kMost && (got = ::read(file.get(), text.data() + size, kMost - size)) != 0) {
-      if (got < 0) {
-        return std::nullopt;
-      }
-      size += static_cast<size_t>(got);
-    }
-    text.resize(size);
-    return size < kMost ? std::optional(text) : std::nullopt;
-  } catch (const WriteFault&) {
-    return std::nullopt;
-  }
-}
-
 std::string mark_of(const std::string& identifier) {
   return fmt::format("{}{}\n", kMarkText, identifier);
 }
 
 // Whether a capture of this program, finished or not, is all that a directory was made for.
 bool is_marked(const OutputFolder& folder) {
-  const auto mark = content(folder, CaptureDirectory::kMark);
+  const auto mark = folder.small_file(CaptureDirectory::kMark);
   if (!mark || !mark->starts_with(kMarkText)) {
     return false;
   }
   if (!folder.find(kRunJson)) {  // a capture that ended before it wrote the file
     return true;
   }
-  const auto run = nlohmann::json::parse(content(folder, kRunJson).value_or(""), nullptr,
+  const auto run = nlohmann::json::parse(folder.small_file(kRunJson).value_or(""), nullptr,
                                          /*allow_exceptions=*/false);
   const auto found = run.is_object() ? run.find("capture") : run.end();
   return found != run.end() && found->is_string() &&
@@ -133,6 +112,13 @@ Entries entries_of(const OutputFolder& folder) {
       count == 1 ? "this file" : fmt::format("these {} files", count)));
 }
 
+bool has_file_of_capture(const Entries& entries) {
+  return std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+    return entry.first != kCaptureLock && entry.first != CaptureDirectory::kMark &&
+           is_name_of_capture(entry.first);
+  });
+}
+
 // What an earlier capture left in the directory. Throws if there is anything else.
 Entries earlier_capture(const fs::path& directory, const OutputFolder& folder, bool force) {
   Entries entries = entries_of(folder);
@@ -166,6 +152,22 @@ std::string mark(const OutputFolder& folder) {
   file.write(mark_of(identifier));
   file.replace(CaptureDirectory::kMark);
   return identifier;
+}
+
+// No rank writes before it has seen the mark. So a rank that sees files but still no mark after
+// that knows that they are from before.
+void share(const fs::path& directory, const OutputFolder& folder, bool force) {
+  if (is_marked(folder)) {
+    return;
+  }
+  const Entries entries = entries_of(folder);
+  if (is_marked(folder)) {
+    return;
+  }
+  if (!force && has_file_of_capture(entries)) {
+    refuse_unmarked(directory, entries);
+  }
+  (void)mark(folder);
 }
 
 }  // namespace
@@ -212,6 +214,15 @@ CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force
   } catch (const WriteFault& fault) {
     throw UsageError(
         fmt::format("--out {}: cannot be written: {}", directory.string(), fault.reason()));
+  }
+}
+
+void share_capture_directory(const fs::path& directory, bool force) {
+  try {
+    share(directory, OutputFolder::make(directory), force);
+  } catch (const WriteFault& fault) {
+    throw UsageError(
+        fmt::format("--out {}: cannot be created: {}", directory.string(), fault.reason()));
   }
 }
 

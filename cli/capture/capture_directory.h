@@ -29,6 +29,10 @@ struct CaptureDirectory {
 // Throws the errors of prepare_capture_directory(), but changes nothing.
 void check_capture_directory(const std::filesystem::path& directory, bool force);
 
+// The same for ranks that something else starts, each by itself: makes the directory, and marks it
+// if no other rank has. What is in it stays; with the mark, each rank replaces its files.
+void share_capture_directory(const std::filesystem::path& directory, bool force);
+
 // The text of a model's config, to be copied into a run so that the run can be moved. "" without
 // one, and, with a note on stderr, for a link that leads out of the model's directory: runs are
 // given to others, and whoever made the link must not choose which file of this user goes along.

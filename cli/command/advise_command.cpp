@@ -11,7 +11,6 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/analysis.h"
@@ -28,8 +27,10 @@
 namespace shardlens::cli {
 namespace {
 
+namespace fs = std::filesystem;
+
 struct AdviseCommand {
-  std::vector<std::filesystem::path> paths;
+  std::vector<fs::path> paths;
   int64_t memory_limit = 0, top = 5, measure = 0;
   Outputs outputs;
   bool json = false;
@@ -50,9 +51,20 @@ void check(const AdviseCommand& options) {
   }
 }
 
+void write_plans(const sim::Advice& advice, const Outputs& outputs, const fs::path& directory) {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < advice.changes.size(); ++i) {
+    names.push_back(fmt::format("change-{}.json", i + 1));
+  }
+  const std::vector<fs::path> files = outputs.new_files_in("--out", directory, names);
+  for (size_t i = 0; i < files.size(); ++i) {
+    write_file_atomically(files[i], plan::to_json(advice.changes[i].plan));
+  }
+}
+
 ExitCode run(const AdviseCommand& options) {
   check(options);
-  const std::filesystem::path out = options.outputs.directory("--out");
+  const fs::path out = options.outputs.directory("--out");
   sim::AdviseOptions settings;
   settings.memory_limit = options.memory_limit;
   settings.top = static_cast<size_t>(options.top);
@@ -64,12 +76,7 @@ ExitCode run(const AdviseCommand& options) {
     measure_changes(options.paths.front(), opened, static_cast<size_t>(options.measure), advice);
   }
   if (!out.empty()) {
-    (void)OutputFolder::make(out);
-    for (size_t i = 0; i < advice.changes.size(); ++i) {
-      write_file_atomically(
-          options.outputs.file_in("--out", out, fmt::format("change-{}.json", i + 1)),
-          plan::to_json(advice.changes[i].plan));
-    }
+    write_plans(advice, options.outputs, out);
   }
   if (options.json) {
     write_data(plan::json_text(sim::advice_json(advice), 1) + "\n");

@@ -14,8 +14,6 @@ namespace shardlens::cli {
 Action add_capture_command(CLI::App& app) {
   auto options = std::make_shared<RunOptions>();
   add_run_options(app, *options);
-  app.add_flag("--force", options->force,
-               "replace files of a capture in --out that no mark says this program made");
   return [options] {
     // A capture is whole also if the reader of its messages has ended.
     ::signal(SIGPIPE, SIG_IGN);

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -8,7 +9,6 @@
 
 #include "core/base/atomic_file.h"
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 
 #include "cli/command/command_text.h"
@@ -20,12 +20,16 @@ namespace shardlens::cli {
 namespace {
 
 // Writes shardlens.1 and a page of each subcommand.
-void write_pages(const std::filesystem::path& directory) {
+void write_pages(const std::filesystem::path& directory, const Outputs& outputs) {
   const std::vector<CommandInfo> commands = describe(subcommands());
-  (void)OutputFolder::make(directory);
-  write_file_atomically(directory / "shardlens.1", program_page(commands));
+  std::vector<std::string> names{"shardlens.1"}, pages{program_page(commands)};
   for (const CommandInfo& command : commands) {
-    write_file_atomically(directory / ("shardlens-" + command.name + ".1"), command_page(command));
+    names.push_back("shardlens-" + command.name + ".1");
+    pages.push_back(command_page(command));
+  }
+  const auto paths = outputs.new_files_in("--out", directory, names);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    write_file_atomically(paths[i], pages[i]);
   }
 }
 
@@ -35,7 +39,7 @@ ExitCode run(const std::string& format, const Outputs& outputs) {
     throw UsageError("completion: man needs --out DIR; bash, zsh and fish have no --out");
   }
   if (format == "man") {
-    write_pages(out);
+    write_pages(out, outputs);
     return ExitCode::kOk;
   }
   const std::vector<CommandInfo> commands = describe(subcommands());
@@ -59,8 +63,7 @@ Action add_completion_command(CLI::App& app) {
       ->option_text("bash|zsh|fish|man")
       ->required()
       ->check(CLI::IsMember({"bash", "zsh", "fish", "man"}));
-  options->outputs.add(app, "--out", "with man: the directory to write to", Outputs::Force::kNever)
-      ->option_text("DIR");
+  options->outputs.add(app, "--out", "with man: the directory to write to")->option_text("DIR");
   return [options] { return run(options->format, options->outputs); };
 }
 

@@ -164,18 +164,24 @@ void choose_ranks(std::vector<Input>& inputs, const ConvertOptions& options) {
   }
 }
 
-// The file of each input.
-std::vector<std::filesystem::path> output_files(const ConvertOptions& options,
-                                                const std::vector<Input>& inputs) {
+// Where the file of each input is written.
+struct Places {
+  std::optional<DirectoryLock> lock;
+  std::vector<std::filesystem::path> files;
+};
+
+Places places_of(const ConvertOptions& options, const std::vector<Input>& inputs) {
   if (is_one_file(options)) {
-    return {options.outputs.file("--out")};
+    return {std::nullopt, {options.outputs.file("--out")}};
   }
   const std::filesystem::path directory = options.outputs.directory("--out");
-  std::vector<std::filesystem::path> out;
+  std::vector<std::string> names;
   for (const Input& input : inputs) {
-    out.push_back(options.outputs.file_in(
-        "--out", directory, fmt::format("rank{}.pt.trace.json.gz", *input.trace.metadata.rank)));
+    names.push_back(fmt::format("rank{}.pt.trace.json.gz", *input.trace.metadata.rank));
   }
+  (void)OutputFolder::make(directory);
+  Places out{DirectoryLock(capture_place(directory)), {}};
+  out.files = options.outputs.new_files_in("--out", directory, names);
   return out;
 }
 
@@ -223,24 +229,17 @@ ExitCode run(const ConvertOptions& options) {
   order_by_rank(inputs);
   choose_ranks(inputs, options);
   check_categories(inputs, options);
-  const bool one_file = is_one_file(options);
-  if (one_file && inputs.size() > 1) {
+  if (is_one_file(options) && inputs.size() > 1) {
     throw UsageError(
         fmt::format("--out: '{}' is one file, but there are {} ranks; give a directory, or choose "
                     "one rank with --ranks",
                     options.outputs.shown("--out"), inputs.size()));
   }
-  std::optional<DirectoryLock> lock;
-  const std::vector<std::filesystem::path> outputs = output_files(options, inputs);
-  if (!one_file) {
-    const std::filesystem::path directory = outputs.front().parent_path();
-    (void)OutputFolder::make(directory);
-    lock.emplace(capture_place(directory));
-  }
+  const Places places = places_of(options, inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
     tell(inputs[i].trace);
-    const int64_t events = write(inputs[i], outputs[i]);
-    write_stderr("shardlens: {}: {} events\n", outputs[i], events);
+    const int64_t events = write(inputs[i], places.files[i]);
+    write_stderr("shardlens: {}: {} events\n", places.files[i], events);
   }
   return ExitCode::kOk;
 }

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/output_folder.h"
+#include "core/base/own_files.h"
 
 #include "cli/flags/option_values.h"
 
@@ -37,7 +39,8 @@ CLI::Option* Outputs::add(CLI::App& app,
   app_ = &app;
   CLI::Option* option = app.add_option(flag, paths_[flag], help);
   if (force == Force::kAllowed && app.get_option_no_throw(kForce) == nullptr) {
-    app.add_flag(kForce, force_, "write an output even in place of an input");
+    app.add_flag(kForce, force_,
+                 "write an output even in place of an input or of a file that is there");
   }
   return option;
 }
@@ -97,6 +100,26 @@ fs::path Outputs::file_in(std::string_view flag,
                   "choose another path, or add --force to write it all the same");
   }
   return path;
+}
+
+std::vector<fs::path> Outputs::new_files_in(std::string_view flag,
+                                            const fs::path& directory,
+                                            const std::vector<std::string>& names) const {
+  std::vector<fs::path> paths;
+  for (const std::string& name : names) {
+    paths.push_back(file_in(flag, directory, name));
+  }
+  const OutputFolder folder = OutputFolder::make(directory);
+  OwnFiles own(folder);
+  for (const std::string& name : names) {
+    if (!force_ && own.foreign(name)) {
+      refuse_output(flag, directory,
+                    fmt::format("has {}, which this program did not write there", name),
+                    "choose another directory, or add --force to replace it");
+    }
+  }
+  own.add(names);
+  return paths;
 }
 
 fs::path Outputs::shared_directory(std::string_view flag) const {

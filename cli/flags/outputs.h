@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/flags/inputs.h"
 
@@ -26,7 +27,7 @@ class Outputs {
     kNever,  // the directory is emptied, or there are no inputs
   };
   // Declares a flag whose value is the path of an output, and --force, which allows to write in
-  // place of an input.
+  // place of an input and to replace files that the user did not name.
   CLI::Option* add(CLI::App& app,
                    const std::string& flag,
                    const std::string& help,
@@ -43,7 +44,7 @@ class Outputs {
   //
   // One file.
   [[nodiscard]] std::filesystem::path file(std::string_view flag) const;
-  // A directory to which files are added; file_in() gives their paths.
+  // A directory to which files are added; new_files_in() gives their paths.
   [[nodiscard]] std::filesystem::path directory(std::string_view flag) const;
   // The same for files whose names no input has, so that the directory may be one that is read.
   [[nodiscard]] std::filesystem::path shared_directory(std::string_view flag) const;
@@ -53,6 +54,13 @@ class Outputs {
   [[nodiscard]] std::filesystem::path file_in(std::string_view flag,
                                               const std::filesystem::path& directory,
                                               const std::string& name) const;
+  // Files in a directory of the flag, which is made. Without --force, a file of such a name is
+  // replaced only if this program wrote it: whoever names a directory may not know which files of
+  // it the command replaces.
+  [[nodiscard]] std::vector<std::filesystem::path> new_files_in(
+      std::string_view flag,
+      const std::filesystem::path& directory,
+      const std::vector<std::string>& names) const;
 
  private:
   [[nodiscard]] const std::filesystem::path& named(std::string_view flag) const;

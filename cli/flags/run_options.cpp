@@ -42,6 +42,10 @@ void add_data_options(CLI::App& app, RunOptions& o) {
                  "token file: .bin: little-endian uint16; .u32.bin: uint32; any other file: bytes")
       ->required();
   app.add_option("--out", o.out, "directory to write to")->required();
+  app.add_flag(
+      "--force", o.force,
+      "replace files of a capture in --out that no mark says this program made, and a model "
+      "in --save");
 }
 
 void add_world_options(CLI::App& app, RunOptions& o) {
@@ -404,6 +408,9 @@ std::vector<std::string> to_arguments(const RunOptions& o) {
   add("--timeout", o.timeout, defaults.timeout);
   if (!o.step.sync_every_microbatch) {
     out.emplace_back("--no-sync");
+  }
+  if (o.force) {
+    out.emplace_back("--force");
   }
   if (o.force_collectives) {
     out.emplace_back("--force-collectives");

@@ -63,8 +63,8 @@ struct RunOptions {
   int64_t threads = 1;                 // operator threads of a worker
   int64_t timeout = 300;               // seconds, of joining and of each collective
   bool force_collectives = false;      // issue collectives even for groups of one rank
-  bool force = false;                  // the earlier capture in `out` may have no mark
-  bool host_name = false;              // run.json has the machine's name and kernel
+  bool force = false;      // `out` may have a capture without a mark, and `save` a model
+  bool host_name = false;  // run.json has the machine's name and kernel
 
   friend bool operator==(const RunOptions&, const RunOptions&) = default;
 };

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
+#include <vector>
 
 #include <fmt/format.h>
 #include <sys/statvfs.h>
@@ -11,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/output_folder.h"
+#include "core/base/own_files.h"
 #include "core/base/units.h"
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/save_directory.h"
@@ -38,6 +40,37 @@ Bytes checkpoint_bytes(const RunOptions& options, const plan::ResolvedPlan& plan
     sum += copies * checkpoint::numel_of(parameter.shape) * kFp32;
   }
   return sum;
+}
+
+// A whole model is saved under names that any model has. Only one that this program saved there is
+// replaced without --force.
+void claim_model_files(const RunOptions& options) {
+  const std::vector<std::string> names{"model.safetensors", "config.json",
+                                       "generation_config.json"};
+  OwnFiles own{OutputFolder(options.save)};
+  for (const std::string& name : names) {
+    if (!options.force && own.foreign(name)) {
+      throw UsageError(fmt::format(
+          "--save {}: has {}, which this program did not save there; choose another directory, or "
+          "add --force to replace the model",
+          options.save.string(), name));
+    }
+  }
+  own.add(names);
+}
+
+void require_space(const RunOptions& options, Bytes needed) {
+  struct statvfs disk {};
+  // Some file systems do not say how large they are.
+  if (::statvfs(options.save.c_str(), &disk) != 0 || disk.f_blocks == 0) {
+    return;
+  }
+  const auto free = static_cast<Bytes>(disk.f_bavail) * static_cast<Bytes>(disk.f_frsize);
+  if (free < needed) {
+    throw RuntimeFault(fmt::format(
+        "--save {}: no space for a checkpoint: it needs {} ({} bytes), {} ({} bytes) are free",
+        options.save.string(), format_bytes(needed), needed, format_bytes(free), free));
+  }
 }
 
 }  // namespace
@@ -83,17 +116,9 @@ void try_save_directory(const RunOptions& options,
   } catch (const WriteFault& fault) {
     throw RuntimeFault(fmt::format("--save {}: {}", options.save.string(), fault.what()));
   }
-  const Bytes needed = checkpoint_bytes(options, plan);
-  struct statvfs disk {};
-  // Some file systems do not say how large they are.
-  if (::statvfs(options.save.c_str(), &disk) != 0 || disk.f_blocks == 0) {
-    return;
-  }
-  const auto free = static_cast<Bytes>(disk.f_bavail) * static_cast<Bytes>(disk.f_frsize);
-  if (free < needed) {
-    throw RuntimeFault(fmt::format(
-        "--save {}: no space for a checkpoint: it needs {} ({} bytes), {} ({} bytes) are free",
-        options.save.string(), format_bytes(needed), needed, format_bytes(free), free));
+  require_space(options, checkpoint_bytes(options, plan));
+  if (options.save_format == SaveFormat::kFull) {
+    claim_model_files(options);
   }
 }
 

@@ -16,7 +16,8 @@ namespace shardlens::cli {
 
 // Tries whether the directory of --save takes a file and has space for one checkpoint, after what
 // interrupted saves have left was removed. Null `lock`: does nothing.
-// Errors: RuntimeFault naming what is needed and what is free.
+// Errors: RuntimeFault naming what is needed and what is free; UsageError if a whole model would
+// replace one that this program did not save.
 void try_save_directory(const RunOptions& options,
                         const plan::ResolvedPlan& plan,
                         const DirectoryLock* lock);

@@ -211,17 +211,16 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
     resolved = applied(recovered, run, options.model);
   }
   if (!out.empty()) {
-    const auto plan_file = options.outputs->file_in("--out", out, "plan.json");
-    const auto workload_file = options.outputs->file_in("--out", out, "workload.json");
     (void)OutputFolder::make(out);
     const DirectoryLock lock(capture_place(out));
+    const auto files = options.outputs->new_files_in("--out", out, {"plan.json", "workload.json"});
     plan::ResolvedPlan names;  // workload.json lists units by name
     for (const RecoveredUnit& unit : recovered.units) {
       names.units.emplace_back();
       names.units.back().fqn = unit.fqn;
     }
-    write_file_atomically(plan_file, plan::to_json(recovered.plan));
-    write_file_atomically(workload_file, plan::to_json(recovered.recorded.workload, names));
+    write_file_atomically(files[0], plan::to_json(recovered.plan));
+    write_file_atomically(files[1], plan::to_json(recovered.recorded.workload, names));
   }
   if (options.json) {
     const std::string text = json_text(recovered);

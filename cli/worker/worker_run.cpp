@@ -21,7 +21,6 @@
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
 #include "core/base/this_process.h"
 #include "core/checkpoint/companion_files.h"
@@ -41,6 +40,7 @@
 #include "profiler/record/session.h"
 #include "sim/cost/fabric_timer.h"
 
+#include "cli/capture/capture_directory.h"
 #include "cli/capture/capture_lock.h"
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_outputs.h"
@@ -233,12 +233,7 @@ std::optional<DirectoryLock> lock_of(const RunOptions& options) {
   if (std::getenv("SHARDLENS_RENDEZVOUS") != nullptr) {
     return std::nullopt;
   }
-  try {
-    (void)OutputFolder::make(options.out);
-  } catch (const WriteFault& fault) {
-    throw UsageError(
-        fmt::format("--out {}: cannot be created: {}", options.out.string(), fault.reason()));
-  }
+  share_capture_directory(options.out, options.force);
   return std::make_optional<DirectoryLock>(capture_place(options.out), DirectoryLock::Use::kShared);
 }
 

@@ -14,7 +14,6 @@ namespace shardlens {
 namespace {
 
 constexpr std::string_view kEnding = ".tmp";
-constexpr size_t kDigits = 32;
 constexpr mode_t kPermissions = 0777;  // no set-user-ID and the like
 
 // At most `most` bytes, without a part of a character of UTF-8.
@@ -29,7 +28,7 @@ std::string beginning(const std::string& text, size_t most) {
 }
 
 std::string temporary_name(const std::string& like) {
-  return beginning(like, NAME_MAX - kEnding.size() - kDigits)
+  return beginning(like, NAME_MAX - kEnding.size() - kIdentifierDigits)
       .append(kEnding)
       .append(random_identifier());
 }
@@ -48,13 +47,12 @@ int write_all(int fd, std::string_view bytes) {
 }
 
 std::optional<std::string> name_of_temporary(std::string_view name) {
-  if (name.size() <= kEnding.size() + kDigits) {
+  if (name.size() <= kEnding.size() + kIdentifierDigits) {
     return std::nullopt;
   }
-  const std::string_view digits = name.substr(name.size() - kDigits);
-  const std::string_view rest = name.substr(0, name.size() - kDigits);
-  const bool hexadecimal = digits.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-  if (!hexadecimal || !rest.ends_with(kEnding)) {
+  const std::string_view digits = name.substr(name.size() - kIdentifierDigits);
+  const std::string_view rest = name.substr(0, name.size() - kIdentifierDigits);
+  if (!is_identifier(digits) || !rest.ends_with(kEnding)) {
     return std::nullopt;
   }
   return std::string(rest.substr(0, rest.size() - kEnding.size()));

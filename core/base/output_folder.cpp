@@ -18,6 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr int kFolder = O_PATH | O_DIRECTORY | O_CLOEXEC;
 
 // An entry's name, not a path that leads elsewhere.
@@ -94,6 +95,11 @@ WriteFault::WriteFault(const fs::path& path, const std::string& reason)
 
 WriteFault::WriteFault(const fs::path& path, int error) : WriteFault(path, std::strerror(error)) {}
 
+bool is_identifier(std::string_view text) {
+  return text.size() == kIdentifierDigits &&
+         text.find_first_not_of(kDigits) == std::string_view::npos;
+}
+
 std::string random_identifier() {
   std::array<unsigned char, 16> bits{};
   size_t filled = 0;
@@ -104,7 +110,6 @@ std::string random_identifier() {
     }
     filled += got > 0 ? static_cast<size_t>(got) : 0;
   }
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text;
   for (const unsigned char byte : bits) {
     text += kDigits[byte >> 4U];
@@ -199,6 +204,32 @@ Descriptor OutputFolder::open_file(const std::string& name, int flags, mode_t mo
     throw WriteFault(path_ / name, "not a regular file");
   }
   return file;
+}
+
+std::optional<std::string> OutputFolder::small_file(const std::string& name) const {
+  constexpr size_t kMost = size_t{1} << 20;
+  const auto found = find(name);
+  if (!found || !S_ISREG(found->st_mode) || static_cast<size_t>(found->st_size) >= kMost) {
+    return std::nullopt;
+  }
+  std::string text(kMost, '\0');
+  size_t size = 0;
+  try {
+    const Descriptor file = open_file(name, O_RDONLY);
+    while (size < kMost) {
+      const ssize_t got = ::read(file.get(), text.data() + size, kMost - size);
+      if (got < 0) {
+        return std::nullopt;
+      }
+      if (got == 0) {
+        text.resize(size);
+        return text;
+      }
+      size += static_cast<size_t>(got);
+    }
+  } catch (const WriteFault&) {  // it may not be read
+  }
+  return std::nullopt;
 }
 
 Descriptor OutputFolder::open_special(const std::string& name) const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -33,9 +34,11 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// 128 random bits as 32 hexadecimal digits: the part of a temporary name that cannot be guessed,
-// and the identifiers in markers.
+// 128 random bits as kIdentifierDigits hexadecimal digits: the part of a temporary name that cannot
+// be guessed, and the identifiers in markers.
+inline constexpr size_t kIdentifierDigits = 32;
 [[nodiscard]] std::string random_identifier();
+[[nodiscard]] bool is_identifier(std::string_view text);
 
 // A folder to write to. It is held open, so it stays the same folder if its path is given to
 // another one meanwhile, or to a symlink. Names are those of its entries, without '/'; no function
@@ -68,6 +71,8 @@ class OutputFolder {
   [[nodiscard]] std::vector<std::string> names() const;
   // Opens a regular file, with flags of open(2); anything else is an error. O_CREAT makes it.
   [[nodiscard]] Descriptor open_file(const std::string& name, int flags, mode_t mode = 0666) const;
+  // The content of a regular file of less than 1 MiB; none if there is no such file.
+  [[nodiscard]] std::optional<std::string> small_file(const std::string& name) const;
 
   // Opens a device or a FIFO for writing, which may wait for its reader; any other entry is an
   // error.

@@ -5,10 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/output_file.h"
@@ -21,26 +19,20 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kEnding = ".tmp";
 constexpr std::string_view kMarker = "unfinished.";
-constexpr size_t kDigits = 32;  // of an identifier
 
 std::string marker_name(std::string_view id) {
   return fmt::format("{}{}", kMarker, id);
 }
 
-bool is_identifier(std::string_view text) {
-  return text.size() == kDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
-
 // Whether the name is rank<digits> and one of the endings.
 bool is_file_of_rank(std::string_view name) {
-  constexpr std::string_view kRank = "rank";
-  if (!name.starts_with(kRank)) {
+  constexpr std::string_view kPrefix = "rank";
+  if (!name.starts_with(kPrefix)) {
     return false;
   }
-  const size_t end = std::min(name.find_first_not_of("0123456789-", kRank.size()), name.size());
+  const size_t end = std::min(name.find_first_not_of("0123456789-", kPrefix.size()), name.size());
   const std::string_view ending = name.substr(end);
-  return end > kRank.size() && (ending == ".safetensors" || ending == ".part.json");
+  return end > kPrefix.size() && (ending == ".safetensors" || ending == ".part.json");
 }
 
 // Whether checkpoints and merged models have files of this name.
@@ -61,16 +53,9 @@ void mark(const OutputFolder& folder, const std::string& id) {
 }
 
 bool is_marked(const OutputFolder& folder, const std::string& id) {
-  const std::string name = marker_name(id);
-  const auto found = folder.find(name);
-  if (!found || !S_ISREG(found->st_mode)) {
-    return false;
-  }
-  std::array<char, kDigits + 1> text{};
-  const Descriptor file = folder.open_file(name, O_RDONLY);
-  const ssize_t size = ::read(file.get(), text.data(), text.size());
+  const auto text = folder.small_file(marker_name(id));
   // An interruption may have cut off the text; the name has the identifier too.
-  return size >= 0 && id.starts_with(std::string_view(text.data(), static_cast<size_t>(size)));
+  return text && id.starts_with(*text);
 }
 
 // The first entry that no checkpoint has.
@@ -243,7 +228,8 @@ std::vector<std::string> remove_interrupted(const OutputFolder& parent,
     if (!name || !is_ours(*name)) {
       continue;
     }
-    std::string message = remove_marked(parent, *name, entry.substr(entry.size() - kDigits));
+    std::string message =
+        remove_marked(parent, *name, entry.substr(entry.size() - kIdentifierDigits));
     if (!message.empty()) {
       messages.push_back(std::move(message));
     }

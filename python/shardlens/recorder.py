@@ -21,11 +21,11 @@ import time
 import warnings
 from pathlib import Path
 
-from . import __version__, files
+from . import __version__, files, recording_directory
 from .shown import warn
 
 
-def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False):
+def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False, force=False):
     """Records `steps` optimizer steps after `warmup` that are not recorded. Use as a context manager, and call step() once per optimizer step.
 
     directory    where the run is written; created if it is missing. All ranks of one machine give the same one.
@@ -34,8 +34,9 @@ def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=No
     accumulate   microbatches per step; by default the number of the model's forwards in a recorded step.
     memory       also record allocations (larger traces).
     stacks       also record Python's stacks, with which DDP's buckets get the names of modules (larger traces, slower steps).
+    force        replace files in the directory that no mark says this function wrote.
     """
-    return Recorder(directory, model, optimizer, warmup, steps, accumulate, memory, stacks)
+    return Recorder(directory, model, optimizer, warmup, steps, accumulate, memory, stacks, force)
 
 
 def _guarded(method):
@@ -57,7 +58,7 @@ def _guarded(method):
 class Recorder:
     """What `record` returns. `directory`: where the run is; `recording`: whether the present step is recorded."""
 
-    def __init__(self, directory, model, optimizer, warmup, steps, accumulate, memory, stacks):
+    def __init__(self, directory, model, optimizer, warmup, steps, accumulate, memory, stacks, force=False):
         if warmup < 1 or steps < 1:
             raise ValueError("record: warmup and steps must be at least 1, because torch.profiler needs a step to start")
         self.directory = Path(directory)
@@ -65,6 +66,7 @@ class Recorder:
         self._model, self._optimizer = model, optimizer
         self._warmup, self._steps = warmup, steps
         self._accumulate, self._memory, self._stacks = accumulate, memory, stacks
+        self._force = force
         self._failed = False
         self._profiler = None
         self._log = None
@@ -111,7 +113,7 @@ class Recorder:
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
-        files.make_folder(self.directory)
+        recording_directory.claim(self.directory, self._force)
         inner, ddp = unwrap_ddp(self._model)
         self._log = ActionLog(self._model)
         self._reduces = gradient_sync(self._model)
@@ -220,6 +222,7 @@ class Recorder:
         return {
             "schema": 2,
             "recorder": f"shardlens.record {__version__}",
+            "recording": recording_directory.identifier(self.directory),
             "command": sys.argv,
             "versions": {"shardlens": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "world_size": self._world,

@@ -128,6 +128,25 @@ TEST_F(CaptureDirectoryTest, WithoutAMarkNothingIsReplacedUnlessForced) {
   EXPECT_THAT(names(), testing::ElementsAre(CaptureDirectory::kMark));
 }
 
+// As torchrun starts ranks: each comes to a directory where others may have written already.
+TEST_F(CaptureDirectoryTest, RanksThatStartByThemselvesShareADirectory) {
+  share_capture_directory(path_ / "a/b", /*force=*/false);
+  std::ofstream(path_ / "a/b/rank1.spool") << "of another rank";
+  share_capture_directory(path_ / "a/b", /*force=*/false);
+  EXPECT_TRUE(fs::exists(path_ / "a/b/rank1.spool"));
+  (void)prepare_capture_directory(path_ / "a/b", /*force=*/false);
+  EXPECT_FALSE(fs::exists(path_ / "a/b/rank1.spool"));
+
+  put("rank1.pt.trace.json.gz", "theirs");
+  const auto share = [&](bool force) { share_capture_directory(path_, force); };
+  EXPECT_THAT([&] { share(false); },
+              testing::ThrowsMessage<UsageError>(testing::HasSubstr("without the mark")));
+  EXPECT_THAT(names(), testing::ElementsAre("a", "rank1.pt.trace.json.gz"));
+  share(true);
+  share(false);
+  EXPECT_EQ(fs::file_size(path_ / "rank1.pt.trace.json.gz"), 6U) << "a rank replaces it later";
+}
+
 TEST_F(CaptureDirectoryTest, AMarkCountsOnlyWithItsRun) {
   const fs::path another = path_.string() + "_another";
   const std::string mark = make_capture();

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/base/own_files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace {
@@ -91,6 +92,7 @@ TEST_F(SavePlaceTest, SpaceForOneCheckpointIsNeeded) {
   expect_needed(200 * 4 + 7 * 4 + 3 * 4 * 4);
   options_.save_format = SaveFormat::kFull;
   expect_needed((200 + 7 + 3) * 4);
+  fs::remove(options_.save / OwnFiles::kList);
   EXPECT_TRUE(fs::is_empty(options_.save)) << "no trial and no lock is left";
 }
 
@@ -112,6 +114,29 @@ TEST_F(SavePlaceTest, OneProcessAtATime) {
   options_.save = directory_.path() / "made" / "saved";
   const auto lock = lock_save_directory(options_);
   expect_refused("process " + std::to_string(::getpid()) + " of ");
+}
+
+// Any model has files of these names; this program's own may be replaced.
+TEST_F(SavePlaceTest, AModelOfOthersIsNotReplaced) {
+  options_.save_format = SaveFormat::kFull;
+  fs::create_directories(options_.save);
+  std::ofstream(options_.save / "config.json") << "theirs";
+  const auto try_it = [&] {
+    const auto lock = lock_save_directory(options_);
+    try_save_directory(options_, plan(), lock.get());
+  };
+  EXPECT_THAT(try_it, ThrowsMessage<UsageError>(
+                          testing::AllOf(HasSubstr("has config.json"), HasSubstr("--force"))));
+  EXPECT_EQ(fs::file_size(options_.save / "config.json"), 6U);
+  options_.save_format = SaveFormat::kSharded;
+  try_it();
+  options_.save_format = SaveFormat::kFull;
+  options_.force = true;
+  try_it();
+  options_.force = false;
+  try_it();
+  std::ofstream(options_.save / "model.safetensors") << "saved by the run";
+  try_it();
 }
 
 // What an interrupted save has left is removed before space is looked for.

@@ -2,7 +2,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -52,6 +55,31 @@ TEST_F(WrittenFilesTest, SimulateRefusesWhatOnlyLooksLikeACapture) {
   fs::remove(at("out/notes.txt"));
   EXPECT_EQ(simulate(" --force").code, 0);
   EXPECT_EQ(simulate().code, 0);
+}
+
+// Only the directory is named: which files it gets, the user may not know.
+TEST_F(WrittenFilesTest, FilesOfOthersInADirectoryStay) {
+  const std::string recording = SHARDLENS_TEST_DATA "/pytorch_traces/fsdp2-default";
+  const std::string to = " --out " + at("out").string();
+  const std::vector<std::pair<std::string, std::string>> commands{
+      {"plan --from-trace " + recording + to, "workload.json"},
+      {"convert " + recording + to, "rank1.pt.trace.json.gz"},
+      {"advise " SHARDLENS_TEST_DATA "/pytorch_traces/fsdp1-forward" + to, "change-1.json"},
+      {"completion man" + to, "shardlens-plan.1"},
+  };
+  for (const auto& [command, name] : commands) {
+    put("out/" + name, "mine");
+    const CommandResult refused = run(command);
+    EXPECT_EQ(refused.code, 2) << command;
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("has " + name + ", which this program did not write"),
+                                   HasSubstr("--force")));
+    EXPECT_EQ(text(at("out/" + name).string()), "mine");
+    EXPECT_EQ(std::distance(fs::directory_iterator(at("out")), {}), 1) << "all or nothing";
+    EXPECT_EQ(run(command + " --force").code, 0) << command;
+    EXPECT_NE(text(at("out/" + name).string()), "mine");
+    EXPECT_EQ(run(command).code, 0) << "its own files are replaced";
+    fs::remove_all(at("out"));
+  }
 }
 
 TEST_F(WrittenFilesTest, AReportStaysPrivate) {

@@ -239,6 +239,33 @@ def test_a_model_that_nothing_shards_is_recorded_without_a_plan(tmp_path):
     assert (tmp_path / "rank0.pt.trace.json.gz").exists()
 
 
+def test_only_recordings_are_replaced(tmp_path):
+    """A second recording replaces the first; files of others stay unless the caller forces it, and the program goes on."""
+    program = (
+        "import shardlens, torch\n"
+        "model = torch.nn.Linear(3, 2)\n"
+        f"with shardlens.record({str(tmp_path)!r}, model=model, warmup=1, steps=1, force=FORCE) as rec:\n"
+        "    for _ in range(3):\n"
+        "        model(torch.ones(4, 3)).sum().backward()\n"
+        "        rec.step()\n"
+        "print('went on')\n")
+
+    def run(force=False):
+        done = subprocess.run([sys.executable, "-c", program.replace("FORCE", str(force))], check=True, timeout=300, capture_output=True, text=True)
+        assert "went on" in done.stdout
+        return done.stderr
+
+    (tmp_path / "run.json").write_text("mine")
+    assert "has run.json, without the mark of shardlens.record" in run()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"] and (tmp_path / "run.json").read_text() == "mine"
+    assert "mark" not in run(force=True)
+    first = json.loads((tmp_path / "run.json").read_text())["recording"]
+    assert first in (tmp_path / ".shardlens-recording").read_text()
+    assert "mark" not in run()
+    (tmp_path / "run.json").write_text("{}")  # of something else, under the mark of this directory
+    assert "has metrics.jsonl, model.json, rank0.pt.trace.json.gz, run.json, without the mark" in run()
+
+
 def test_a_run_that_ends_early_says_so(tmp_path):
     program = (
         "import shardlens, torch\n"

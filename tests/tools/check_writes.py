@@ -52,7 +52,8 @@ def is_directory(writer):
 
 
 def files_of(lab):
-    return [name for name, value in lab.reference().items() if value[0] == "file"]
+    """Without marks and the like, which no one else has."""
+    return [name for name, value in lab.reference().items() if value[0] == "file" and not name.startswith(".")]
 
 
 @state("absent", quick=True)
@@ -316,6 +317,33 @@ def _(lab):
     for path, value in before.items():
         if path.startswith(lab.out + "/"):
             expect(after.get(path) == value, f"exit {code}, and {path} {'has changed' if path in after else 'is gone'}")
+
+
+def foreign_files(lab):
+    """An output with a foreign file in place of each of the command's."""
+    place = lab.folder / lab.out
+    for name in files_of(lab):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).write_text("foreign\n", encoding="ascii")
+
+
+@state("foreign files in place of its own", quick=True, where=lambda w: w.kind in ("adds", "emptied"))
+def _(lab):
+    foreign_files(lab)
+    before = lab.look()
+    code, message = lab.run()
+    expect(code in REFUSED, f"exit {code}: {message[-300:]}")
+    expect("force" in message or "another directory" in message, f"does not say what to do: {message[-300:]}")
+    lab.judge(before, code)
+
+
+@state("foreign files in place of its own, with --force", where=lambda w: w.kind == "adds" and w.force)
+def _(lab):
+    foreign_files(lab)
+    before = lab.look()
+    code, message = lab.run(force=True)
+    expect(code == 0, f"exit {code}: {message[-300:]}")
+    lab.judge(before, code)
 
 
 @state("a foreign run", where=lambda w: w.kind == "emptied")

@@ -38,7 +38,7 @@ fully_shard(model)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 with warnings.catch_warnings(record=True) as warned:
     warnings.simplefilter("always")
-    with shardlens.record(sys.argv[1], model=model, optimizer=optimizer, warmup=1, steps=1) as recorder:
+    with shardlens.record(sys.argv[1], model=model, optimizer=optimizer, warmup=1, steps=1, force="--force" in sys.argv) as recorder:
         for _ in range(2):
             model(torch.randn(2, 8)).sum().backward()
             optimizer.step()
@@ -78,7 +78,7 @@ WRITERS = [
     Writer("capture --save", f"capture --model in/model --tokens in/tokens.bin --nproc 1 --steps 2 {STEP} --out work/run --save {{out}}", ["in/model", "in/tokens.bin"],
            "adds", needs="shardlens-worker", exact=False, force=False),
     Writer("capture --save full", f"capture --model in/model --tokens in/tokens.bin --nproc 1 --steps 2 {STEP} --save-format full --out work/run --save {{out}}",
-           ["in/model", "in/tokens.bin"], "adds", needs="shardlens-worker", exact=False, force=False),
+           ["in/model", "in/tokens.bin"], "adds", needs="shardlens-worker", exact=False),
     Writer("calibrate --keep", "calibrate --probe --nproc 1 --out work/calibration.json --keep {out}", [], "new", needs="minutes"),
     Writer("shardlens.record", ["-c", RECORD, "{out}"], [], "adds", needs="torch", exact=False),
     Writer("shardlens.export", "-m shardlens.export --call examples.python.models.two_tower:make_model --batch 1 --out {out}", [], "file",
