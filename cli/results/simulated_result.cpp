@@ -26,7 +26,9 @@ constexpr size_t kAliveShown = 8;
 // What the figures assume of the software.
 Shown machine_text(const SimulatedResult& result) {
   if (!result.bare) {
-    return Literal("bare hardware: no constants of a software stack; real steps take longer\n");
+    return Literal(
+        "bare hardware: no constants of a software stack (efficiency of kernels, host, power "
+        "limit); real steps take longer\n");
   }
   const double tokens = result.bare->tokens_per_s;
   return show("under {}; the bare hardware: {}{}\n", result.stack,
