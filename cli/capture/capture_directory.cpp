@@ -212,8 +212,12 @@ CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force
   try {
     return {std::move(lock), mark(*folder)};
   } catch (const WriteFault& fault) {
-    throw UsageError(
-        fmt::format("--out {}: cannot be written: {}", directory.string(), fault.reason()));
+    const std::string message =
+        fmt::format("--out {}: cannot be written: {}", directory.string(), fault.reason());
+    if (fault.disk_full()) {
+      throw RuntimeFault(message);
+    }
+    throw UsageError(message);
   }
 }
 

@@ -85,15 +85,19 @@ std::string holder_in(int fd) {
                                place.doing, place.otherwise));
 }
 
-[[noreturn]] void fail_to_write(const LockedPlace& place, const std::string& reason) {
-  throw UsageError(fmt::format("{}: cannot be written: {}", place.named, reason));
+[[noreturn]] void fail_to_write(const LockedPlace& place, const WriteFault& fault) {
+  const std::string message = fmt::format("{}: cannot be written: {}", place.named, fault.reason());
+  if (fault.disk_full()) {
+    throw RuntimeFault(message);
+  }
+  throw UsageError(message);
 }
 
 OutputFolder folder_of(const LockedPlace& place) {
   try {
     return OutputFolder(place.file.parent_path());
   } catch (const WriteFault& fault) {
-    fail_to_write(place, fault.reason());
+    fail_to_write(place, fault);
   }
 }
 
@@ -114,7 +118,7 @@ DirectoryLock::DirectoryLock(const LockedPlace& place, Use use)
       // must not keep the lock.
       file = folder_.open_file(name_, O_RDWR | O_CREAT, 0644);
     } catch (const WriteFault& fault) {
-      fail_to_write(place, fault.reason());
+      fail_to_write(place, fault);
     }
     const Locked locked = try_lock_for_long(file.get(), use == Use::kAlone ? LOCK_EX : LOCK_SH);
     if (locked == Locked::kNo) {

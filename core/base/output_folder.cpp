@@ -2,10 +2,12 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <system_error>
+#include <thread>
 #include <utility>
 
 #include <dirent.h>
@@ -93,7 +95,9 @@ bool empty_folder(int folder, dev_t device, const std::string& except) {
 WriteFault::WriteFault(const fs::path& path, const std::string& reason)
     : RuntimeFault("cannot write " + path.string() + ": " + reason), reason_(reason) {}
 
-WriteFault::WriteFault(const fs::path& path, int error) : WriteFault(path, std::strerror(error)) {}
+WriteFault::WriteFault(const fs::path& path, int error) : WriteFault(path, std::strerror(error)) {
+  disk_full_ = error == ENOSPC || error == EDQUOT;
+}
 
 bool is_identifier(std::string_view text) {
   return text.size() == kIdentifierDigits &&
@@ -234,10 +238,24 @@ std::optional<std::string> OutputFolder::small_file(const std::string& name) con
 
 Descriptor OutputFolder::open_special(const std::string& name) const {
   check_name(name);
+  // With O_NONBLOCK, a FIFO without a reader is ENXIO; otherwise opening would wait for ever.
   constexpr int kSpecial = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
-  Descriptor file(::openat(descriptor(), name.c_str(), kSpecial));
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const auto open = [&] {
+    return Descriptor(::openat(descriptor(), name.c_str(), kSpecial | O_NONBLOCK));
+  };
+  Descriptor file = open();
+  while (!file.open() && errno == ENXIO && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kPause);
+    file = open();
+  }
+  if (!file.open() && errno == ENXIO) {
+    throw WriteFault(path_ / name, "no one read it within 10 s");
+  }
   struct stat info {};
-  if (!file.open() || ::fstat(file.get(), &info) != 0) {
+  if (!file.open() || ::fstat(file.get(), &info) != 0 ||
+      ::fcntl(file.get(), F_SETFL, O_WRONLY) != 0) {
     fail(name, errno);
   }
   if (S_ISREG(info.st_mode)) {

@@ -21,9 +21,11 @@ class WriteFault : public RuntimeFault {
   WriteFault(const std::filesystem::path& path, const std::string& reason);
   WriteFault(const std::filesystem::path& path, int error);  // an errno
   [[nodiscard]] const std::string& reason() const { return reason_; }
+  [[nodiscard]] bool disk_full() const { return disk_full_; }
 
  private:
   std::string reason_;
+  bool disk_full_ = false;
 };
 
 // Which file an entry of a folder is, whatever its name.
@@ -74,8 +76,8 @@ class OutputFolder {
   // The content of a regular file of less than 1 MiB; none if there is no such file.
   [[nodiscard]] std::optional<std::string> small_file(const std::string& name) const;
 
-  // Opens a device or a FIFO for writing, which may wait for its reader; any other entry is an
-  // error.
+  // Opens a device or a FIFO for writing; any other entry is an error, and so is a FIFO that no one
+  // reads within ten seconds.
   [[nodiscard]] Descriptor open_special(const std::string& name) const;
 
   // Gives an entry another name. What has that name is replaced, as rename(2) does.

@@ -186,13 +186,22 @@ fs::path UnfinishedFolder::finish(Existing existing) {
     mark(earlier, id_);
     parent_.exchange(entry, name_);
   }
-  parent_.sync();
+  // The folder is complete under its name, even if that cannot be flushed.
+  const auto remove_marker = [this] {
+    if (const auto marker = folder_.find(marker_name(id_))) {
+      folder_.remove(marker_name(id_), FileIdentity(*marker));
+    }
+  };
+  try {
+    parent_.sync();
+  } catch (const WriteFault&) {
+    remove_marker();
+    throw;
+  }
   if (replaces) {
     (void)remove_marked(parent_, name_, id_);
   }
-  if (const auto marker = folder_.find(marker_name(id_))) {
-    folder_.remove(marker_name(id_), FileIdentity(*marker));
-  }
+  remove_marker();
   return path;
 }
 

@@ -54,7 +54,7 @@ Shown headline(const RankAnalysis& rank, Style style) {
                         f.comm == 0 ? "no communication" : format_percent(f.overlap_ratio())),
                    style);
   out += rank.steps.empty()
-             ? Shown("\n")
+             ? Shown(", the whole trace: it has no steps\n")
              : show(", {} step{}\n", rank.steps.size(), rank.steps.size() == 1 ? "" : "s");
   Table table({{"", Align::kLeft}, {"time"}, {"share"}});
   table.row({"  compute", shown[0], format_percent(fraction_of(f.compute, f.duration()))});

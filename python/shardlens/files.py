@@ -10,6 +10,7 @@ import os
 import secrets
 import stat
 import tempfile
+import time
 import weakref
 
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
@@ -80,6 +81,22 @@ def _naming(path):
         raise
 
 
+def _open_special(name, folder, seconds=10):
+    """A descriptor of a device or a FIFO. A FIFO that no one reads within this time is an error; otherwise opening would wait for ever."""
+    flags = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            descriptor = os.open(name, flags, dir_fd=folder)
+        except OSError as error:
+            if error.errno != errno.ENXIO or time.monotonic() >= end:
+                raise
+            time.sleep(0.005)
+        else:
+            os.set_blocking(descriptor, True)
+            return descriptor
+
+
 @contextlib.contextmanager
 def create(path):
     """A binary file to write. A symlink stays, and its target is written; a device or a FIFO is written directly. After an exception the old
@@ -91,7 +108,7 @@ def create(path):
         old = _find(name, folder)
         if old is not None and not stat.S_ISREG(old.st_mode):
             with _naming(path):
-                descriptor = os.open(name, os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                descriptor = _open_special(name, folder)
             with open(descriptor, "wb") as file:
                 yield file
             return

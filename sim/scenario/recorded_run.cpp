@@ -84,7 +84,8 @@ std::string Baseline::measured_text(const std::string& run) const {
     reasons += (reasons.empty() ? "" : "; ") + each.reason;
   }
   const std::string rest = all == 0 ? "" : fmt::format(", {} left out: {}", all, reasons);
-  return one_pass ? fmt::format("one pass of {}, because no step is like the plan's{}", run, rest)
+  const char* why = all == 0 ? "which has no steps" : "because no step is like the plan's";
+  return one_pass ? fmt::format("one pass of {}, {}{}", run, why, rest)
                   : fmt::format("{} step{} of {}{}", steps, steps == 1 ? "" : "s", run, rest);
 }
 

@@ -31,7 +31,8 @@ struct Baseline {
     return static_cast<double>(simulated) / static_cast<double>(measured) - 1;
   }
   // What was measured, in words: "10 steps of run"; "6 steps of run, 2 left out: an evaluation ran
-  // in them"; "one pass of run, because no step is like the plan's, 8 left out: …".
+  // in them"; "one pass of run, because no step is like the plan's, 8 left out: …"; "one pass of
+  // run, which has no steps".
   [[nodiscard]] std::string measured_text(const std::string& run) const;
   friend bool operator==(const Baseline&, const Baseline&) = default;
 };

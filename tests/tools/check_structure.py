@@ -26,8 +26,11 @@ CHANGES = {
     "prefetch": "the first block asks for all others: another order",
     "norm": "one all-reduce more after each step",
 }
-PROGRAM = """
-import sys, torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
+PROGRAM = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "python")!r})  # a test Python sets PYTHONPATH itself
+""" + """
+import torch, torch.distributed as dist, torch.nn as nn, torch.nn.functional as F
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 import shardlens
 out, change = sys.argv[1:]
@@ -82,7 +85,7 @@ def record(directory, change):
     program = directory.parent / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
     done = subprocess.run([PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", program, directory, change], check=False, timeout=300,
-                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "python")})
+                          capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0 or not (directory / "run.json").exists():
         sys.exit(f"{directory} was not recorded:\n{done.stderr[-2000:]}")
 

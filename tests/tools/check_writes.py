@@ -36,6 +36,7 @@ KNOWN = [
     (r": killed at", r"the next one ended with 0: and left behind: \S+\.tmp[0-9a-f]{32}",
      "only the process that was killed knew the random name of the file, and another one may be writing such a file now"),
     (r"^checkpoint .*: killed at", r"left behind: work/out\.lock", "the next command is refused before it looks at the lock that the killed one left"),
+    (r"^checkpoint .*: killed at", r"left behind: work/out/unfinished\.[0-9a-f]{32}$", "the output is complete; the marker of the command that made it is still in it"),
 ]
 STATES = []
 
@@ -150,6 +151,15 @@ def _(lab):
         lab.judge(before, code)
 
 
+@state("a FIFO that no one reads", where=lambda w: w.is_file and w.needs == "shardlens")
+def _(lab):
+    os.mkfifo(lab.folder / lab.out)
+    before = lab.look()
+    code, message = lab.run()
+    expect(code in REFUSED, f"exit {code}: {message[-300:]}")
+    lab.judge(before, code)
+
+
 @state("a directory", where=lambda w: w.is_file)
 def _(lab):
     (lab.folder / lab.out).mkdir()
@@ -245,21 +255,21 @@ def _(lab):
         refuse(lab, lab.look(), out)
 
 
-@state("an input, with --force", where=lambda w: w.force and w.inputs)
+@state("an input, with --force", where=lambda w: w.force and w.inputs and w.needs != "shardlens-worker")
 def _(lab):
     ending = lab.out[len("work/out"):]
     path = lab.writer.inputs[0]
     if lab.writer.is_file and (lab.folder / path).is_dir():
-        path = next(str(each.relative_to(lab.folder)) for each in sorted((lab.folder / path).iterdir()) if each.is_file())
-        if not path.endswith(ending):
-            path = next(str(each.relative_to(lab.folder)) for each in (lab.folder / path).parent.iterdir() if each.name.endswith(ending))
+        path = next((str(each.relative_to(lab.folder)) for each in sorted((lab.folder / path).iterdir()) if each.is_file() and each.name.endswith(ending)), None)
+        if path is None:
+            raise Missing(f"an input whose name ends in {ending}")
     elif is_directory(lab.writer) and (lab.folder / path).is_file():
         path = str(pathlib.PurePath(path).parent)
     before = lab.look()
     code, message = lab.run(out=path, force=True)
     expect(code == 0, f"{path}: exit {code}: {message[-300:]}")
     if is_directory(lab.writer):
-        names = {f"{path}/{name}" for name in files_of(lab)}
+        names = {f"{path}/{name}" for name in lab.reference()}
         changed = {each for each, value in lab.look().items() if before.get(each) != value}
         expect(changed <= names, f"changed: {', '.join(sorted(changed - names))}")
     else:
