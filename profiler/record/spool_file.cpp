@@ -42,6 +42,19 @@ bool is_spool(int fd) {
   return size >= 0 && std::memcmp(begin.data(), trace::kSpoolMagic, static_cast<size_t>(size)) == 0;
 }
 
+// A new file, or the one that is there.
+Descriptor open_or_make(const OutputFolder& folder, const std::string& name) {
+  constexpr int kFlags = O_RDWR | O_APPEND;
+  try {
+    return folder.open_file(name, kFlags | O_CREAT | O_EXCL, 0644);
+  } catch (const WriteFault&) {
+    if (!folder.find(name)) {
+      throw;
+    }
+  }
+  return folder.open_file(name, kFlags);
+}
+
 // Opens the file for this process alone and empties it. On a file system without locks nothing is
 // locked. A FIFO that the user made is written as it is.
 Descriptor open_alone(const OutputFolder& folder, const std::string& name) {
@@ -49,7 +62,7 @@ Descriptor open_alone(const OutputFolder& folder, const std::string& name) {
   if (found && S_ISFIFO(found->st_mode)) {
     return folder.open_special(name);
   }
-  Descriptor file = folder.open_file(name, O_RDWR | O_CREAT | O_APPEND, 0644);
+  Descriptor file = open_or_make(folder, name);
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     throw RuntimeFault(
         fmt::format("{}: another process is recording to it; has the rank been started twice?",

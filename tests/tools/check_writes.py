@@ -509,7 +509,7 @@ def _(lab):
         log.unlink(missing_ok=True)
         if words == "old" and not (lab.folder / lab.out).exists():
             lab.old()
-        marked = (lab.folder / lab.out / MARK).exists()
+        marked = any((lab.folder / each / MARK).exists() for each in (lab.out, *ALSO_WRITTEN))
         code, message = lab.run(env={"LD_PRELOAD": str(lab.options.calls), "FILE_CALLS_LOG": str(log)})
         expect(code == 0 or words == "old", f"exit {code}: {message[-300:]}")
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.exists() else []
