@@ -20,11 +20,11 @@ MODEL, TOKENS = ROOT / "tests/data/llama-tiny", ROOT / "tests/data/tokens.u16.bi
 PYTHON = os.environ.get("SHARDLENS_TEST_PYTHON") or sys.executable
 RUNTIME = tempfile.mkdtemp(prefix="shardlens-runtime-")  # otherwise Qt makes a folder in TMPDIR
 atexit.register(shutil.rmtree, RUNTIME, ignore_errors=True)
-# Runs `-c CODE …` or `-m MODULE …` with a folder in front of the others: SHARDLENS_TEST_PYTHON sets PYTHONPATH itself.
+# Runs `-c CODE …` or `-m MODULE …` with a folder and its parent in front of the others: SHARDLENS_TEST_PYTHON sets PYTHONPATH itself.
 RUN_PYTHON = """
-import runpy, sys
+import os, runpy, sys
 folder, kind, what = sys.argv[1:4]
-sys.path.insert(0, folder)
+sys.path[:0] = [folder, os.path.dirname(folder)]
 sys.argv[:4] = ["-c"]
 if kind == "-m":
     runpy.run_module(what, run_name="__main__", alter_sys=True)
