@@ -81,7 +81,7 @@ WRITERS = [
            ["in/model", "in/tokens.bin"], "adds", needs="shardlens-worker", exact=False),
     Writer("calibrate --keep", "calibrate --probe --nproc 1 --out work/calibration.json --keep {out}", [], "new", needs="minutes"),
     Writer("shardlens.record", ["-c", RECORD, "{out}"], [], "adds", needs="torch", exact=False),
-    Writer("shardlens.export", "-m shardlens.export --call examples.python.models.two_tower:make_model --batch 1 --out {out}", [], "file",
+    Writer("shardlens.export", "-m shardlens.export --call examples.python.models.two_tower:make_model --batch 1 --seq 16 --out {out}", [], "file",
            needs="torch", force=False),
 ]
 
