@@ -20,10 +20,10 @@ RunOptions capture_flags(std::vector<std::string> words, std::string_view name) 
     }
   }
   RunOptions options;
-  CLI::App app;
+  CLI::App app("", "shardlens capture");
   add_run_options(app, options);
   words.insert(words.end(), {"--out", "-"});
-  if (words.size() == 2 || !parse_flags(app, name, "capture", words)) {
+  if (words.size() == 2 || !parse_flags(app, name, words)) {
     throw UsageError(
         fmt::format("{}: expected the flags of a capture, such as "
                     "\"--model DIR --tokens FILE\"",

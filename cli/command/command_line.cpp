@@ -107,7 +107,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   const Action action = chosen.add(app);
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   join_quoted_flags(rest);
-  if (!parse_flags(app, chosen.name, chosen.name, rest)) {
+  if (!parse_flags(app, chosen.name, rest)) {
     write_data(app.help());  // text of this program, with its lines
     return ExitCode::kOk;
   }

@@ -26,7 +26,6 @@ std::vector<std::string> flags_of(const CLI::App& app) {
 
 void reject_unknown_flags(const CLI::App& command,
                           std::string_view name,
-                          std::string_view help,
                           const std::vector<std::string>& arguments) {
   const std::vector<std::string> valid = flags_of(command);
   for (const std::string& argument : arguments) {
@@ -35,8 +34,8 @@ void reject_unknown_flags(const CLI::App& command,
     }
     const std::string flag = argument.substr(0, argument.find('='));
     if (argument.starts_with("--") && std::find(valid.begin(), valid.end(), flag) == valid.end()) {
-      throw UsageError(show("{}: unknown flag '{}'{}\nrun 'shardlens {} --help' for its flags",
-                            name, flag, did_you_mean(flag, valid), help));
+      throw UsageError(show("{}: unknown flag '{}'{}\nrun '{} --help' for its flags", name, flag,
+                            did_you_mean(flag, valid), command.get_name()));
     }
   }
 }
@@ -104,19 +103,16 @@ std::string did_you_mean(std::string_view seen, const std::vector<std::string>& 
   return nearest.empty() ? "" : fmt::format("; did you mean '{}'?", nearest);
 }
 
-bool parse_flags(CLI::App& app,
-                 std::string_view name,
-                 std::string_view help,
-                 const std::vector<std::string>& arguments) {
+bool parse_flags(CLI::App& app, std::string_view name, const std::vector<std::string>& arguments) {
   // CLI11 would first report missing flags, and would not suggest a name for a mistyped flag.
-  reject_unknown_flags(app, name, help, arguments);
+  reject_unknown_flags(app, name, arguments);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));  // CLI11's order
   } catch (const CLI::CallForHelp&) {
     return false;
   } catch (const CLI::ParseError& error) {
     throw UsageError(
-        show("{}: {}\nrun 'shardlens {} --help' for its flags", name, explained(app, error), help));
+        show("{}: {}\nrun '{} --help' for its flags", name, explained(app, error), app.get_name()));
   }
   reject_numbers_that_do_not_fit(app, name);
   return true;

@@ -15,10 +15,10 @@ namespace shardlens::cli {
                                        const std::vector<std::string>& valid);
 
 // Parses `arguments` into the variables of `app`'s flags; false if they contain --help. Messages
-// begin with `name` and point to the help of subcommand `help`. Errors: UsageError.
+// begin with `name` and point to the help of the program that `app` is named after.
+// Errors: UsageError.
 [[nodiscard]] bool parse_flags(CLI::App& app,
                                std::string_view name,
-                               std::string_view help,
                                const std::vector<std::string>& arguments);
 
 }  // namespace shardlens::cli

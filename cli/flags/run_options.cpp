@@ -14,6 +14,8 @@
 #include "core/plan/plan.h"
 #include "core/plan/step_limits.h"
 
+#include "cli/flags/parse_flags.h"
+
 namespace shardlens::cli {
 namespace {
 
@@ -257,14 +259,11 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 }
 
 std::optional<ExitCode> parse_worker_flags(CLI::App& app, int argc, char** argv) {
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    const bool asked = error.get_exit_code() == 0;  // --help
-    app.exit(error);
-    return asked ? ExitCode::kOk : ExitCode::kUsage;
+  if (parse_flags(app, app.get_name(), {argv + 1, argv + argc})) {
+    return std::nullopt;
   }
-  return std::nullopt;
+  app.exit(CLI::CallForHelp());  // prints the help
+  return ExitCode::kOk;
 }
 
 void check_sizes(const plan::StepSettings& step) {

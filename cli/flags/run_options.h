@@ -78,8 +78,8 @@ void add_step_options(CLI::App& app, RunOptions& options);
 void add_process_options(CLI::App& app, RunOptions& options);
 void add_precision_option(CLI::App& app, RunOptions& options);
 
-// Parses a worker's command line. Returns an exit code if there is nothing to run: after --help, or
-// after a wrong flag, which is reported on stderr.
+// Parses a worker's command line. Returns an exit code if there is nothing to run: after --help.
+// Errors: UsageError.
 [[nodiscard]] std::optional<ExitCode> parse_worker_flags(CLI::App& app, int argc, char** argv);
 
 // Checks everything that does not need a file: ranges, and flags that exclude or need each other.

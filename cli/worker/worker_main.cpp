@@ -43,7 +43,8 @@ namespace {
 
 int train(int argc, char** argv, int& rank) {
   CLI::App app(
-      "One rank of a training run; `shardlens capture`, torchrun, srun or mpirun starts it");
+      "One rank of a training run; `shardlens capture`, torchrun, srun or mpirun starts it",
+      "shardlens-worker");
   RunOptions options;
   add_run_options(app, options);
   if (const auto ended = parse_worker_flags(app, argc, argv)) {

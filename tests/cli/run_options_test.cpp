@@ -208,6 +208,37 @@ TEST(RunOptionsTest, ChecksRangesAndFlagsThatExcludeEachOther) {
   }
 }
 
+// Worker flags come from whoever started the job.
+TEST(RunOptionsTest, AWorkersWrongFlagsAreShownOnOneLine) {
+  for (const std::string flag : {"--backend", "--device", "--seq", "--unknown"}) {
+    CLI::App app("", "shardlens-worker");
+    RunOptions options;
+    add_run_options(app, options);
+    std::vector<std::string> words{"shardlens-worker",
+                                   "--model",
+                                   "m",
+                                   "--tokens",
+                                   "t",
+                                   "--out",
+                                   "o",
+                                   flag + "=a\x1b[31m\n::error::b"};
+    std::vector<char*> arguments;
+    for (std::string& word : words) {
+      arguments.push_back(word.data());
+    }
+    try {
+      (void)parse_worker_flags(app, static_cast<int>(arguments.size()), arguments.data());
+      ADD_FAILURE() << flag;
+    } catch (const UsageError& error) {
+      const std::string text = error.what();
+      EXPECT_THAT(text, testing::AllOf(testing::StartsWith("shardlens-worker: "),
+                                       testing::HasSubstr(flag)));
+      EXPECT_EQ(text.find('\x1b'), std::string::npos);
+      EXPECT_EQ(text.find("\n::"), std::string::npos);
+    }
+  }
+}
+
 TEST(PreparedRunTest, ResolvesAndCountsSamples) {
   const PreparedRun run = prepare_run(usable(), 2);
   EXPECT_EQ(run.plan.world_size, 2);

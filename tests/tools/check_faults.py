@@ -645,6 +645,7 @@ def _(lab):
     with contextlib.suppress(Unmet):
         run.said(r"rank 1 .*(failed|killed|memory)")
     if run.process.poll() is None:  # the allocator has what it needs
+        run.mark()
         os.kill(run.pid, signal.SIGTERM)
         took, message = run.end(4, within=60)
         return took, "(none: the allocator's memory was enough)", lab.left(run.before)

@@ -356,7 +356,7 @@ def of_worker(folder, program, quick):
     for name in launched if not quick else ["RANK"]:
         for text in [TOGETHER] if quick else TEXTS:
             yield job("worker", name, text, [worker, *base, "--timeout", "1"], {**launched, name: text})
-    for flag in ["--model"] if quick else ["--model", "--tokens", "--plan", "--strategy", "--backend", "--mesh"]:
+    for flag in ["--model", "--backend"] if quick else ["--model", "--tokens", "--plan", "--strategy", "--backend", "--mesh"]:
         for text in [TOGETHER] if quick else TEXTS:
             yield job("worker", flag, text, [worker, *[text if base[i - 1] == flag else part for i, part in enumerate(base)],
                                             *([] if flag in base else [f"{flag}={text}"])], launched)
