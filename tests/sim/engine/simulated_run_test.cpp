@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -108,6 +109,60 @@ TEST(SimulatedTraceTest, NeedsTimes) {
   const Chain chain = make_chain({.layers = 1});
   const SimulatedStep step = chain.run(durations(), {.keep_times = false});
   EXPECT_THROW(simulated_run(chain.workload, chain.plan, chain.step, step, {}), RuntimeFault);
+}
+
+// One of eight ranks computes 1.3 times as long. By hand, for a rank whose layers take F forward
+// and B backward (1000 and 2000; on the slow one 1300 and 2600), with an all-gather of 60 and a
+// reduce-scatter of 90, and everything gathered once:
+// - The all-gathers start at 0, 60 and 120, since they need nothing that is computed.
+// - Forward ends at 60 + 3 F, and the backward of the last layer at 60 + 3 F + B: 5060, slow 6560.
+//   The first reduce-scatter starts there on each rank, and ends at 6560 + 90 on all.
+// - The second starts at 7060 and 9160, and ends at 9250.
+// - The third is issued after compute has waited for the second: at 9250 instead of 9060, and on
+// the
+//   slow rank at 11760.
+TEST(SimulatedRunTest, ASlowRankMakesTheOthersWaitInEveryReduction) {
+  constexpr int64_t kRanks = 8, kSlow = 3;
+  constexpr Nanoseconds kTransfer = 90;
+  const Chain chain = make_chain({.layers = 3, .strategy = "shard_grad_op", .ranks = kRanks});
+  std::vector<double> slowdown(kRanks, 1);
+  slowdown[kSlow] = 1.3;
+  const SimulatedStep step =
+      chain.run({.forward = 1000, .backward = 2000, .all_gather = 60, .reduce_scatter = kTransfer},
+                {.rank_slowdown = slowdown});
+  trace::Run run = simulated_run(chain.workload, chain.plan, chain.step, step, {});
+  const analysis::Analysis result = analysis::analyze(run, {.keep_timelines = true});
+  const std::vector<Nanoseconds> gathers{0, 60, 120}, fast{5060, 7060, 9250},
+      slow{6560, 9160, 11760};
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    std::vector<Nanoseconds> gathered, reduced, ends;
+    for (const analysis::Collective& each :
+         result.timelines[static_cast<size_t>(rank)].collectives) {
+      const bool gather = each.kind == CollectiveKind::kAllGather;
+      (gather ? gathered : reduced).push_back(each.when.start);
+      if (!gather) {
+        ends.push_back(each.when.end);
+        EXPECT_EQ(each.transfer, kTransfer);
+        EXPECT_EQ(each.last_rank, kSlow);
+        EXPECT_EQ(each.last_start, slow[reduced.size() - 1]);
+      }
+    }
+    EXPECT_EQ(gathered, gathers) << rank;
+    EXPECT_EQ(reduced, rank == kSlow ? slow : fast) << rank;
+    EXPECT_EQ(ends, (std::vector<Nanoseconds>{6650, 9250, 11850})) << rank;
+    const analysis::StragglerFigures& late = result.matching.stragglers[static_cast<size_t>(rank)];
+    EXPECT_EQ(late.last, rank == kSlow ? 3 : 0);
+    EXPECT_EQ(late.held_up, rank == kSlow ? 1500 + 2100 + 2510 : 0);
+  }
+  ASSERT_EQ(result.matching.collectives.size(), 2U);
+  for (const analysis::MatchedFigures& each : result.matching.collectives) {
+    const bool gather = each.kind == CollectiveKind::kAllGather;
+    EXPECT_EQ(each.count, 3);
+    EXPECT_EQ(each.skew_median, gather ? 0 : 2100);
+    EXPECT_EQ(each.skew_max, gather ? 0 : 2510);
+    EXPECT_EQ(each.wait_median, gather ? 0 : 7 * 2100 / 8);  // seven of eight ranks wait
+    EXPECT_EQ(each.transfer_median, gather ? 60 : kTransfer);
+  }
 }
 
 }  // namespace
