@@ -99,9 +99,9 @@ void print_simulated(const SimulatedResult& result) {
                               : now.memory.fits
                                   ? fmt::format(" of {}: fits", format_bytes(now.capacity))
                                   : fmt::format(
-                                        " of {}: does not fit; the figures are those "
-                                        "until memory ran out",
-                                        format_bytes(now.capacity));
+                                        " of {}: does not fit into the {} that PyTorch's "
+                                        "allocator can reserve",
+                                        format_bytes(now.capacity), format_bytes(now.available));
   write_stdout("{}  peak {} allocated, {} reserved{}\n", bold("memory"),
                format_bytes(now.memory.peak_allocated), format_bytes(now.memory.peak_reserved),
                verdict);

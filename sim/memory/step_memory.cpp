@@ -1,5 +1,7 @@
 #include "sim/memory/step_memory.h"
 
+#include <limits>
+
 #include "core/plan/unit_sizes.h"
 #include "sim/memory/memory_replay.h"
 
@@ -18,8 +20,16 @@ StepMemory step_memory(const plan::Workload& workload,
   const std::vector<OperatorMemory> operators = operator_memory(workload);
   const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
   const MemoryOutline outline = memory_outline(step);
+  const MemoryInputs inputs{workload, operators, plan, sizes, step.buckets, outline};
   MemoryReplay replay;
-  StepMemory out = replay.run({workload, operators, plan, sizes, step.buckets, outline}, options);
+  StepMemory out = replay.run(inputs, options);
+  if (!out.fits) {
+    // What was allocated until an allocation failed says nothing about what the plan needs.
+    MemoryOptions unlimited = options;
+    unlimited.capacity = std::numeric_limits<Bytes>::max();
+    out = replay.run(inputs, unlimited);
+    out.fits = false;
+  }
   if (options.keep_history) {
     out.history = replay.history(step);
   }

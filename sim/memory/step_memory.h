@@ -67,7 +67,9 @@ struct StepMemory {  // memory of a step on one rank
   // after it.
   std::vector<MemoryMoment> history;
   bool alike = true;  // false: more_microbatches, but a middle one leaves memory changed
-  bool fits = true;   // false: an allocation failed; the figures are those until then
+  // false: an allocation failed. step_memory() then has the figures of the same step without a
+  // limit, so peak_reserved is more than the capacity; MemoryReplay has those until then.
+  bool fits = true;
 };
 
 // Replays the allocations of a steady step (optimizer state exists, gradients do not) in issue

@@ -78,9 +78,7 @@ MemoryOptions memory_options(const Target& target,
   MemoryOptions memory;
   memory.keeps_last_gradient = !plan::is_engine(settings.program);
   memory.delays_reuse = options.simulation.host == HostMode::kAhead;
-  memory.capacity = target.memory > 0
-                        ? std::max<Bytes>(0, target.memory - target.outside_memory.total())
-                        : std::numeric_limits<Bytes>::max();
+  memory.capacity = target.memory > 0 ? target.available() : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states();
   memory.list_alive = options.list_alive;
   memory.keep_history = options.memory_history;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -40,6 +41,11 @@ struct Target {
   // Time of a step outside its plan: loading data, the gradient norm, metrics. The norm
   // communicates only if gradients are sharded.
   Nanoseconds outside = 0, norm_communication = 0, outside_communication = 0;
+
+  // What PyTorch's allocator can reserve; 0: unknown.
+  [[nodiscard]] Bytes available() const {
+    return memory > 0 ? std::max<Bytes>(0, memory - outside_memory.total()) : 0;
+  }
 };
 
 struct StepPrediction {  // a predicted step: its times and its memory

@@ -74,6 +74,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
       predict(out.workload, out.plan, machine.target(), scenario.step, options);
   out.machine = machine.target().name;
   out.capacity = machine.target().memory;
+  out.available = machine.target().available();
   out.outside_memory = machine.target().outside_memory;
   out.device = machine.spec() ? machine.spec()->gpu.name : out.machine;
   const plan::ModelConfig* config = scenario.model->config();

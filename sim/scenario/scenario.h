@@ -84,7 +84,8 @@ struct Prediction : StepPrediction {  // of a scenario, with what it was made fr
   std::string machine;               // the machine's name
   std::string device;                // a GPU's name in traces
   Bytes capacity = 0;                // memory of a GPU; 0: unknown
-  OutsideMemory outside_memory;      // of it, what PyTorch's allocator does not get
+  Bytes available = 0;               // of it, what PyTorch's allocator can reserve; 0: unknown
+  OutsideMemory outside_memory;      // the rest
   std::optional<double> mfu;         // only for a model on a spec
   std::optional<Baseline> baseline;  // only for a recorded run
   // Intervals of the step's duration, and of its difference from the run's own plan; nullopt: not

@@ -248,7 +248,15 @@ TEST(StepMemoryTest, OutOfMemoryIsAVerdict) {
   const Chain chain = make_chain({.layers = 3});
   const Bytes needed = memory_of(chain).peak_reserved;
   EXPECT_TRUE(memory_of(chain, needed).fits);
-  EXPECT_FALSE(memory_of(chain, needed - 1).fits);
+  // What it needs does not depend on how much there is.
+  for (const Bytes capacity : {needed - 1, needed / 2, Bytes{1}}) {
+    StepMemory memory = memory_of(chain, capacity);
+    EXPECT_FALSE(memory.fits);
+    const StepMemory enough = memory_of(chain);
+    EXPECT_EQ(memory.peak_reserved, needed);
+    EXPECT_EQ(memory.peak_allocated, enough.peak_allocated);
+    EXPECT_EQ(memory.at_peak, enough.at_peak);
+  }
 }
 
 }  // namespace
