@@ -196,10 +196,15 @@ class Searcher {
         usual = &each;
       }
     }
-    std::string out =
-        fmt::format("{}: the fastest that fits in {:.1f} GiB (it reserves {:.1f})",
-                    name_of(best.candidate, ranks_), static_cast<double>(target_.memory) / kGiB,
-                    static_cast<double>(best.outcome.peak_reserved) / kGiB);
+    const double reserved = static_cast<double>(best.outcome.peak_reserved) / kGiB;
+    std::string out = name_of(best.candidate, ranks_);
+    out += target_.memory == 0
+               ? fmt::format(
+                     ": the fastest (it reserves {:.1f} GiB; how much memory the machine "
+                     "has is not known)",
+                     reserved)
+               : fmt::format(": the fastest that fits in {:.1f} GiB (it reserves {:.1f})",
+                             static_cast<double>(target_.memory) / kGiB, reserved);
     if (best.candidate.cpu_offload) {
       out += "; without CPU offload nothing fits";
     }
@@ -300,9 +305,8 @@ std::vector<Found> pareto_front(std::vector<Found> found) {
 }
 
 Target limited(Target target, Bytes limit) {
-  const Bytes outside = target.outside_memory.total();
-  target.memory =
-      target.memory > 0 ? std::min(std::max<Bytes>(0, target.memory - outside), limit) : limit;
+  const Bytes own = std::max<Bytes>(1, target.available());  // 0 would be unlimited
+  target.memory = target.memory == 0 ? limit : limit == 0 ? own : std::min(own, limit);
   target.outside_memory = {};
   return target;
 }

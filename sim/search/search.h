@@ -20,7 +20,7 @@ struct Found {  // a candidate and its figures
 };
 
 struct SearchOptions {     // limits of a search
-  Bytes memory_limit = 0;  // in addition to the machine's own
+  Bytes memory_limit = 0;  // in addition to the machine's own; 0: none
   unsigned threads = 0;    // 0: one per core
   // Precisions from which the search may choose, without duplicates; empty: only the plan's.
   std::vector<Precision> precisions;
@@ -68,7 +68,7 @@ struct SearchResult {    // what a search found
 // every candidate is refused.
 [[nodiscard]] SearchResult search(const Scenario& scenario, const SearchOptions& options);
 
-// The target with a limit on what its allocator reserves.
+// The target with a limit on what its allocator reserves; 0: only the target's own.
 [[nodiscard]] Target limited(Target target, Bytes limit);
 
 // The candidates that fit and that no other one beats or equals in all three figures.

@@ -254,6 +254,24 @@ TEST(Candidates, ManySamplesAreDividedAtOnce) {
   EXPECT_EQ(batches, (std::set<int64_t>{1 << 17, 1 << 18, 1 << 19, 1 << 20}));
 }
 
+// Without a limit of its own a search has that of the machine's allocator.
+TEST(Search, FitsIntoTheMachinesMemory) {
+  HardwareSpec hardware = load_hardware("8xH100");
+  ASSERT_GT(hardware.outside.total(), 0);
+  hardware.gpu.memory = kTight + hardware.outside.total();
+  Scenario small = scenario();
+  small.machine = std::make_shared<const TargetMachine>(hardware);
+  const SearchResult by_machine = search(small, {}), by_limit = found(options(kTight));
+  ASSERT_FALSE(by_machine.pareto.empty());
+  EXPECT_GT(by_machine.pruned, 0U);
+  EXPECT_EQ(names(by_machine.pareto), names(by_limit.pareto));
+  EXPECT_EQ(by_machine.why, by_limit.why);
+  EXPECT_THAT(by_machine.why, testing::HasSubstr("fits in 0.2 GiB"));
+  for (const Found& each : by_machine.pareto) {
+    EXPECT_LE(each.outcome.peak_reserved, kTight);
+  }
+}
+
 // Step, peak, exposed: the third is slower and larger than the first, the fourth does not fit.
 TEST(ParetoFront, KeepsWhatNothingBeatsInAll) {
   const auto at = [](Nanoseconds step, Bytes peak, Nanoseconds exposed, bool fits = true) {
