@@ -22,6 +22,9 @@ class ExposedGroups : public ColumnTable {
   void clear();  // lets go of the run
   [[nodiscard]] Nanoseconds total() const { return total_; }
   // The row's collective with the most exposed time.
+  [[nodiscard]] Nanoseconds exposedAt(const QModelIndex& index) const {
+    return list_[rowAt(index)].exposed;
+  }
   [[nodiscard]] Selection::Item worstAt(const QModelIndex& index) const {
     return list_[rowAt(index)].worst;
   }

@@ -20,6 +20,9 @@ class ExposedTable : public ColumnTable {
   // `window` in the rank's own time. Empty without a run, or if the run does not have the rank.
   void show(RunPointer run, size_t rank, const analysis::IntervalSet& window);
   [[nodiscard]] Nanoseconds total() const { return total_; }
+  [[nodiscard]] Nanoseconds exposedAt(const QModelIndex& index) const {
+    return list_[rowAt(index)].exposed;
+  }
   [[nodiscard]] Selection::Item itemAt(const QModelIndex& index) const;
   [[nodiscard]] QModelIndex indexOfCollective(uint32_t collective) const;
 

@@ -46,6 +46,9 @@ class ExposedPanel final : public Panel {
       of_each->setVisible(!sums());
       of_sums->setVisible(sums());
     });
+    for (RowFilter* filter : {of_each, of_sums}) {
+      connect(filter, &RowFilter::filtered, this, [this] { note_->setText(summary()); });
+    }
     row->addWidget(of_each);
     row->addWidget(of_sums);
     row->addWidget(note_, 1);
@@ -63,12 +66,11 @@ class ExposedPanel final : public Panel {
     table_.show(selection().run(), chosen.rank, selection().window());
     if (sums()) {
       groups_.show(selection(), how_->currentIndex() == kAllRanks);
-      note_->setText(selection().rank() == nullptr ? QString() : summary(groups_.total()));
       show_row(*sums_, collective ? groups_.indexOf(*chosen.item) : QModelIndex());
     } else {
-      note_->setText(selection().rank() == nullptr ? QString() : summary(table_.total()));
       show_row(*each_, collective ? table_.indexOfCollective(chosen.item->ref) : QModelIndex());
     }
+    note_->setText(summary());
   }
   void fitColumns() override {
     if (!sums()) {
@@ -91,14 +93,33 @@ class ExposedPanel final : public Panel {
     showSelection();
     fitColumns();
   }
-  [[nodiscard]] QString summary(Nanoseconds total) const {
-    const int rows = sums() ? groups_.rowCount() : table_.rowCount();
-    return rows == 0 ? tr("No communication is exposed: all of it overlapped with compute, or "
-                          "there was none.")
-                     : tr("%1, %2 exposed in total")
-                           .arg(sums() ? countText(rows, tr("kind"), tr("kinds"))
-                                       : countText(rows, tr("collective"), tr("collectives")),
-                                durationText(total));
+  // Of the rows that the filter leaves.
+  [[nodiscard]] QString summary() const {
+    if (selection().rank() == nullptr) {
+      return {};
+    }
+    const QTableView& view = sums() ? *sums_ : *each_;
+    const int rows = view.model()->rowCount();
+    if (rows == 0) {
+      return tr(
+          "No communication is exposed: all of it overlapped with compute, or there was "
+          "none.");
+    }
+    int shown = 0;
+    Nanoseconds total = 0;
+    for (int row = 0; row < rows; ++row) {
+      if (!view.isRowHidden(row)) {
+        ++shown;
+        const QModelIndex index = view.model()->index(row, 0);
+        total += sums() ? groups_.exposedAt(index) : table_.exposedAt(index);
+      }
+    }
+    const QString counted = sums() ? countText(rows, tr("kind"), tr("kinds"))
+                                   : countText(rows, tr("collective"), tr("collectives"));
+    return shown == rows ? tr("%1, %2 exposed in total").arg(counted, durationText(total))
+                         : tr("%1 of %2 shown, %3 exposed in these")
+                               .arg(shown)
+                               .arg(counted, durationText(total));
   }
   ExposedTable table_;
   ExposedGroups groups_;

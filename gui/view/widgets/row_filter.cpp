@@ -55,6 +55,7 @@ void RowFilter::apply() {
   } else if (auto* table = qobject_cast<QTableView*>(&view_)) {
     filter_table(*table, text());
   }
+  emit filtered();
 }
 
 }  // namespace shardlens::gui

@@ -15,6 +15,9 @@ class RowFilter : public SearchBox {
   // `view`: a QTableView or QTreeView with a model; it must outlive the box. `what`: "units".
   RowFilter(QAbstractItemView& view, const QString& what);
 
+ signals:
+  void filtered();  // other rows may be hidden now
+
  private:
   void apply();
   QAbstractItemView& view_;

@@ -1,5 +1,7 @@
 #include <QClipboard>
+#include <QComboBox>
 #include <QFile>
+#include <QLabel>
 #include <QPlainTextEdit>
 #include <QTableView>
 #include <QTest>
@@ -7,6 +9,8 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/tables/event_table.h"
+#include "gui/model/tables/exposed_groups.h"
+#include "gui/model/tables/exposed_table.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/panels/notes_panel.h"
 #include "gui/view/timeline/timeline_view.h"
@@ -57,6 +61,57 @@ TEST_F(FindAndShareTest, FiltersLeaveTheRowsThatContainTheText) {
   }
   EXPECT_GT(left, 0);
   EXPECT_LT(left, all);
+}
+
+// The total above the table is that of the rows that the filter leaves.
+TEST_F(FindAndShareTest, TheTotalIsOfTheRowsThatAreShown) {
+  open(sample_run());
+  const Panels::Docked& exposed = window_->panels().find("exposed");
+  window_->panels().raise("exposed");
+  const QLabel* note = exposed.panel->findChild<QLabel*>();
+  ASSERT_NE(note, nullptr);
+  auto* how = exposed.panel->findChild<QComboBox*>();
+  ASSERT_NE(how, nullptr);
+  const RankData& of = rank();
+  for (const int kind : {0, 1}) {  // each collective, and sums by unit and kind
+    how->setCurrentIndex(kind);
+    window_->panels().flush();
+    QList<RowFilter*> filters = exposed.panel->findChildren<RowFilter*>();
+    RowFilter* filter = filters.at(kind);
+    Nanoseconds all = 0, wanted = 0;
+    for (uint32_t i = 0; i < of.timeline.collectives.size(); ++i) {
+      Nanoseconds time = 0;
+      for (const analysis::Interval& part : of.exposed(i)) {
+        time += part.length();
+      }
+      all += time;
+      wanted += of.owner_of(i) == "model.layers.5" ? time : 0;
+    }
+    ASSERT_EQ(all, of.figures.figures.exposed_comm);
+    ASSERT_GT(wanted, 0);
+    EXPECT_TRUE(note->text().endsWith(durationText(all) + " exposed in total"))
+        << note->text().toStdString();
+    filter->setText("layers.5");
+    EXPECT_TRUE(note->text().endsWith(durationText(wanted) + " exposed in these"))
+        << note->text().toStdString();
+    window_->context().selectStep(0);  // other rows, with the same filter
+    window_->panels().flush();
+    Nanoseconds of_step = 0;
+    const auto& table = dynamic_cast<const QTableView&>(*exposed.panel->view());
+    for (int row = 0; row < table.model()->rowCount(); ++row) {
+      const QModelIndex index = table.model()->index(row, 0);
+      if (index.data().toString().contains("layers.5")) {
+        of_step += kind == 0 ? window_->panels().model<ExposedTable>().exposedAt(index)
+                             : window_->panels().model<ExposedGroups>().exposedAt(index);
+      }
+    }
+    ASSERT_GT(of_step, 0);
+    ASSERT_LT(of_step, wanted);
+    EXPECT_TRUE(note->text().endsWith(durationText(of_step) + " exposed in these"))
+        << note->text().toStdString();
+    window_->context().selectStep(std::nullopt);
+    filter->clear();
+  }
 }
 
 // Qt remembers each character that was pasted, to undo it.
