@@ -78,10 +78,10 @@ QString RanksTable::summary() const {
     return {};
   }
   Nanoseconds exposed = 0;
-  int64_t matched = 0;
+  int64_t late = 0;  // collectives that one rank started last
   for (const Row& row : list_) {
     exposed += row.figures.exposed_comm;
-    matched += row.last;
+    late += row.last;
   }
   QString out = tr("%1 exposed on %2.")
                     .arg(durationText(exposed),
@@ -89,19 +89,22 @@ QString RanksTable::summary() const {
   if (list_.size() < 2) {
     return out;
   }
-  if (matched == 0) {
+  if (run_->analysis.matching.clocks.empty()) {
     return out + tr(" No collective was matched across the ranks, so who was late is not known.");
+  }
+  if (late == 0) {
+    return out + tr(" The ranks started every collective at the same time.");
   }
   const Row& worst = list_.front();
   // In more than half of the collectives; of two ranks, of which one is always last, in more than
   // three quarters.
   const double often = 0.5 + 0.5 / static_cast<double>(list_.size());
-  const bool straggler = static_cast<double>(worst.last) > often * static_cast<double>(matched);
+  const bool straggler = static_cast<double>(worst.last) > often * static_cast<double>(late);
   return out + (straggler ? tr(" Rank %1 started %2 of %3 collectives last; the others waited %4 "
                                "for it.")
                                 .arg(run_->ranks[worst.rank]->figures.rank)
                                 .arg(worst.last)
-                                .arg(matched)
+                                .arg(late)
                                 .arg(durationText(worst.held_up))
                           : tr(" No rank is the last in most collectives."));
 }

@@ -77,6 +77,16 @@ TEST_F(RanksTest, TheStragglerIsNamed) {
   stragglers[1].last = 28;
   table.show(selection_);
   EXPECT_TRUE(table.summary().endsWith("No rank is the last in most collectives."));
+  // No rank is late in a run whose ranks do the same at the same time, as in a simulation.
+  for (analysis::StragglerFigures& each : stragglers) {
+    each = {each.rank, 0, 0};
+  }
+  table.show(selection_);
+  EXPECT_TRUE(table.summary().endsWith("The ranks started every collective at the same time."))
+      << table.summary().toStdString();
+  run->analysis.matching.clocks.clear();
+  table.show(selection_);
+  EXPECT_TRUE(table.summary().endsWith("so who was late is not known."));
   selection_.setRun(sample());
   table.show(selection_);
   EXPECT_EQ(table.summary(), QString("%1 exposed on 1 rank.").arg(cell(table, 0, "Exposed")));
