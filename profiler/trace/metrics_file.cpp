@@ -36,7 +36,10 @@ std::vector<StepMetrics> read_metrics(const std::filesystem::path& path,
         continue;
       }
       metrics.push_back({*step, number(json, "loss"), number(json, "grad_norm"),
-                         number(json, "step_ms"), number(json, "tokens_per_s")});
+                         number(json, "step_ms"), number(json, "tokens_per_s"),
+                         json.contains("peak_allocated_bytes")
+                             ? plan::integer_of(json["peak_allocated_bytes"])
+                             : std::nullopt});
     }
   } catch (const InputError& error) {
     add_diagnostic(diagnostics, Severity::kWarning, error.what());

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/units.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::trace {
@@ -13,6 +14,7 @@ namespace shardlens::trace {
 struct StepMetrics {
   int64_t step = 0;
   std::optional<double> loss, grad_norm, step_ms, tokens_per_s;
+  std::optional<Bytes> peak_allocated;  // during the step, by PyTorch's allocator of the device
 };
 
 // Reads metrics.jsonl, one step a line. Lines that are not metrics of a step are left out with a
