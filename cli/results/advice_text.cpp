@@ -24,8 +24,14 @@ Shown changes_table(const std::vector<sim::AdvisedChange>& changes,
                     bool numbered,
                     report::Style style) {
   const bool measured = !changes.empty() && changes.front().measured_change.has_value();
-  std::vector<report::Table::Column> columns{{heading, Align::kLeft}, {"step"}, {"change"},
-                                             {"90 % from"},           {"to"},   {"peak allocated"}};
+  std::vector<report::Table::Column> columns{{heading, Align::kLeft},
+                                             {"step"},
+                                             {"change"},
+                                             {"90 % from"},
+                                             {"to"},
+                                             {"99 % bound"},
+                                             {"verdict", Align::kLeft},
+                                             {"peak allocated"}};
   if (measured) {
     columns.push_back({"measured"});
   }
@@ -38,6 +44,8 @@ Shown changes_table(const std::vector<sim::AdvisedChange>& changes,
         signed_duration(each.change),
         signed_duration(each.interval.low),
         signed_duration(each.interval.high),
+        signed_duration(each.bound),
+        std::string(name_of(each.verdict)),
         format_bytes(each.peak_allocated) + (each.fits ? "" : ", too large")};
     if (each.measured_change) {
       cells.push_back(fmt::format("{} ± {}", signed_duration(*each.measured_change),
@@ -60,6 +68,18 @@ Shown note_on_steps(size_t steps) {
                           "The intervals are wide because {} steps hardly show how much "
                           "steps differ; record 8 or more.\n",
                           steps);
+}
+
+// A change whose 90 % interval has only gains may still not pay.
+Shown rule(const sim::Advice& advice) {
+  if (advice.changes.empty() && advice.others.empty()) {
+    return {};
+  }
+  return Literal(
+      "pays: the change and its 99 % bound, the one on the side of zero, are below zero; costs "
+      "time: "
+      "both are above zero; otherwise no difference is certain, even if the 90 % interval does not "
+      "reach zero.\n");
 }
 
 // What each change hides, and the lines that make it.
@@ -120,6 +140,7 @@ Shown advice_text(const sim::Advice& advice, const std::string& source, report::
   if (!advice.others.empty()) {
     out += "\n" + changes_table(advice.others, "other changes", false, style);
   }
+  out += rule(advice);
   out += extrapolated_table(advice, style);
   if (advice.all_gathers_block) {
     out +=

@@ -22,21 +22,16 @@ double fraction_of(Nanoseconds part, Nanoseconds whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
-// Rounded durations of the parts, which sum to the rounded span, the last element.
+// Durations of the parts, and of the span as the last element. Each is rounded by itself, as in the
+// tables, so that one figure is one number everywhere.
 std::vector<std::string> shown_parts(const WindowFigures& f) {
-  std::vector<Nanoseconds> parts;
+  std::vector<std::string> out;
   for (const analysis::FigureRow& row : analysis::figure_table()) {
     if (row.part) {
-      parts.push_back(row.time(f));
+      out.push_back(format_duration(row.time(f)));
     }
   }
-  std::vector<std::string> out;
-  Nanoseconds span = 0;
-  for (const Nanoseconds part : round_to_microseconds(parts)) {
-    out.push_back(format_duration(part));
-    span += part;
-  }
-  out.push_back(format_duration(span));
+  out.push_back(format_duration(f.duration()));
   return out;
 }
 

@@ -31,6 +31,8 @@ ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
                    {"step_ns", change.duration},
                    {"change_ns", change.change},
                    {"interval_ns", {change.interval.low, change.interval.high}},
+                   {"bound_ns", change.bound},
+                   {"verdict", name_of(change.verdict)},
                    {"extrapolated", extrapolations_json(change.extrapolated)},
                    {"peak_allocated_bytes", change.peak_allocated},
                    {"fits", change.fits},

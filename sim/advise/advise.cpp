@@ -124,6 +124,11 @@ class Adviser {
     out_.baseline = run->baseline();
     out_.peak_allocated = now_.memory.peak_allocated;
     out_.fits = fits(now_.memory);
+    out_.available = now_.available;
+    if (options.memory_limit > 0) {
+      out_.available = out_.available == 0 ? options.memory_limit
+                                           : std::min(out_.available, options.memory_limit);
+    }
     out_.steps = uncertainty_.steps();
     const Calibration* measured = run->machine()->calibration();
     out_.all_gathers_block =
@@ -148,7 +153,7 @@ class Adviser {
       return larger_gain(a.result, b.result);
     });
     for (Tried& each : tried) {
-      const bool listed = out_.fits ? each.result.pays : each.result.fits;
+      const bool listed = out_.fits ? each.result.pays() : each.result.fits;
       (listed && out_.changes.size() < options_.top ? out_.changes : out_.others)
           .push_back(std::move(each.result));
     }
@@ -218,8 +223,14 @@ class Adviser {
     out.peak_reserved = then.memory.peak_reserved;
     out.fits = fits(then.memory);
     out.extrapolated = std::move(then.extrapolated);
-    const auto half = static_cast<double>(out.interval.high - out.change);
-    out.pays = out.fits && static_cast<double>(out.change) + half * kQuantile99 / kQuantile90 < 0;
+    const auto change = static_cast<double>(out.change);
+    const double half =
+        static_cast<double>(out.interval.high - out.change) * kQuantile99 / kQuantile90;
+    out.bound = std::llround(out.change > 0 ? change - half : change + half);
+    out.verdict = !out.fits           ? Verdict::kTooLarge
+                  : change + half < 0 ? Verdict::kPays
+                  : change - half > 0 ? Verdict::kCosts
+                                      : Verdict::kUncertain;
     return Tried{std::move(out), std::move(of)};
   }
 
@@ -228,7 +239,7 @@ class Adviser {
   std::optional<Tried> combined(const std::vector<Tried>& singles) {
     std::vector<const Tried*> pays;
     for (const Tried& each : singles) {
-      if (each.result.pays) {
+      if (each.result.pays()) {
         pays.push_back(&each);
       }
     }
@@ -252,7 +263,7 @@ class Adviser {
       of.push_back(&next);
       auto made = attempt(of);
       // A tenth of what it gains by itself, so that the list has no change without effect.
-      if (made && made->result.pays &&
+      if (made && made->result.pays() &&
           made->result.change < best->result.change + each->result.change / 10) {
         best = std::move(made);
       }
@@ -282,6 +293,20 @@ class Adviser {
 };
 
 }  // namespace
+
+std::string_view name_of(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::kTooLarge:
+      return "does not fit";
+    case Verdict::kPays:
+      return "pays";
+    case Verdict::kCosts:
+      return "costs time";
+    case Verdict::kUncertain:
+      return "no difference is certain";
+  }
+  return "";
+}
 
 bool Advice::is_uncertain() const {
   return !changes.empty() &&

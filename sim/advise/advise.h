@@ -2,10 +2,12 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
@@ -21,6 +23,15 @@ struct HiddenTime {
   Nanoseconds time = 0;
 };
 
+enum class Verdict : uint8_t {  // what is certain about a change
+  kTooLarge,                    // it does not fit
+  kPays,                        // it fits, and the change and its bound are below zero
+  kCosts,                       // it fits, and both are above zero
+  kUncertain,                   // neither: no difference is certain
+};
+// "does not fit", "pays", "costs time", "no difference is certain".
+[[nodiscard]] std::string_view name_of(Verdict verdict);
+
 struct AdvisedChange {  // a change of the plan, and what it brings
   std::string title;    // "keep parameters after forward"; several changes: joined by "; "
   plan::Plan plan;
@@ -32,8 +43,11 @@ struct AdvisedChange {  // a change of the plan, and what it brings
   std::vector<Extrapolation> extrapolated;  // what its price rests on besides measured sizes
   Bytes peak_allocated = 0, peak_reserved = 0;
   bool fits = true;
-  bool pays = false;              // it fits, and its one-sided 99 % bound is below zero
+  Nanoseconds bound = 0;  // of `change`, one-sided 99 %, on the side of zero
+  Verdict verdict = Verdict::kUncertain;
   std::vector<HiddenTime> hides;  // the longest first; only of Advice::changes
+
+  [[nodiscard]] bool pays() const { return verdict == Verdict::kPays; }
   // Only if it was captured: the mean of its differences from the run's own plan, each of captures
   // that follow each other, and the standard error of this mean.
   std::optional<Nanoseconds> measured_change, measured_error;
@@ -56,6 +70,7 @@ struct Advice {  // what to change about a run
   Baseline baseline;
   Bytes peak_allocated = 0;  // simulated, of the run's own plan
   bool fits = true;          // the run's own plan
+  Bytes available = 0;       // that the allocator can reserve; 0: unknown
   size_t steps = 0;          // recorded steps that the intervals have their noise from
   // The host waits for each all-gather where it is issued, so that prefetch hides nothing.
   bool all_gathers_block = false;

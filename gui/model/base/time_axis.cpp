@@ -142,6 +142,14 @@ QString changeText(double value, double base) {
       .arg(std::abs(100 * change), 0, 'f', 1);
 }
 
+QString signedPercent(double share) {
+  const double percent = 100 * share;
+  const QString sign = std::abs(percent) < 0.05 ? QString()
+                       : percent > 0            ? QStringLiteral("+")
+                                                : QStringLiteral("−");
+  return QStringLiteral("%1%2").arg(sign).arg(std::abs(percent), 0, 'f', 1);
+}
+
 QString bytesText(Bytes bytes) {
   return QString::fromStdString(format_bytes(bytes));
 }

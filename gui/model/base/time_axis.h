@@ -56,6 +56,8 @@ class TimeAxis {
 [[nodiscard]] QString deltaText(Nanoseconds delta);
 // The same for the change from `base` to `value` in percent: "▼ 3.2 %"; "=" below 0.05 %.
 [[nodiscard]] QString changeText(double value, double base);
+// A share in percent, with its sign and without the unit: "+3.2", "−0.4", "0.0".
+[[nodiscard]] QString signedPercent(double share);
 // "1.50 MiB", as the command line prints it.
 [[nodiscard]] QString bytesText(Bytes bytes);
 // "1 event", "9,924 events"

@@ -23,9 +23,11 @@ Proposal proposal_of(const sim::AdvisedChange& change, const PlanState& own) {
   out.step = change.duration;
   out.change = change.change;
   out.interval = change.interval;
+  out.bound = change.bound;
   out.peak = change.peak_allocated;
+  out.reserved = change.peak_reserved;
   out.fits = change.fits;
-  out.pays = change.pays;
+  out.verdict = change.verdict;
   out.hides = change.hides;
   return out;
 }
@@ -66,6 +68,7 @@ struct PlanProposals::Job {
     for (const std::vector<sim::AdvisedChange>* part : {&advice.changes, &advice.others}) {
       for (const sim::AdvisedChange& change : *part) {
         list.push_back(proposal_of(change, own));
+        list.back().available = advice.available;
       }
     }
     waste = std::move(advice.waste);
@@ -82,6 +85,20 @@ struct PlanProposals::Job {
     }
   }
 
+  // Of the change from the run's own plan, which must be the plan that the search starts from.
+  [[nodiscard]] std::optional<sim::PredictedInterval> intervalOf(const sim::Scenario& scenario,
+                                                                 const PlanState& changed) const {
+    if (subject.uncertainty == nullptr || state != own_state(subject)) {
+      return std::nullopt;
+    }
+    sim::Scenario of = scenario;
+    of.plan = changed.plan;
+    of.step = changed.step;
+    sim::Prediction prediction = sim::evaluate(of);
+    subject.uncertainty->add_to(of, prediction);
+    return prediction.change_interval;
+  }
+
   void search() {
     const sim::Scenario scenario = scenario_of(subject, state);
     const Nanoseconds now = sim::evaluate(scenario).figures.duration();
@@ -93,7 +110,8 @@ struct PlanProposals::Job {
       done = of_done;
     };
     const sim::SearchResult found = sim::search(scenario, options);
-    for (const sim::Found& each : found.pareto) {
+    const std::vector<sim::Found> front = front_of(found.pareto);
+    for (const sim::Found& each : front) {
       Proposal proposal;
       proposal.title = QString::fromStdString(sim::name_of(each.candidate, state.world_size));
       proposal.state = state;
@@ -104,15 +122,18 @@ struct PlanProposals::Job {
       proposal.step = each.outcome.figures.duration();
       proposal.change = proposal.step - now;
       proposal.peak = each.outcome.peak_allocated;
+      proposal.reserved = each.outcome.peak_reserved;
+      proposal.available = scenario.machine->target().available();
       proposal.fits = each.outcome.fits;
       proposal.found = true;
+      proposal.interval = intervalOf(scenario, proposal.state);
       list.push_back(std::move(proposal));
     }
-    result = found.pareto.empty() ? tr("None of %1 plans fits into the memory.").arg(found.all)
-                                  : tr("%1 of %2 plans are the best for their memory. %3")
-                                        .arg(found.pareto.size())
-                                        .arg(found.all)
-                                        .arg(QString::fromStdString(found.why));
+    result = front.empty() ? tr("None of %1 plans fits into the memory.").arg(found.all)
+                           : tr("%1 of %2 plans are the best for their memory. %3")
+                                 .arg(front.size())
+                                 .arg(found.all)
+                                 .arg(QString::fromStdString(found.why));
     if (found.refused > 0) {
       result += tr(" %1 could not be predicted: %2")
                     .arg(found.refused)
@@ -120,6 +141,22 @@ struct PlanProposals::Job {
     }
   }
 };
+
+std::vector<sim::Found> front_of(const std::vector<sim::Found>& found) {
+  std::vector<sim::Found> out;
+  for (const sim::Found& each : found) {
+    const bool beaten = std::ranges::any_of(found, [&](const sim::Found& other) {
+      const std::pair a(other.outcome.figures.duration(), other.outcome.peak_allocated);
+      const std::pair b(each.outcome.figures.duration(), each.outcome.peak_allocated);
+      const bool first = &other < &each;  // of equal ones the first stays
+      return a.first <= b.first && a.second <= b.second && (a != b || first);
+    });
+    if (!beaten) {
+      out.push_back(each);
+    }
+  }
+  return out;
+}
 
 PlanProposals::PlanProposals(PlanSession& session, QObject* parent)
     : QObject(parent), session_(session) {
@@ -236,7 +273,7 @@ std::optional<size_t> PlanProposals::hiding(const std::string& unit,
   for (size_t i = 0; i < list_.size(); ++i) {
     for (const sim::HiddenTime& hidden : list_[i].hides) {
       const std::pair<bool, Nanoseconds> here{hidden.unit == unit, hidden.time};
-      if (list_[i].pays && hidden.collective == analysis::name_of(part) && here > most) {
+      if (list_[i].pays() && hidden.collective == analysis::name_of(part) && here > most) {
         best = i;
         most = here;
       }

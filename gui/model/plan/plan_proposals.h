@@ -14,6 +14,7 @@
 #include "gui/model/plan/plan_session.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "sim/advise/advise.h"
+#include "sim/search/search.h"
 
 namespace shardlens::gui {
 
@@ -23,16 +24,24 @@ struct Proposal {
   PlanState state;
   Nanoseconds step = 0;
   Nanoseconds change = 0;  // against the simulated step of the plan that it was made from
-  std::optional<sim::PredictedInterval> interval;  // of `change`, 90 %; only of advice
-  Bytes peak = 0;                                  // allocated by the rank that needs most
+  std::optional<sim::PredictedInterval> interval;  // of `change`, 90 %; nullopt: not estimated
+  std::optional<Nanoseconds> bound;                // sim::AdvisedChange::bound; only of advice
+  Bytes peak = 0, reserved = 0;  // allocated and reserved by the rank that needs most
+  Bytes available = 0;           // that its allocator can reserve; 0: unknown
   bool fits = true;
-  bool pays = false;                   // see sim::AdvisedChange
-  std::vector<sim::HiddenTime> hides;  // only of advice that pays
-  bool found = false;                  // by the search; otherwise from sim::advise()
+  sim::Verdict verdict = sim::Verdict::kUncertain;  // of advice
+  std::vector<sim::HiddenTime> hides;               // only of advice that pays
+  bool found = false;                               // by the search; otherwise from sim::advise()
+
+  [[nodiscard]] bool pays() const { return !found && verdict == sim::Verdict::kPays; }
 };
 
+// The plans that no other one beats or equals in step time and allocated memory, in their order.
+[[nodiscard]] std::vector<sim::Found> front_of(const std::vector<sim::Found>& found);
+
 // Plans proposed for the session's run: the changes of its own plan that sim::advise() predicts,
-// and the Pareto front of a search. A proposal becomes a version of the session when it is taken.
+// and the Pareto front of a search in the machine's memory. A proposal becomes a version of the
+// session when it is taken.
 //
 // Threads  all members on the object's own thread, where the signals are emitted. The work is done
 //          on other threads, one task at a time.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <exception>
 #include <functional>
 #include <utility>
@@ -10,6 +9,8 @@
 #include "core/base/error.h"
 #include "core/plan/model_file.h"
 #include "core/plan/resolve.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/model/plan/fit_text.h"
 #include "profiler/trace/bytes/progress.h"
 
 namespace shardlens::gui {
@@ -40,6 +41,8 @@ struct PlanSession::Observing {
   std::vector<std::filesystem::path> paths;
   trace::Progress progress;
   std::shared_ptr<const sim::RecordedRun> recorded;
+  std::shared_ptr<const sim::Uncertainty> uncertainty;
+  std::optional<sim::BaselineParts> parts;
   QString error;
 
   void work() {
@@ -47,6 +50,8 @@ struct PlanSession::Observing {
       recorded = sim::RecordedRun::needs_arguments(run->run)
                      ? sim::RecordedRun::open(paths, &progress)
                      : sim::RecordedRun::of(run->run);
+      uncertainty = std::make_shared<const sim::Uncertainty>(recorded);
+      parts = sim::baseline_parts(recorded, run->analysis);
     } catch (const std::exception& what) {
       error = QString::fromStdString(what.what());
     }
@@ -82,6 +87,7 @@ void PlanSession::stop() {
     ticker_.stop();
   }
   subject_ = {};
+  baseline_parts_.reset();
   state_ = base_ = {};
   knobs_.clear();
   versions_.clear();
@@ -134,7 +140,9 @@ void PlanSession::finish(const std::shared_ptr<Observing>& job) {
   observing_.reset();
   ticker_.stop();
   if (job->recorded != nullptr) {
-    const PlanSubject subject = PlanSubject::of(job->recorded);
+    PlanSubject subject = PlanSubject::of(job->recorded);
+    subject.uncertainty = job->uncertainty;
+    baseline_parts_ = job->parts;
     begin(subject, own_state(subject));
   } else {
     why_ = job->error;
@@ -308,8 +316,12 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
     } catch (const Error& error) {
       out.engine = QString::fromStdString(error.what());
     }
-    sim::Prediction predicted = sim::evaluate(scenario_of(subject, state),
-                                              {.timeline = true, .alive = true, .history = true});
+    const sim::Scenario scenario = scenario_of(subject, state);
+    sim::Prediction predicted =
+        sim::evaluate(scenario, {.timeline = true, .alive = true, .history = true});
+    if (subject.uncertainty != nullptr) {
+      subject.uncertainty->add_to(scenario, predicted);
+    }
     out.memory = sim::memory_curve(predicted);
     predicted.memory.history = {};
     std::vector<trace::Trace> one;
@@ -317,7 +329,9 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
     trace::Run run = trace::Run::of(std::move(one));
     run.planned = trace::PlannedInputs{std::move(predicted.plan), std::move(predicted.workload),
                                        predicted.settings, std::nullopt};
-    out.run = std::make_shared<const RunData>(std::move(run));
+    auto data = std::make_shared<RunData>(std::move(run));
+    data->unfit = unfitText(predicted);
+    out.run = std::move(data);
     predicted.planned = {};
     predicted.step.ranks.clear();
     out.prediction = std::move(predicted);
@@ -397,11 +411,16 @@ QString baselineText(const std::optional<sim::Baseline>& baseline) {
   if (!baseline) {
     return PlanSession::tr("not known");
   }
-  const double percent = 100 * baseline->error();
-  const QString sign = std::abs(percent) < 0.05 ? QString()
-                       : percent > 0            ? QStringLiteral("+")
-                                                : QStringLiteral("−");
-  return PlanSession::tr("%1%2 %").arg(sign).arg(std::abs(percent), 0, 'f', 1);
+  return PlanSession::tr("%1 %").arg(signedPercent(baseline->error()));
+}
+
+QString baselinePartsText(const std::optional<sim::BaselineParts>& parts) {
+  if (!parts) {
+    return {};
+  }
+  const auto& [compute, exposed, rest] = parts->errors();
+  return PlanSession::tr("compute %1 %, exposed communication %2 %, idle and copies %3 %")
+      .arg(signedPercent(compute), signedPercent(exposed), signedPercent(rest));
 }
 
 }  // namespace shardlens::gui

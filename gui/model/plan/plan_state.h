@@ -10,6 +10,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/step_settings.h"
 #include "sim/scenario/scenario.h"
+#include "sim/scenario/uncertainty.h"
 
 namespace shardlens::gui {
 
@@ -27,6 +28,7 @@ struct PlanSubject {
   std::shared_ptr<const sim::RecordedRun> recorded;     // nullptr: no run was observed
   std::shared_ptr<const sim::ScenarioModel> of_run;     // the run's operators
   std::shared_ptr<const sim::ScenarioModel> of_config;  // nullptr: the model is unknown
+  std::shared_ptr<const sim::Uncertainty> uncertainty;  // of predictions for the run; nullptr: none
 
   [[nodiscard]] static PlanSubject of(std::shared_ptr<const sim::RecordedRun> run);
   [[nodiscard]] static PlanSubject of(const plan::ModelConfig& config);

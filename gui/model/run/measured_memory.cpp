@@ -3,6 +3,20 @@
 #include <algorithm>
 
 namespace shardlens::gui {
+namespace {
+
+// The record of the rank's allocator; nullptr: none.
+const analysis::MemoryFigures* record_of(const RankData& rank) {
+  const analysis::MemoryFigures* memory = nullptr;
+  for (const analysis::MemoryFigures& each : rank.figures.memory) {
+    if (!each.from_driver && (memory == nullptr || each.device.starts_with("cuda"))) {
+      memory = &each;
+    }
+  }
+  return memory;
+}
+
+}  // namespace
 
 std::vector<MeasuredMemory> measured_memory(const SelectionContext& selection) {
   std::vector<MeasuredMemory> out;
@@ -10,12 +24,7 @@ std::vector<MeasuredMemory> measured_memory(const SelectionContext& selection) {
   if (rank == nullptr || rank->timeline.steps.empty()) {
     return out;
   }
-  const analysis::MemoryFigures* memory = nullptr;
-  for (const analysis::MemoryFigures& each : rank->figures.memory) {
-    if (!each.from_driver && (memory == nullptr || each.device.starts_with("cuda"))) {
-      memory = &each;
-    }
-  }
+  const analysis::MemoryFigures* memory = record_of(*rank);
   if (memory == nullptr) {
     return out;
   }
@@ -27,6 +36,30 @@ std::vector<MeasuredMemory> measured_memory(const SelectionContext& selection) {
       out.assign(1, {0, point.allocated});
     } else if (point.time < host.end) {
       out.push_back({point.time - host.start, point.allocated});
+    }
+  }
+  return out;
+}
+
+std::optional<Bytes> measured_peak(const RunData& run) {
+  std::optional<Bytes> out;
+  const auto take = [&out](Bytes peak) { out = std::max(out.value_or(0), peak); };
+  for (const auto& rank : run.ranks) {
+    if (const analysis::MemoryFigures* memory = record_of(*rank)) {
+      for (const analysis::MemoryFigures::StepPeak& step : memory->steps) {
+        take(step.allocated);
+      }
+    }
+  }
+  if (out || run.ranks.empty()) {
+    return out;
+  }
+  const auto& steps = run.ranks.front()->figures.steps;
+  for (const trace::StepMetrics& each : run.run.metrics) {
+    const bool traced =
+        std::ranges::find(steps, each.step, &analysis::StepAnalysis::step) != steps.end();
+    if (traced && each.peak_allocated) {
+      take(*each.peak_allocated);
     }
   }
   return out;

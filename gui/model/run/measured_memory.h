@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "gui/model/run/selection_context.h"
@@ -15,5 +16,10 @@ struct MeasuredMemory {
 // Of the selected step of the selected rank, otherwise of its last one; of the GPU if the rank
 // recorded several devices. Empty if the trace has no record of an allocator or no steps.
 [[nodiscard]] std::vector<MeasuredMemory> measured_memory(const SelectionContext& selection);
+
+// The most that PyTorch's allocator had allocated in a step that the traces contain: of all ranks
+// whose traces have a record of the allocator (of their GPU, if there are several devices), else
+// the one of metrics.jsonl. nullopt: not measured, or no steps.
+[[nodiscard]] std::optional<Bytes> measured_peak(const RunData& run);
 
 }  // namespace shardlens::gui

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include <QString>
+
 #include "core/base/collective.h"
 #include "gui/model/run/launch_links.h"
 #include "gui/model/run/level_of_detail.h"
@@ -120,6 +122,7 @@ class RunData {
   Nanoseconds origin = 0;    // subtracted so that display time 0 is the run's first instant
   Nanoseconds duration = 0;  // in display time
   int64_t event_count = 0;
+  QString unfit;  // why a simulated plan does not fit, so that it has no step; "": it fits
 
   [[nodiscard]] analysis::Interval shown(const RankData& rank,
                                          const analysis::Interval& own) const {

@@ -25,6 +25,10 @@ QStringList notes_of(const RunData& run) {
   if (is_simulated(run)) {
     out.append(translated("Simulated: no number in this window was measured."));
   }
+  if (!run.unfit.isEmpty()) {
+    out.append(
+        translated("The plan %1. The lanes are those of a GPU with enough memory.").arg(run.unfit));
+  }
   if (!run.run.plan_problem.empty()) {
     out.append(
         translated(

@@ -91,6 +91,8 @@ QVariant ColumnTable::data(const QModelIndex& index, int role) const {
       return static_cast<qulonglong>(row);
     case kEmphasisRole:
       return emphasis_ && emphasis_(row);
+    case kErrorRole:
+      return column.can_fail && errors_ && errors_(row);
     default:
       return {};
   }

@@ -20,11 +20,13 @@ class ColumnTable : public QAbstractTableModel {
     std::function<QString(size_t row)> text;
     // Sort key; nullptr: sorted by the text.
     std::function<double(size_t row)> key = nullptr;
-    bool right = false;  // right-aligned, for numbers
-    QString help = {};   // tooltip of the title
+    bool right = false;     // right-aligned, for numbers
+    QString help = {};      // tooltip of the title
+    bool can_fail = false;  // see setErrors()
   };
   static constexpr int kRowRole = Qt::UserRole;           // the row's number before sorting
   static constexpr int kEmphasisRole = Qt::UserRole + 1;  // bool: the row is emphasized
+  static constexpr int kErrorRole = Qt::UserRole + 2;     // bool: the cell is in the error colour
 
   explicit ColumnTable(std::vector<Column> columns, QObject* parent = nullptr);
 
@@ -34,6 +36,8 @@ class ColumnTable : public QAbstractTableModel {
   void reset(std::vector<uint32_t> rows);
   void setTooltip(std::function<QString(size_t row)> tooltip) { tooltip_ = std::move(tooltip); }
   void setEmphasis(std::function<bool(size_t row)> emphasis) { emphasis_ = std::move(emphasis); }
+  // Rows whose cells in columns with Column::can_fail are in the error colour.
+  void setErrors(std::function<bool(size_t row)> errors) { errors_ = std::move(errors); }
   [[nodiscard]] size_t rowAt(const QModelIndex& index) const;
   [[nodiscard]] QModelIndex indexOf(size_t row) const;  // invalid: the row is not shown
 
@@ -53,7 +57,7 @@ class ColumnTable : public QAbstractTableModel {
   int sorted_by_ = -1;
   Qt::SortOrder sorted_ = Qt::AscendingOrder;
   std::function<QString(size_t)> tooltip_;
-  std::function<bool(size_t)> emphasis_;
+  std::function<bool(size_t)> emphasis_, errors_;
 };
 
 // The whole model as CSV (RFC 4180); for trees the first column is indented by depth.

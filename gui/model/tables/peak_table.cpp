@@ -7,6 +7,7 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
+#include "gui/model/plan/fit_text.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {
@@ -71,9 +72,16 @@ void PeakTable::show(const PlanSession& session) {
     const auto index = [&session](const PlanVersion* version) {
       return QStringLiteral("v%1").arg(version - session.versions().data());
     };
-    peaks_.push_back({index(first), first->prediction.memory.at_peak, first->prediction.capacity});
+    const auto peak = [&index](const PlanVersion* version) {
+      const sim::StepMemory& memory = version->prediction.memory;
+      return Peak{index(version), memory.at_peak, version->prediction.available,
+                  memory.fits ? QString()
+                              : needText(memory.peak_allocated, memory.peak_reserved,
+                                         version->prediction.available)};
+    };
+    peaks_.push_back(peak(first));
     if (now != first) {
-      peaks_.push_back({index(now), now->prediction.memory.at_peak, now->prediction.capacity});
+      peaks_.push_back(peak(now));
     }
     std::stable_sort(list_.begin(), list_.end(), [](const Row& a, const Row& b) {
       return std::max(a.now, a.before) > std::max(b.now, b.before);

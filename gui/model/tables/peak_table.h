@@ -25,7 +25,8 @@ class PeakTable : public ColumnTable {
   struct Peak {
     QString title;  // "v2"
     std::array<Bytes, sim::kMemoryCategoryCount> categories{};
-    Bytes capacity = 0;  // of the device; 0: unknown
+    Bytes available = 0;  // to the allocator; 0: unknown
+    QString need;         // needText() of a plan that does not fit; otherwise ""
     [[nodiscard]] Bytes sum() const;
   };
   // The first version's and the current one's; only one if they are the same.

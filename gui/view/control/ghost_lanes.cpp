@@ -109,7 +109,8 @@ void GhostLanes::update() {
   } else if (compares) {
     timeline.setGhost(comparedGhost());
   } else if (version != nullptr) {  // nullptr: the last version stays until the next is simulated
-    timeline.setGhost(version->run == nullptr ? Ghost{} : simulatedGhost());
+    const bool has_lanes = version->run != nullptr && version->hasStep();
+    timeline.setGhost(has_lanes ? simulatedGhost() : Ghost{});
   }
 }
 

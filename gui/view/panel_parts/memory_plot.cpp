@@ -207,9 +207,8 @@ void MemoryPlot::drawPeak(Canvas& canvas) const {
     lines += tr("line: measured. ");
   }
   if (shown_.limit > 0) {
-    lines += shown_.limit <= highest()
-                 ? tr("upper line: %1 of the device").arg(bytesText(shown_.limit))
-                 : tr("the device has %1").arg(bytesText(shown_.limit));
+    lines += shown_.limit <= highest() ? tr("upper line: %1 available").arg(bytesText(shown_.limit))
+                                       : tr("%1 available").arg(bytesText(shown_.limit));
   }
   canvas.text({kPlotSide, height() - kPlotBottom, width() - 2 * kPlotSide, kPlotBottom},
               tr("%1: 0 to %2. ").arg(shown_.title, durationText(length())) + lines,
@@ -217,6 +216,10 @@ void MemoryPlot::drawPeak(Canvas& canvas) const {
 }
 
 void MemoryPlot::drawOn(Canvas& canvas) const {
+  if (!shown_.unfit.isEmpty()) {
+    canvas.text({kPlotSide, 0, width() - 2 * kPlotSide, height() - kPlotBottom}, shown_.unfit,
+                Ink::kWarning, Qt::AlignCenter, true);
+  }
   if (shown_.now.empty()) {
     return;
   }

@@ -26,12 +26,13 @@ class MemoryPlot : public QWidget {
     RunPointer run;           // its simulated timeline
     QString before_title;     // "v0"
     sim::MemoryCurve before;  // of the plan as it ran; empty if `now` is that plan
-    Bytes limit = 0;          // memory of the device; 0: unknown
+    Bytes limit = 0;          // that the allocator can reserve; 0: unknown
     struct Measured {
       Nanoseconds time = 0;  // since the step began
       Bytes bytes = 0;
     };
     std::vector<Measured> measured;  // allocated; empty if not recorded
+    QString unfit;                   // drawn instead, for a plan that does not fit: it has no step
   };
   explicit MemoryPlot(QWidget* parent = nullptr);
   void setTheme(const Theme& theme);

@@ -8,6 +8,7 @@
 #include <QToolTip>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/plan/fit_text.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
@@ -15,7 +16,7 @@ namespace shardlens::gui {
 std::vector<size_t> pareto(const std::vector<PlanVersion>& versions) {
   std::vector<size_t> order;
   for (size_t i = 0; i < versions.size(); ++i) {
-    if (versions[i].error.isEmpty()) {
+    if (versions[i].hasStep()) {
       order.push_back(i);
     }
   }
@@ -50,13 +51,13 @@ std::vector<ParetoPlot::Dot> ParetoPlot::dots() const {
   for (size_t i = 0; i < proposals_.list().size(); ++i) {
     const Proposal& each = proposals_.list()[i];
     if (each.found) {
-      out.push_back({each.step, each.peak, i, true});
+      out.push_back({each.step, each.peak, i, true, true});
     }
   }
   const std::vector<PlanVersion>& versions = session_.versions();
   for (size_t i = 0; i < versions.size(); ++i) {
     if (versions[i].error.isEmpty()) {
-      out.push_back({versions[i].step(), versions[i].peak(), i, false});
+      out.push_back({versions[i].step(), versions[i].peak(), i, false, versions[i].hasStep()});
     }
   }
   return out;
@@ -69,9 +70,11 @@ constexpr double kApart = 9;  // versions whose marks are closer share a label: 
 struct Bounds {
   double low_x = 1e300, high_x = 0, low_y = 1e300, high_y = 0;  // ns and bytes
 
-  void add(Nanoseconds step, Bytes peak) {
-    low_x = std::min(low_x, static_cast<double>(step));
-    high_x = std::max(high_x, static_cast<double>(step));
+  void add(Nanoseconds step, Bytes peak, bool has_step) {
+    if (has_step) {
+      low_x = std::min(low_x, static_cast<double>(step));
+      high_x = std::max(high_x, static_cast<double>(step));
+    }
     low_y = std::min(low_y, static_cast<double>(peak));
     high_y = std::max(high_y, static_cast<double>(peak));
   }
@@ -88,12 +91,18 @@ struct Bounds {
     const double y = high_y > low_y ? (bytes - low_y) / (high_y - low_y) : 0.5;
     return area.bottom() - 10 - y * (area.height() - 20);
   }
-  [[nodiscard]] QPointF place(Nanoseconds step, Bytes peak, const QRectF& area) const {
+  [[nodiscard]] QPointF place(Nanoseconds step,
+                              Bytes peak,
+                              bool has_step,
+                              const QRectF& area) const {
+    if (!has_step) {
+      return {area.right() + 4, yOf(static_cast<double>(peak), area)};
+    }
     const double x = high_x > low_x ? (static_cast<double>(step) - low_x) / (high_x - low_x) : 0.5;
     return {area.left() + 12 + x * (area.width() - 24), yOf(static_cast<double>(peak), area)};
   }
   [[nodiscard]] QPointF place(const PlanVersion& v, const QRectF& area) const {
-    return place(v.step(), v.peak(), area);
+    return place(v.step(), v.peak(), v.hasStep(), area);
   }
 };
 
@@ -101,10 +110,10 @@ template <class Dots>
 Bounds bounds_of(const Dots& dots, const PlanSession& session) {
   Bounds out;
   for (const auto& dot : dots) {
-    out.add(dot.step, dot.peak);
+    out.add(dot.step, dot.peak, dot.has_step);
   }
   if (const PlanVersion* now = session.current(); now != nullptr && now->error.isEmpty()) {
-    out.addLimit(now->prediction.capacity);
+    out.addLimit(now->prediction.available);
   }
   return out;
 }
@@ -123,11 +132,13 @@ std::vector<PlotMark> draw_marks(Canvas& canvas,
     const QPointF p = bounds.place(versions[i], area);
     const bool chosen = &versions[i] == session.current();
     const QRectF mark(p.x() - 4, p.y() - 4, 8, 8);
-    canvas.fill(mark, chosen ? Ink::kAccent : Ink::kFaintText, 1);
-    if (!versions[i].prediction.memory.fits) {
-      canvas.frame(mark.adjusted(-3, -3, 3, 3), Ink::kWarning, 1.5);
-    }
-    const QString name = QStringLiteral("v%1").arg(i);
+    canvas.fill(mark,
+                !versions[i].hasStep() ? Ink::kWarning
+                : chosen               ? Ink::kAccent
+                                       : Ink::kFaintText,
+                1);
+    const QString name =
+        versions[i].hasStep() ? QStringLiteral("v%1").arg(i) : QStringLiteral("v%1 ✗").arg(i);
     const auto near = std::find_if(marks.begin(), marks.end(), [&](const PlotMark& m) {
       return QPointF(m.at - p).manhattanLength() < kApart;
     });
@@ -143,6 +154,11 @@ std::vector<PlotMark> draw_marks(Canvas& canvas,
 
 // The shortest and the longest step under the axis; only one if both do not fit.
 void draw_ends(Canvas& canvas, const Bounds& bounds, const QFont& font, const QRectF& ends) {
+  if (bounds.high_x == 0) {
+    canvas.text(ends, QObject::tr("does not fit"), Ink::kWarning, Qt::AlignRight | Qt::AlignVCenter,
+                false);
+    return;
+  }
   const QString low = durationText(static_cast<Nanoseconds>(bounds.low_x)),
                 high = durationText(static_cast<Nanoseconds>(bounds.high_x));
   const bool both = QFontMetricsF(font).horizontalAdvance(low + high) + 8 < ends.width();
@@ -206,8 +222,8 @@ std::optional<ParetoPlot::Dot> ParetoPlot::dotAt(QPointF position) const {
   std::optional<Dot> best;
   double nearest = kApart;
   for (const Dot& dot : all) {
-    const double away =
-        QPointF(bounds.place(dot.step, dot.peak, area()) - position).manhattanLength();
+    const double away = QPointF(bounds.place(dot.step, dot.peak, dot.has_step, area()) - position)
+                            .manhattanLength();
     if (away <= nearest) {
       best = dot;
       nearest = away;
@@ -235,7 +251,9 @@ bool ParetoPlot::event(QEvent* event) {
     QToolTip::showText(
         help->globalPos(),
         !dot ? QString()
-             : tr("%1\n%2, %3").arg(name, durationText(dot->step), bytesText(dot->peak)),
+        : !dot->has_step
+            ? tr("%1\n%2").arg(name, unfitText(session_.versions()[dot->index].prediction))
+            : tr("%1\n%2, %3").arg(name, durationText(dot->step), bytesText(dot->peak)),
         this);
     return true;
   }
@@ -260,14 +278,14 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   canvas.line(area.bottomLeft(), area.bottomRight(), Ink::kGrid, false);
   canvas.line(area.bottomLeft(), area.topLeft(), Ink::kGrid, false);
   const PlanVersion* now = session_.current();
-  if (const Bytes limit = now == nullptr ? 0 : now->prediction.capacity;
+  if (const Bytes limit = now == nullptr ? 0 : now->prediction.available;
       limit > 0 && static_cast<double>(limit) <= bounds.high_y) {
     const double y = bounds.yOf(static_cast<double>(limit), area);
     canvas.line({area.left(), y}, {area.right(), y}, Ink::kWarning, true);
   }
   for (const Dot& dot : all) {
     if (dot.found) {
-      const QPointF p = bounds.place(dot.step, dot.peak, area);
+      const QPointF p = bounds.place(dot.step, dot.peak, dot.has_step, area);
       canvas.frame({p.x() - 4, p.y() - 4, 8, 8}, Ink::kAccent, 1);
     }
   }

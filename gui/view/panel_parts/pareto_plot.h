@@ -36,6 +36,7 @@ class ParetoPlot : public QWidget {
     Bytes peak = 0;
     size_t index = 0;
     bool found = false;
+    bool has_step = true;  // false: it does not fit, and is at the right edge
   };
   [[nodiscard]] std::vector<Dot> dots() const;
   [[nodiscard]] std::optional<Dot> dotAt(QPointF position) const;
@@ -46,6 +47,7 @@ class ParetoPlot : public QWidget {
 };
 
 // Indices of the versions on the Pareto front of step time and peak memory, sorted by step time.
+// Versions that do not fit are on no front.
 [[nodiscard]] std::vector<size_t> pareto(const std::vector<PlanVersion>& versions);
 
 // A version in the plot, or several that are at about the same place.

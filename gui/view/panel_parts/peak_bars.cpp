@@ -51,8 +51,8 @@ double PeakBars::scale() const {
     most = std::max(most, peak.sum());
   }
   for (const PeakTable::Peak& peak : peaks_) {
-    if (static_cast<double>(peak.capacity) < kFar * static_cast<double>(most)) {
-      most = std::max(most, peak.capacity);
+    if (static_cast<double>(peak.available) < kFar * static_cast<double>(most)) {
+      most = std::max(most, peak.available);
     }
   }
   return std::max(1.0, width() - kVersionWidth - 3 * kBarMargin) / static_cast<double>(most);
@@ -64,8 +64,9 @@ void PeakBars::paintEvent(QPaintEvent* /*event*/) {
   PainterCanvas canvas(painter, *theme_);
   double top = kBarMargin;
   for (const PeakTable::Peak& peak : peaks_) {
-    canvas.text({kBarMargin, top, kVersionWidth, kBarHeight}, peak.title, Ink::kText,
-                Qt::AlignLeft | Qt::AlignVCenter, false);
+    canvas.text({kBarMargin, top, kVersionWidth, kBarHeight}, peak.title,
+                peak.need.isEmpty() ? Ink::kText : Ink::kWarning, Qt::AlignLeft | Qt::AlignVCenter,
+                !peak.need.isEmpty());
     double left = kBarMargin + kVersionWidth;
     for (int category = 0; category < sim::kMemoryCategoryCount; ++category) {
       const Bytes bytes = peak.categories[static_cast<size_t>(category)];
@@ -79,8 +80,8 @@ void PeakBars::paintEvent(QPaintEvent* /*event*/) {
       }
       left += wide;
     }
-    const double limit = kBarMargin + kVersionWidth + scale() * static_cast<double>(peak.capacity);
-    if (peak.capacity > 0 && limit < width()) {
+    const double limit = kBarMargin + kVersionWidth + scale() * static_cast<double>(peak.available);
+    if (peak.available > 0 && limit < width()) {
       canvas.line({limit, top - 3}, {limit, top + kBarHeight + 3}, Ink::kWarning, false);
     }
     top += kBarHeight + 4;
@@ -94,7 +95,9 @@ bool PeakBars::event(QEvent* event) {
         static_cast<size_t>(std::max(0.0, (help->pos().y() - kBarMargin) / (kBarHeight + 4)));
     QStringList lines;
     if (row < peaks_.size()) {
-      lines.append(tr("%1: peak %2").arg(peaks_[row].title, bytesText(peaks_[row].sum())));
+      lines.append(peaks_[row].need.isEmpty()
+                       ? tr("%1: peak %2").arg(peaks_[row].title, bytesText(peaks_[row].sum()))
+                       : tr("%1 does not fit: %2").arg(peaks_[row].title, peaks_[row].need));
       for (int category = 0; category < sim::kMemoryCategoryCount; ++category) {
         lines.append(text_of(category, peaks_[row].categories[static_cast<size_t>(category)]));
       }

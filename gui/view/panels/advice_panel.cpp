@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <functional>
+#include <limits>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,6 +13,7 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
+#include "gui/model/plan/fit_text.h"
 #include "gui/model/tables/table_text.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
@@ -28,8 +32,24 @@ QString gain_text(const Proposal& of, Nanoseconds change) {
 QString verdict_of(const Proposal& of) {
   return !of.fits   ? QObject::tr("does not fit")
          : of.found ? QObject::tr("found by the search")
-         : of.pays  ? QObject::tr("predicted to pay")
-                    : QObject::tr("not predicted to pay");
+                    : table_text(std::string(name_of(of.verdict)));
+}
+
+// A plan that does not fit has no step.
+template <class Text>
+std::function<QString(size_t)> if_fits(const PlanProposals& proposals, Text text) {
+  return [&proposals, text](size_t r) {
+    const Proposal& of = proposals.list()[r];
+    return of.fits ? text(of) : QStringLiteral("–");
+  };
+}
+
+std::function<double(size_t)> key_if_fits(const PlanProposals& proposals,
+                                          Nanoseconds Proposal::*value) {
+  return [&proposals, value](size_t r) {
+    const Proposal& of = proposals.list()[r];
+    return of.fits ? static_cast<double>(of.*value) : std::numeric_limits<double>::max();
+  };
 }
 
 // "layers.0 all-gather forward 1.2 ms, …"
@@ -45,27 +65,45 @@ QString hides_text(const Proposal& of) {
 
 std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals) {
   const auto of = [&proposals](size_t r) -> const Proposal& { return proposals.list()[r]; };
-  return {{QObject::tr("Plan"), [of](size_t r) { return table_text(of(r).title.toStdString()); }},
-          {QObject::tr("Δ step"), [of](size_t r) { return gain_text(of(r), of(r).change); },
-           [of](size_t r) { return static_cast<double>(of(r).change); }, true,
-           QObject::tr("Predicted change of the step")},
-          {QObject::tr("90 % interval"),
-           [of](size_t r) {
-             const auto& interval = of(r).interval;
-             return interval ? QObject::tr("%1 to %2")
-                                   .arg(gain_text(of(r), interval->low),
-                                        gain_text(of(r), interval->high))
-                             : QStringLiteral("–");
-           },
-           nullptr, true, QObject::tr("Of the change; see docs/simulator.md")},
-          {QObject::tr("Step"), [of](size_t r) { return durationText(of(r).step); },
-           [of](size_t r) { return static_cast<double>(of(r).step); }, true},
-          {QObject::tr("Peak"), [of](size_t r) { return bytesText(of(r).peak); },
-           [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
-           QObject::tr("Allocated on the rank that needs the most")},
-          {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }},
-          {QObject::tr("Hides"), [of](size_t r) { return hides_text(of(r)); }, nullptr, false,
-           QObject::tr("Exposed communication that the change hides or makes unnecessary")}};
+  return {
+      {QObject::tr("Plan"), [of](size_t r) { return table_text(of(r).title.toStdString()); }},
+      {QObject::tr("Δ step"),
+       if_fits(proposals, [](const Proposal& p) { return gain_text(p, p.change); }),
+       key_if_fits(proposals, &Proposal::change), true,
+       QObject::tr("Predicted change of the step")},
+      {QObject::tr("90 % interval"),
+       if_fits(proposals,
+               [](const Proposal& p) {
+                 return p.interval ? QObject::tr("%1 to %2")
+                                         .arg(gain_text(p, p.interval->low),
+                                              gain_text(p, p.interval->high))
+                                   : QStringLiteral("–");
+               }),
+       nullptr, true, QObject::tr("Of the change; see docs/simulator.md")},
+      {QObject::tr("99 % bound"),
+       if_fits(proposals,
+               [](const Proposal& p) {
+                 return p.bound ? gain_text(p, *p.bound) : QStringLiteral("–");
+               }),
+       nullptr, true, QObject::tr("Of the change, on the side of zero")},
+      {QObject::tr("Step"),
+       if_fits(proposals, [](const Proposal& p) { return durationText(p.step); }),
+       key_if_fits(proposals, &Proposal::step), true},
+      {QObject::tr("Peak"),
+       [of](size_t r) {
+         const Proposal& p = of(r);
+         return p.fits ? bytesText(p.peak) : needText(p.peak, p.reserved, p.available);
+       },
+       [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
+       QObject::tr("Allocated on the rank that needs the most; of a plan that does not fit, and "
+                   "of how much"),
+       true},
+      {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }, nullptr, false,
+       QObject::tr("A change pays if it and its 99 % bound are below zero, and costs time if "
+                   "both are above zero"),
+       true},
+      {QObject::tr("Hides"), [of](size_t r) { return hides_text(of(r)); }, nullptr, false,
+       QObject::tr("Exposed communication that the change hides or makes unnecessary")}};
 }
 
 // Plans that advise and the search propose; a double click makes one a version of the plan.
@@ -107,7 +145,8 @@ class AdvicePanel final : public Panel {
 
 AdvicePanel::AdvicePanel(const PanelContext& context)
     : Panel(context), model_(proposal_columns(proposals())) {
-  model_.setEmphasis([this](size_t r) { return proposals().list()[r].pays; });
+  model_.setEmphasis([this](size_t r) { return proposals().list()[r].pays(); });
+  model_.setErrors([this](size_t r) { return !proposals().list()[r].fits; });
   model_.setTooltip([this](size_t r) {
     return tr("%1\nA double click makes it a version in What if.")
         .arg(table_text(proposals().list()[r].title.toStdString()));

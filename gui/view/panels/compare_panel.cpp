@@ -198,7 +198,7 @@ QString ComparePanel::headlineOf(const check::CheckResult& result) const {
                      .arg(named(compare().a(), compare().countOfA()),
                           named(compare().b(), compare().countOfB()));
   if (const check::MetricResult* step = metric_of(result, check::Metric::kStepTime)) {
-    text += tr(":  step %1 → %2,  %3")
+    text += tr(":  step %1 → %2 (means of the middle half of the steps),  %3")
                 .arg(time_text(step->effect.baseline), time_text(step->effect.candidate),
                      changeText(step->effect.candidate, step->effect.baseline));
     text += !step->effect.measurable() ? QString()

@@ -1,10 +1,13 @@
+#include <optional>
 #include <vector>
 
 #include <QBoxLayout>
 #include <QLabel>
 #include <QTableView>
 
+#include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
+#include "gui/model/plan/fit_text.h"
 #include "gui/model/run/measured_memory.h"
 #include "gui/model/tables/peak_table.h"
 #include "gui/view/panel_parts/memory_plot.h"
@@ -12,6 +15,7 @@
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/text_lines.h"
 
 namespace shardlens::gui {
 namespace {
@@ -21,6 +25,7 @@ class MemoryPanel final : public Panel {
  public:
   explicit MemoryPanel(const PanelContext& context) : Panel(context) {
     setView(*view_);
+    note_->setTextFormat(Qt::RichText);
     auto* at_peak = new QWidget;
     auto* column = new QVBoxLayout(at_peak);
     column->setContentsMargins(0, 0, 0, 0);
@@ -43,6 +48,7 @@ class MemoryPanel final : public Panel {
   void setTheme(const Theme& theme) override {
     bars_->setTheme(theme);
     plot_->setTheme(theme);
+    note_->setText(text());
   }
 
  protected:
@@ -72,23 +78,34 @@ class MemoryPanel final : public Panel {
         out += (device.from_driver ? tr("Measured on %1: up to %2 more from the driver since "
                                         "recording began, %3 reserved. ")
                                    : tr("Measured on %1: %2 allocated, %3 reserved. "))
-                   .arg(QString::fromStdString(device.device), bytesText(device.peak.allocated),
+                   .arg(shown_text(device.device).toHtmlEscaped(), bytesText(device.peak.allocated),
                         bytesText(device.peak_reserved));
       }
     }
     if (table_.peaks().empty()) {
-      return out + (session().isOpen() ? tr("The plan is not simulated.") : session().why());
+      return out + (session().isOpen() ? tr("The plan is not simulated.")
+                                       : with_breaks(session().why()).toHtmlEscaped());
     }
     for (const PeakTable::Peak& peak : table_.peaks()) {
-      out += tr("Simulated peak of %1: %2%3. ")
-                 .arg(peak.title, bytesText(peak.sum()),
-                      peak.capacity > 0 ? tr(" of %1").arg(bytesText(peak.capacity)) : QString());
+      const QString of =
+          peak.available > 0 ? tr(" of %1").arg(bytesText(peak.available)) : QString();
+      const auto measured = session().run() == nullptr || &peak != &table_.peaks().front()
+                                ? std::nullopt
+                                : measured_peak(*session().run());
+      const QString words =
+          peak.need.isEmpty()
+              ? measured
+                    ? tr("Peak of %1, as it ran: %2%3.")
+                          .arg(peak.title, peaksText(peak.sum(), *measured), of)
+                    : tr("Simulated peak of %1: %2%3.").arg(peak.title, bytesText(peak.sum()), of)
+              : tr("%1 does not fit: it needs %2.").arg(peak.title, peak.need);
+      out += (peak.need.isEmpty() ? words : in_error_colour(words, *note_)) + u' ';
     }
     const sim::MemoryCurve& curve = session().current()->memory;
-    if (!curve.empty()) {
+    if (!curve.empty() && session().current()->hasStep()) {
       out += tr("%1 has it %2 after the step's begin, in %3.")
                  .arg(table_.peaks().back().title, durationText(curve.points[curve.peak].time),
-                      QString::fromStdString(curve.at_peak));
+                      shown_text(curve.at_peak).toHtmlEscaped());
     }
     if (session().subject().of_config == nullptr) {
       out +=
@@ -105,10 +122,14 @@ class MemoryPanel final : public Panel {
     const PlanVersion* now = session().current();
     const PlanVersion& first = session().versions().front();
     out.title = table_.peaks().back().title;
-    out.now = now->memory;
-    out.run = now->run;
-    out.limit = now->prediction.capacity;
-    if (now != &first) {
+    if (now->hasStep()) {
+      out.now = now->memory;
+      out.run = now->run;
+    } else {
+      out.unfit = tr("%1 %2").arg(out.title, unfitText(now->prediction));
+    }
+    out.limit = now->prediction.available;
+    if (now != &first && first.hasStep()) {
       out.before_title = table_.peaks().front().title;
       out.before = first.memory;
     }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include <QHBoxLayout>
 #include <QHeaderView>
@@ -7,6 +8,8 @@
 #include <QVBoxLayout>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/plan/fit_text.h"
+#include "gui/model/run/measured_memory.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/panel_parts/pareto_plot.h"
 #include "gui/view/panel_parts/plan_form.h"
@@ -24,7 +27,10 @@ namespace {
 class WhatIfPanel final : public Panel {
  public:
   explicit WhatIfPanel(const PanelContext& context);
-  void setTheme(const Theme& theme) override { plot_->setTheme(theme); }
+  void setTheme(const Theme& theme) override {
+    plot_->setTheme(theme);
+    showVersions();
+  }
 
  protected:
   void resizeEvent(QResizeEvent* event) override;
@@ -34,6 +40,10 @@ class WhatIfPanel final : public Panel {
   void showVersions();
   void fitVersions();  // hides the least important columns if not all fit the table's width
   [[nodiscard]] QString baselineNote() const;
+  static constexpr int kChangeOfStep = 3, kInterval = 4;  // columns
+  [[nodiscard]] QString cell(size_t version, int column) const {
+    return versions_.indexOf(version).siblingAtColumn(column).data().toString();
+  }
   PlanForm* form_;
   QLabel* note_;
   ColumnTable versions_;
@@ -96,6 +106,7 @@ void WhatIfPanel::makeTable() {
   setView(*table_);
   versions_.setEmphasis(
       [this](size_t r) { return &session().versions()[r] == session().current(); });
+  versions_.setErrors([this](size_t r) { return !session().versions()[r].prediction.memory.fits; });
   versions_.setTooltip([this](size_t r) {
     const PlanVersion& v = session().versions()[r];
     QString text = !v.error.isEmpty() ? v.error : v.engine;
@@ -121,10 +132,10 @@ void WhatIfPanel::resizeEvent(QResizeEvent* event) {
 // Hidden columns are in the rows' tooltips.
 void WhatIfPanel::fitVersions() {
   constexpr int kChange = 1, kNarrowestChange = 70, kWidestChange = 180;
-  // Tokens/s, exposed, engine, machine, change of the peak, and the simulator's error, which is
-  // also above the table; the step, its change and the peak always stay, so that the text of the
-  // change is elided before they are cut.
-  constexpr int kDropped[] = {10, 9, 8, 5, 7, 4};
+  // Tokens/s, exposed, engine, the error's parts, machine, change of the peak, and the simulator's
+  // error, which is also above the table with its parts, at last the interval; the step, its change
+  // and the peak always stay, so that the text of the change is elided before they are cut.
+  constexpr int kDropped[] = {12, 11, 10, 6, 7, 9, 5, kInterval};
   for (const int column : kDropped) {
     table_->setColumnHidden(column, false);
   }
@@ -135,7 +146,8 @@ void WhatIfPanel::fitVersions() {
     width += table_->columnWidth(column);
   }
   for (const int column : kDropped) {
-    if (width > table_->viewport()->width()) {
+    const int elided = column == kInterval ? table_->columnWidth(kChange) - kNarrowestChange : 0;
+    if (width - elided > table_->viewport()->width()) {
       width -= table_->columnWidth(column);
       table_->setColumnHidden(column, true);
     }
@@ -147,16 +159,35 @@ void WhatIfPanel::fitVersions() {
   }
 }
 
+// What the measured step is: "the median of 24 steps".
+QString measuredSteps(const sim::Baseline& baseline) {
+  return baseline.one_pass     ? QObject::tr("one pass")
+         : baseline.steps == 1 ? QObject::tr("the only step")
+                               : QObject::tr("the median of %1 steps").arg(baseline.steps);
+}
+
 // The simulator's error for the run's own plan, or why it is unknown.
 QString WhatIfPanel::baselineNote() const {
   if (const auto baseline = session().baseline()) {
     const bool simulated = selection().run() != nullptr && is_simulated(*selection().run());
-    return (simulated ? tr("This run was simulated, not measured: %1 per step. Its own plan, "
-                           "simulated again on a machine calibrated from it: %2 (%3). ")
-                      : tr("The run's own plan: %1 per step measured, %2 simulated on the run's "
-                           "machine; simulator error %3. "))
-        .arg(durationText(baseline->measured), durationText(baseline->simulated),
-             baselineText(baseline));
+    const QString parts = baselinePartsText(session().baselineParts());
+    const auto peak = session().run() == nullptr ? std::nullopt : measured_peak(*session().run());
+    const QString memory =
+        peak && !session().versions().empty() && session().versions().front().error.isEmpty()
+            ? tr("Its peak memory: %1%2. ")
+                  .arg(peaksText(session().versions().front().peak(), *peak),
+                       session().subject().of_config == nullptr
+                           ? tr(", simulated without the activations that backward needs")
+                           : QString())
+            : QString();
+    return (simulated ? tr("This run was simulated, not measured: %1 per step (%4). Its own plan, "
+                           "simulated again on a machine calibrated from it: %2 (%3%5). ")
+                      : tr("The run's own plan: %1 per step measured (%4), %2 simulated on the "
+                           "run's machine; simulator error %3%5. "))
+               .arg(durationText(baseline->measured), durationText(baseline->simulated),
+                    baselineText(baseline), measuredSteps(*baseline),
+                    parts.isEmpty() ? QString() : QStringLiteral(": ") + parts) +
+           memory;
   }
   return session().why().isEmpty() ? tr("There is no measurement to compare with. ")
                                    : tr("No machine could be calibrated from the run: %1 ")
@@ -182,10 +213,19 @@ void WhatIfPanel::showVersions() {
                                      : tr("Simulating … <a href='#stop'>Stop</a>");
   } else if (!now->error.isEmpty()) {
     text += tr("This plan cannot be simulated: %1").arg(with_breaks(now->error).toHtmlEscaped());
+  } else if (!now->hasStep()) {
+    text += tr("This plan %1, so it has no step.")
+                .arg(in_error_colour(unfitText(now->prediction), *note_));
   } else if (!now->engine.isEmpty()) {
     text +=
         tr("The engine cannot run this plan yet: %1").arg(with_breaks(now->engine).toHtmlEscaped());
   } else {
+    const auto row = static_cast<size_t>(now - session().versions().data());
+    if (row > 0 && now->prediction.change_interval) {
+      text += tr("v%1: %2 of the step, 90 % interval %3. ")
+                  .arg(row)
+                  .arg(cell(row, kChangeOfStep), cell(row, kInterval));
+    }
     const auto far =
         QString::fromStdString(sim::far_extrapolations_text(now->prediction.extrapolated));
     text += far.isEmpty() ? QString()

@@ -53,6 +53,9 @@ void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
   CellDelegate::initStyleOption(option, index);
   option->font.setBold(index.data(role_).toBool());
+  if (index.data(ColumnTable::kErrorRole).toBool()) {
+    option->palette.setColor(QPalette::Text, option->palette.color(QPalette::BrightText));
+  }
 }
 
 }  // namespace shardlens::gui

@@ -37,7 +37,8 @@ class ShareDelegate : public CellDelegate {
   const Theme* theme_;
 };
 
-// Draws the text bold if the model's value of `role` is true.
+// Draws the text bold if the model's value of `role` is true, and in the error colour if that of
+// ColumnTable::kErrorRole is.
 class EmphasisDelegate : public CellDelegate {
   Q_OBJECT
  public:

@@ -1,7 +1,5 @@
 #include "gui/view/widgets/headline_strip.h"
 
-#include <array>
-
 #include <QComboBox>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -30,30 +28,23 @@ QSize HeadlineBar::minimumSizeHint() const {
 }
 
 std::vector<HeadlineBar::Part> HeadlineBar::parts() const {
-  std::vector<Part> out{
-      {tr("compute"), tr("compute"), Ink::kCompute, figures_.compute},
-      {tr("exposed communication"), tr("exposed comm"), Ink::kExposed, figures_.exposed_comm},
-      {tr("exposed copies"), tr("copies"), Ink::kCopy, figures_.exposed_copy},
-      {tr("idle"), tr("idle"), Ink::kIdle, figures_.idle}};
-  const std::array exact{figures_.compute, figures_.exposed_comm, figures_.exposed_copy,
-                         figures_.idle};
-  const std::vector<Nanoseconds> rounded = report::round_to_microseconds(exact);
-  for (size_t i = 0; i < out.size(); ++i) {
-    out[i].rounded = rounded[i];
-  }
-  return out;
+  return {{tr("compute"), tr("compute"), Ink::kCompute, figures_.compute},
+          {tr("exposed communication"), tr("exposed comm"), Ink::kExposed, figures_.exposed_comm},
+          {tr("exposed copies"), tr("copies"), Ink::kCopy, figures_.exposed_copy},
+          {tr("idle"), tr("idle"), Ink::kIdle, figures_.idle}};
 }
 
 QString HeadlineBar::text() const {
-  Nanoseconds sum = 0;
+  if (!problem_.isEmpty()) {
+    return problem_;
+  }
   QStringList terms;
   for (const Part& part : parts()) {
-    sum += part.rounded;
     terms.append(QStringLiteral("%1 %2").arg(
-        part.name, QString::fromStdString(report::format_duration(part.rounded))));
+        part.name, QString::fromStdString(report::format_duration(part.time))));
   }
   return tr("%1 %2 = %3")
-      .arg(title_, QString::fromStdString(report::format_duration(sum)),
+      .arg(title_, QString::fromStdString(report::format_duration(figures_.duration())),
            terms.join(QStringLiteral(" + ")));
 }
 
@@ -63,8 +54,16 @@ void HeadlineBar::show(const QString& title,
   title_ = title;
   figures_ = figures;
   note_ = note;
+  problem_.clear();
   setAccessibleDescription(text());
   update();
+}
+
+void HeadlineBar::showProblem(const QString& text) {
+  show({}, {}, {});
+  problem_ = text;
+  setAccessibleDescription(text);
+  setToolTip(text);
 }
 
 // The headline as one line, written from left to right: first only measured, then drawn.
@@ -83,12 +82,9 @@ class HeadlineBar::Line {
   double write(int terse, bool drawn) {
     x_ = 4;
     drawn_ = drawn;
-    Nanoseconds sum = 0;
-    for (const Part& part : parts_) {
-      sum += part.rounded;
-    }
     say(bar_.title_ + u' ', Ink::kFaintText, false);
-    say(QString::fromStdString(report::format_duration(sum)), Ink::kText, true);
+    say(QString::fromStdString(report::format_duration(bar_.figures_.duration())), Ink::kText,
+        true);
     if (terse == kShortest) {
       return x_;
     }
@@ -127,10 +123,10 @@ class HeadlineBar::Line {
     if (terse < kNames) {
       say((terse > 0 ? part.brief : part.name) + u' ', Ink::kFaintText, false);
     }
-    say(QString::fromStdString(report::format_duration(part.rounded)), Ink::kText, true);
+    say(QString::fromStdString(report::format_duration(part.time)), Ink::kText, true);
     if (terse < kShares) {
       const double share =
-          static_cast<double>(part.exact) / static_cast<double>(bar_.figures_.duration());
+          static_cast<double>(part.time) / static_cast<double>(bar_.figures_.duration());
       say(QStringLiteral(" (%1)").arg(QString::fromStdString(report::format_percent(share))),
           Ink::kFaintText, false);
     }
@@ -147,7 +143,7 @@ void HeadlineBar::drawBar(Canvas& canvas, const QRectF& bar) const {
   double at = bar.left();
   for (const Part& part : parts()) {
     const double wide =
-        bar.width() * static_cast<double>(part.exact) / static_cast<double>(figures_.duration());
+        bar.width() * static_cast<double>(part.time) / static_cast<double>(figures_.duration());
     const QRectF area(at, bar.top(), wide, bar.height());
     canvas.fill(area, part.ink, part.ink == Ink::kExposed ? 0.45 : 1);
     if (part.ink == Ink::kExposed && wide > 1) {
@@ -162,6 +158,11 @@ void HeadlineBar::paintEvent(QPaintEvent* /*event*/) {
   painter.setFont(font());
   PainterCanvas canvas(painter, *theme_);
   canvas.fill(rect(), Ink::kPanel, 1);
+  if (!problem_.isEmpty()) {
+    canvas.text(rect().adjusted(4, 0, 0, 0), problem_, Ink::kWarning,
+                Qt::AlignLeft | Qt::AlignVCenter, true);
+    return;
+  }
   if (figures_.duration() == 0) {
     canvas.text(rect().adjusted(4, 0, 0, 0), title_, Ink::kFaintText,
                 Qt::AlignLeft | Qt::AlignVCenter, false);
@@ -245,6 +246,10 @@ void HeadlineStrip::update() {
 void HeadlineStrip::showRange(std::optional<analysis::Interval> range) {
   const RankData* rank = context_.rank();
   if (rank == nullptr) {
+    return;
+  }
+  if (!context_.run()->unfit.isEmpty()) {
+    bar_->showProblem(tr("The simulated plan %1. It has no step.").arg(context_.run()->unfit));
     return;
   }
   const bool dragged = range.has_value();

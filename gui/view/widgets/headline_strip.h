@@ -13,14 +13,16 @@ class QComboBox;
 namespace shardlens::gui {
 
 // The parts of a window of a rank, as text and as one bar: compute + exposed communication +
-// exposed copies + idle = the window. The rounded numbers also sum exactly.
+// exposed copies + idle = the window. Each number is rounded by itself, as in every other view, so
+// the rounded ones may differ from their sum by the last digit.
 class HeadlineBar : public QWidget {
   Q_OBJECT
  public:
   explicit HeadlineBar(QWidget* parent = nullptr);
   void setTheme(const Theme& theme);
   void show(const QString& title, const analysis::WindowFigures& figures, const QString& note);
-  [[nodiscard]] QString text() const;  // as one line, for tests and screen readers
+  void showProblem(const QString& text);  // instead of figures, in the error colour
+  [[nodiscard]] QString text() const;     // as one line, for tests and screen readers
   [[nodiscard]] QSize minimumSizeHint() const override;
 
  protected:
@@ -30,13 +32,13 @@ class HeadlineBar : public QWidget {
   struct Part {
     QString name, brief;
     Ink ink;
-    Nanoseconds exact = 0, rounded = 0;
+    Nanoseconds time = 0;
   };
   class Line;
   [[nodiscard]] std::vector<Part> parts() const;
   void drawBar(Canvas& canvas, const QRectF& bar) const;
   const Theme* theme_;
-  QString title_, note_;
+  QString title_, note_, problem_;
   analysis::WindowFigures figures_;
 };
 

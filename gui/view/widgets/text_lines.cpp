@@ -1,6 +1,7 @@
 #include "gui/view/widgets/text_lines.h"
 
 #include <QStringList>
+#include <QWidget>
 
 namespace shardlens::gui {
 namespace {
@@ -56,6 +57,11 @@ QString with_breaks(const QString& text) {
     }
   }
   return out;
+}
+
+QString in_error_colour(const QString& text, const QWidget& label) {
+  return QStringLiteral("<b style='color: %1'>%2</b>")
+      .arg(label.palette().color(QPalette::BrightText).name(), text.toHtmlEscaped());
 }
 
 }  // namespace shardlens::gui

@@ -1,8 +1,13 @@
 #include <map>
 
+#include <QTemporaryDir>
+
 #include "core/base/format_bytes.h"
+#include "gui/model/base/time_axis.h"
+#include "gui/model/plan/fit_text.h"
 #include "gui/model/tables/peak_table.h"
 #include "tests/gui/qt_test.h"
+#include "tests/gui/small_gpu.h"
 
 namespace shardlens::gui {
 namespace {
@@ -51,6 +56,42 @@ TEST_F(PeakTest, RowsSumToThePeakOfBothPlans) {
   }
   EXPECT_GT(units["now"], units["before"]);
   EXPECT_GT(units["before"], 0);
+}
+
+// A plan that does not fit has the peak that it would have with enough memory, and what there is.
+TEST_F(PeakTest, APlanThatDoesNotFitSaysWhatItNeeds) {
+  session_.start(sample(), {sample_run()});
+  ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
+  PlanState state = session_.state();
+  state.machine = "8xH100";
+  session_.edit("a GPU", state);
+  simulate();
+  const PlanVersion enough = *session_.current();
+  EXPECT_TRUE(enough.hasStep());
+  EXPECT_EQ(table_.peaks().back().need, "");
+  constexpr Bytes kAvailable = 8 << 20;
+  const QTemporaryDir directory;
+  state.machine = QString::fromStdString(small_gpu(directory.path().toStdString(), kAvailable));
+  session_.edit("a small GPU", state);
+  simulate();
+  const PlanVersion& now = *session_.current();
+  EXPECT_FALSE(now.hasStep());
+  EXPECT_EQ(now.peak(), enough.peak());
+  EXPECT_EQ(now.prediction.memory.peak_reserved, enough.prediction.memory.peak_reserved);
+  EXPECT_EQ(now.prediction.available, kAvailable);
+  const QString need =
+      QString("%1 of 8.00 MiB").arg(static_cast<double>(enough.peak()) / (1 << 20), 0, 'f', 2);
+  EXPECT_EQ(unfitText(now.prediction), "does not fit: it needs " + need);
+  EXPECT_EQ(table_.peaks().back().need, need);
+  EXPECT_EQ(table_.peaks().back().sum(), enough.peak());
+  EXPECT_EQ(table_.peaks().back().available, kAvailable);
+  EXPECT_EQ(now.run->unfit, unfitText(now.prediction));
+}
+
+TEST_F(PeakTest, WhatIsCachedMayBeTooMuchToo) {
+  EXPECT_EQ(needText(70 << 20, 90 << 20, 80 << 20), "90.00 reserved of 80.00 MiB");
+  EXPECT_EQ(needText(81 << 20, 90 << 20, 80 << 20), "81.00 of 80.00 MiB");
+  EXPECT_EQ(needText(Bytes{3} << 30, Bytes{3} << 30, 80 << 20), "3.00 GiB of 80.00 MiB");
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/widgets/headline_strip.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "tests/gui/small_gpu.h"
 #include "tests/gui/view/window_test.h"
 #include "tests/support/generated_run.h"
 
@@ -49,16 +50,31 @@ class EveryViewTest : public WindowTest {
   }
   const RankData& rank() { return *window_->context().rank(); }
 
-  // In milliseconds with three decimals, rounded so that the parts sum to the whole.
+  // In milliseconds with three decimals, each number rounded by itself.
   void expect_headline(const json& figures, const char* whole) {
     const QString text = window_->headline().bar().text();
     static const QRegularExpression kNumber(R"((\d+\.\d{3}) ms)");
     auto found = kNumber.globalMatch(text);
     for (const char* key : {whole, "compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns"}) {
       ASSERT_TRUE(found.hasNext()) << text.toStdString();
-      EXPECT_NEAR(found.next().captured(1).toDouble(), 1e-6 * figures.at(key).get<double>(), 1e-3)
+      const auto micro = (figures.at(key).get<Nanoseconds>() + 500) / 1000;
+      EXPECT_EQ(found.next().captured(1),
+                QString("%1.%2").arg(micro / 1000).arg(micro % 1000, 3, 10, QChar('0')))
           << key << text.toStdString();
     }
+  }
+  // What `simulate` says of the plan of a model that is shown.
+  json simulated(const QString& config, const QString& hardware) {
+    const QString plan = folder_.path() + "/plan.json";
+    QFile file(plan);
+    EXPECT_TRUE(file.open(QIODevice::WriteOnly));
+    file.write(QByteArray::fromStdString(window_->session().planJson()));
+    file.close();
+    const PlanState& state = window_->session().state();
+    return said({"simulate", "--model", config, "--hardware", hardware, "--plan", plan,
+                 "--world-size", QString::number(state.world_size), "--batch",
+                 QString::number(state.step.batch), "--seq",
+                 QString::number(state.step.seq.value())});
   }
   // Headline, modules, exposed list and ranks, for each rank.
   void expect_figures(const json& analyzed) {
@@ -204,21 +220,42 @@ TEST_F(EveryViewTest, APlanWithoutARun) {
     return window_->context().run() != nullptr && window_->session().current() != nullptr;
   }));
   window_->panels().flush();
-  const QString plan = folder_.path() + "/plan.json";
-  QFile file(plan);
-  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
-  file.write(QByteArray::fromStdString(window_->session().planJson()));
-  file.close();
-  const PlanState& state = window_->session().state();
-  const json simulated =
-      said({"simulate", "--model", config, "--hardware", "8xH100", "--plan", plan, "--world-size",
-            QString::number(state.world_size), "--batch", QString::number(state.step.batch),
-            "--seq", QString::number(state.step.seq.value())});
-  expect_simulated(simulated);
-  expect_headline(simulated, "step_ns");
-  EXPECT_EQ(window_->panels().model<ExposedTable>().total(), simulated["exposed_comm_ns"]);
-  expect_tree(simulated);
+  const json expected = simulated(config, "8xH100");
+  expect_simulated(expected);
+  expect_headline(expected, "step_ns");
+  EXPECT_EQ(window_->panels().model<ExposedTable>().total(), expected["exposed_comm_ns"]);
+  expect_tree(expected);
   EXPECT_FALSE(rank().residencies.empty());
+}
+
+// No view has a step of it, and all have the same peak and limit, as the command has.
+TEST_F(EveryViewTest, APlanThatDoesNotFit) {
+  const QString config = QString::fromStdString(sample_run() + "/config.json");
+  const QString gpu = QString::fromStdString(small_gpu(folder_.path().toStdString(), 8 << 20));
+  window_->openModel(config, gpu);
+  ASSERT_TRUE(wait_for([&] {
+    return window_->context().run() != nullptr && window_->session().current() != nullptr;
+  }));
+  window_->panels().flush();
+  const json expected = simulated(config, gpu);
+  ASSERT_EQ(expected.at("fits"), false);
+  const double peak = expected.at("peak_allocated_bytes").get<double>() / (1 << 20);
+  const QString need = QString("%1 of 8.00 MiB").arg(peak, 0, 'f', 2);
+  EXPECT_EQ(window_->headline().bar().text(),
+            "The simulated plan does not fit: it needs " + need + ". It has no step.");
+  EXPECT_TRUE(text_of("whatif").contains("does not fit: it needs " + need));
+  EXPECT_TRUE(text_of("memory").contains("v0 does not fit: it needs " + need));
+  const QAbstractItemModel& versions = *window_->panels().find("whatif").panel->view()->model();
+  ASSERT_EQ(versions.rowCount(), 1);
+  for (const char* title : {"Step", "Δ step", "90 % interval", "Exposed", "Tokens/s"}) {
+    EXPECT_EQ(cell(versions, 0, title), "–") << title;
+  }
+  EXPECT_EQ(cell(versions, 0, "Peak"), need);
+  for (int column = 0; column < versions.columnCount(); ++column) {
+    const QString title = versions.headerData(column, Qt::Horizontal).toString();
+    EXPECT_EQ(versions.index(0, column).data(ColumnTable::kErrorRole).toBool(),
+              title == "Peak" || title == "Step");
+  }
 }
 
 }  // namespace

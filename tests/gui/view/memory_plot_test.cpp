@@ -103,6 +103,13 @@ TEST_F(MemoryPlotTest, AnotherPlanTheLimitAndTheMeasurementAreLines) {
   EXPECT_GE(measured, 3);
   EXPECT_TRUE(other);  // 190 of 200 bytes
   EXPECT_EQ(plot.textAt(60).split('\n').front(), "v1 at 60 ns: 160 B allocated");
+  MemoryPlot::Shown unfit;
+  unfit.unfit = "v1 does not fit";
+  plot.show(unfit);
+  const std::vector<Recorder::Drawn> only = drawn(plot);
+  ASSERT_EQ(only.size(), 1U);
+  EXPECT_EQ(only[0].text, unfit.unfit);
+  EXPECT_EQ(only[0].ink, Ink::kWarning);
   plot.show({});
   EXPECT_TRUE(drawn(plot).empty());
   EXPECT_EQ(plot.textAt(0), "");
