@@ -29,7 +29,7 @@ struct GuiOptions {
   std::vector<std::string> plans, compared, hardware;
   std::map<std::string, std::string> values;  // by flag; as given
   Outputs outputs;
-  bool simulate = false, figures = false, selftest = false;
+  bool simulate = false, find_best = false, figures = false, selftest = false;
 };
 
 // The app next to this program, where a build has it, or else on PATH.
@@ -67,6 +67,9 @@ ExitCode run(const GuiOptions& options) {
   }
   if (options.simulate) {
     arguments.emplace_back("--simulate");
+  }
+  if (options.find_best) {
+    arguments.emplace_back("--find-best");
   }
   if (options.figures) {
     arguments.emplace_back("--figures");
@@ -110,6 +113,8 @@ Action add_gui_command(CLI::App& app) {
                "no display");
   app.add_flag("--simulate", options->simulate,
                "show the run's own plan, simulated, below the run");
+  app.add_flag("--find-best", options->find_best,
+               "search for the best plan, as Find best in the panel Advice does");
   app.add_option("--compare", options->compared,
                  "a run to compare with; may be repeated for its traces")
       ->option_text("PATH")

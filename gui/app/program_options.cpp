@@ -61,6 +61,7 @@ void add_options(QCommandLineParser& parser) {
       "simulate each plan on this spec (a name or a file); may be repeated; required with --model",
       "SPEC");
   option("plan", "simulate this plan file too; may be repeated", "FILE");
+  option("find-best", "search for the best plan, as Find best in Advice does");
   option("simulate", "show the run's own plan, simulated, below the run");
   option(
       "compare",
@@ -95,6 +96,7 @@ ProgramOptions plain_values(const QCommandLineParser& parser) {
   out.theme = parser.value(QStringLiteral("theme"));
   out.selftest = parser.isSet(QStringLiteral("selftest"));
   out.simulate = parser.isSet(QStringLiteral("simulate"));
+  out.find_best = parser.isSet(QStringLiteral("find-best"));
   out.figures = parser.isSet(QStringLiteral("figures"));
   out.hardware = parser.values(QStringLiteral("hardware"));
   out.config_dir = parser.value(QStringLiteral("config-dir"));

@@ -22,7 +22,7 @@ struct ProgramOptions {
   std::optional<analysis::Interval> range;
   std::optional<int64_t> step;
   QSize size{1280, 800};
-  bool selftest = false, simulate = false, figures = false;
+  bool selftest = false, simulate = false, figures = false, find_best = false;
   // Whether the program ends by itself, without a user.
   [[nodiscard]] bool unattended() const { return selftest || figures || !png.isEmpty(); }
 };

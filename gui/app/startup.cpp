@@ -3,10 +3,13 @@
 #include <string>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include <QApplication>
 #include <QFileInfo>
 
 #include "core/base/standard_output.h"
+#include "gui/app/view_texts.h"
 #include "gui/model/base/wait.h"
 #include "gui/model/plan/window_json.h"
 #include "gui/model/tables/unit_tree.h"
@@ -146,6 +149,13 @@ void apply_options(const ProgramOptions& options, MainWindow& window) {
     }
   }
   raise(options.panel, window);
+  if (!options.find_best) {
+    return;
+  }
+  wait_until([&window] { return !window.proposals().isBusy(); }, kLongestRun);
+  if (!window.actions().trigger(QStringLiteral("plan.search"))) {
+    throw InputError("--find-best", window.session().why().toStdString());
+  }
 }
 
 void open_dialog(const QString& name, MainWindow& window) {
@@ -176,7 +186,7 @@ ExitCode run_unattended(const ProgramOptions& options,
     return run_selftest(window, warnings);
   }
   if (options.figures) {
-    write_data(figures_json(window.context().rank(), window.session()));
+    write_data(figures_json(window.context().rank(), window.session(), view_texts(window)));
   }
   if (!options.png.isEmpty() && !window.exportTo(options.png)) {
     throw RuntimeFault(window.lastError().toStdString());

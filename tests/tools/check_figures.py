@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Compares `shardlens analyze --json` with tests/tools/trace_oracle.py, to the nanosecond.
+"""Compares `shardlens analyze --json` with tests/tools/trace_oracle.py, to the nanosecond, and the texts of the window with what the commands print.
 
     check_figures.py --shardlens BIN generated [--seeds N]      traces of generate_traces.py, also with the figures that it made them with
     check_figures.py --shardlens BIN recorded PATH…             every *.json, *.json.gz below the paths
+    check_figures.py --shardlens BIN window RUN…                `gui --figures` with analyze, simulate, advise and search: see window_figures.py
 
 Exit 0: equal, 1: the first differences are printed, 77 (CTest: skipped): no trace below the paths.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import generate_traces
 import trace_oracle
+import window_figures
 
 KEYS = ("span_ns", "compute_ns", "comm_ns", "overlap_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
 
@@ -93,10 +95,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shardlens", required=True)
     parser.add_argument("--seeds", type=int, default=60)
-    parser.add_argument("what", choices=["generated", "recorded"])
+    parser.add_argument("what", choices=["generated", "recorded", "window"])
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args()
     wrong, traces = (check_generated(options.shardlens, options.seeds) if options.what == "generated"
+                     else window_figures.check(options.shardlens, options.paths) if options.what == "window"
                      else check_recorded(options.shardlens, options.paths))
     for each in wrong[:20]:
         print(each)

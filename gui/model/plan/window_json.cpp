@@ -26,7 +26,9 @@ ordered_json version_json(const PlanVersion& version) {
 
 }  // namespace
 
-std::string figures_json(const RankData* rank, const PlanSession& session) {
+std::string figures_json(const RankData* rank,
+                         const PlanSession& session,
+                         const ordered_json& views) {
   ordered_json out{{"schema", 1}, {"headline", nullptr}};
   if (rank != nullptr) {
     out["headline"] = ordered_json{{"rank", rank->figures.rank}};
@@ -37,6 +39,7 @@ std::string figures_json(const RankData* rank, const PlanSession& session) {
     out["versions"].push_back(version_json(version));
   }
   out["note"] = session.why().toStdString();
+  out["views"] = views;
   return plan::json_text(out, 1) + "\n";
 }
 

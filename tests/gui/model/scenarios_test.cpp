@@ -129,7 +129,7 @@ class ScenariosTest : public QtTest<QCoreApplication> {
     session_.simulateNow();
     EXPECT_TRUE(wait_for([&] { return !session_.isBusy() && session_.current() != nullptr; }));
     const auto at = static_cast<size_t>(session_.current() - session_.versions().data());
-    return json::parse(figures_json(nullptr, session_)).at("versions").at(at);
+    return json::parse(figures_json(nullptr, session_, {})).at("versions").at(at);
   }
   // Checks that the app's model and a command give the same figures for a state.
   void expect_same(const PlanState& state, std::vector<std::string> arguments) {

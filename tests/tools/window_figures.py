@@ -1,0 +1,299 @@
+"""The texts of the window's views, from `gui --figures`, compared with what the commands print for the same run, to the last digit.
+
+The expected texts are made here from the JSON of the commands, without the window's code. Compared are the headline, Modules, Exposed, Ranks, Order,
+What if (the run's own plan), Memory, and Advice with its search.
+"""
+import collections
+import decimal
+import json
+import os
+import pathlib
+import subprocess
+
+ROOT = "(root)"
+
+
+def printed(shardlens, *arguments, codes=(0,)):
+    done = subprocess.run([shardlens, *arguments], capture_output=True, text=True, timeout=300, env=dict(os.environ, QT_QPA_PLATFORM="offscreen"))
+    if done.returncode not in codes:
+        return None
+    return json.loads(done.stdout)
+
+
+def rounded(value, digits):
+    """As printf rounds the double: by its exact value, halves to even."""
+    return f"{decimal.Decimal(value):.{digits}f}"
+
+
+def milliseconds(ns):
+    sign, micro = ("-" if ns < 0 else ""), (abs(ns) + 500) // 1000
+    if micro < 10_000_000:
+        return f"{sign if micro else ''}{micro // 1000}.{micro % 1000:03} ms"
+    milli = (micro + 500) // 1000
+    return f"{sign}{milli // 1000}.{milli % 1000:03} s"
+
+
+def duration(ns):
+    if abs(ns) >= 100_000:
+        return milliseconds(ns)
+    return f"{ns} ns" if abs(ns) < 1000 else f"{rounded(ns / 1e3, 3)} µs"
+
+
+def memory(size):
+    if size < 1024:
+        return f"{size} B"
+    value, unit = size / 1024, 0
+    while value >= 1024 and unit < 4:
+        value, unit = value / 1024, unit + 1
+    return f"{rounded(value, 2)} {('KiB', 'MiB', 'GiB', 'TiB', 'PiB')[unit]}"
+
+
+def change(value, base):
+    share = 0 if base == 0 else (value - base) / base
+    return "=" if abs(share) < 0.0005 else f"{'▼' if share < 0 else '▲'} {rounded(abs(100 * share), 1)} %"
+
+
+def percent(share):
+    sign = "" if abs(100 * share) < 0.05 else "+" if share > 0 else "−"
+    return f"{sign}{rounded(abs(100 * share), 1)}"
+
+
+def label(unit):
+    return unit or ROOT
+
+
+class Views:
+    """The texts of one run's window."""
+
+    def __init__(self, figures):
+        self.headline = figures["views"]["headline"]
+        self.panels = figures["views"]["panels"]
+
+    def rows(self, panel):
+        of = self.panels[panel]
+        return [dict(zip([*of["columns"], "depth"], row)) for row in of["rows"]]
+
+    def note(self, panel):
+        return " ".join(self.panels[panel]["notes"])
+
+
+class Comparison:
+    def __init__(self, run):
+        self.run, self.wrong, self.count = run, [], 0
+
+    def same(self, what, shown, expected):
+        self.count += 1
+        if shown != expected:
+            self.wrong.append(f"{self.run}: {what}: the window shows {shown!r}, the commands say {expected!r}")
+
+    def contains(self, what, text, expected):
+        self.count += 1
+        if expected not in text:
+            self.wrong.append(f"{self.run}: {what}: {expected!r} is not in {text!r}")
+
+
+def check_headline(at, views, rank):
+    names = (("compute", "compute_ns"), ("exposed communication", "exposed_comm_ns"), ("exposed copies", "exposed_copy_ns"), ("idle", "idle_ns"))
+    parts = " + ".join(f"{name} {milliseconds(rank[key])}" for name, key in names)
+    at.same("headline", views.headline, f"{'steps' if rank['steps'] else 'trace'} {milliseconds(rank['span_ns'])} = {parts}")
+
+
+GATHERS, REDUCTIONS = ("all_gather_forward", "all_gather_backward"), ("reduce_scatter", "all_reduce")
+
+
+def exposed_of(unit, parts):
+    return sum(unit[part]["exposed_ns"] for part in parts if unit.get(part))
+
+
+def all_parts(unit):
+    return [key for key, value in unit.items() if isinstance(value, dict) and "exposed_ns" in value]
+
+
+def check_modules(at, views, rank):
+    """Each row is the sum of the units within it. A row of blocks that are folded is left out; the blocks within it are not."""
+    def cell(ns):
+        return duration(ns) if ns else "–"
+
+    total, path = 0, []
+    own = {row["Module"].split("  ")[0] for row in views.rows("modules") if row["depth"] == 0}
+    for row in views.rows("modules"):
+        name = row["Module"].split("  ")[0]
+        path = [*path[:row["depth"]], name]
+        if "…" in name:
+            continue
+        fqn = ".".join(each for each in path[1:] if "…" not in each)
+        if row["depth"] > 0:
+            units = [u for u in rank["units"] if f"{u['fqn']}.".startswith(f"{fqn}.")]
+        else:  # the model, or a section or a bucket
+            units = [u for u in rank["units"] if u["fqn"] == name or name == "model" and not u["fqn"].startswith("<") and u["fqn"] not in own]
+        exposed = sum(exposed_of(u, all_parts(u)) for u in units)
+        total += exposed if row["depth"] == 0 else 0
+        what = f"Modules, {fqn or name}, "
+        at.same(what + "exposed", row["Exposed ▨"], cell(exposed))
+        at.same(what + "compute", row["Compute"], cell(sum(u.get("compute_ns") or 0 for u in units)))
+        at.same(what + "gather", row["Gather ▨"], cell(sum(exposed_of(u, GATHERS) for u in units)))
+        at.same(what + "reduce", row["Reduce ▨"], cell(sum(exposed_of(u, REDUCTIONS) for u in units)))
+    at.same("Modules, sum of the top rows", total, rank["exposed_comm_ns"])
+
+
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "other")
+
+
+def check_exposed(at, views, rank):
+    spans = [s for s in rank["spans"] if s["kind"] in COLLECTIVES and s["exposed_ns"] > 0]
+    expected = collections.Counter((label(s["fqn"]), str(s["step"]) if s["step"] is not None else "–", duration(s["exposed_ns"]),
+                                    duration(s["end_ns"] - s["start_ns"]), "–" if s.get("slack_ns") is None else duration(s["slack_ns"])) for s in spans)
+    rows = views.rows("exposed")
+    shown = collections.Counter((r["Unit"], r["Step"], r["Exposed"], r["Duration"], r["Slack"]) for r in rows)
+    for row in (shown - expected) | (expected - shown):
+        at.same(f"Exposed, rows {row}", shown[row], expected[row])
+    at.count += len(rows)
+    if rows:
+        count = f"{len(rows):,} collective{'' if len(rows) == 1 else 's'}"
+        at.contains("Exposed, total", views.note("exposed"), f"{count}, {duration(rank['exposed_comm_ns'])} exposed in total")
+
+
+def check_ranks(at, views, analyzed):
+    ranks = {str(r["rank"]): r for r in analyzed["ranks"]}
+    late = {str(s["rank"]): s for s in analyzed.get("stragglers", [])}
+    rows = views.rows("ranks")
+    at.same("Ranks, rows", sorted(r["Rank"] for r in rows), sorted(ranks))
+    for row in rows:
+        rank = ranks[row["Rank"]]
+        for title, key in (("Exposed", "exposed_comm_ns"), ("Compute", "compute_ns"), ("Copies", "exposed_copy_ns"), ("Idle", "idle_ns"), ("Time", "span_ns")):
+            at.same(f"Ranks, {row['Rank']}, {title}", row[title], duration(rank[key]))
+        if row["Rank"] in late:
+            at.same(f"Ranks, {row['Rank']}, others waited", row["Others waited"], duration(late[row["Rank"]]["held_up_ns"]))
+            at.same(f"Ranks, {row['Rank']}, last", row["Last"], str(late[row["Rank"]]["last"]))
+    exposed = sum(r["exposed_comm_ns"] for r in ranks.values())
+    at.contains("Ranks, sum", views.note("ranks"), f"{duration(exposed)} exposed on {len(ranks)} rank{'' if len(ranks) == 1 else 's'}.")
+
+
+def check_order(at, views, rank):
+    order, rows = rank["order"], views.rows("order")
+    differences = sum(1 for o in ("planned_vs_issued", "issued_vs_started") if order[o]["first_difference"])
+    at.same("Order, differs", any("differ" in r["Agree"] for r in rows), differences > 0) if order["planned_vs_issued"]["compared"] else None
+    if rows and order["issued_vs_started"]["compared"]:
+        at.same("Order, collectives of a step", order["issued_vs_started"]["compared"], len(rows) * len(rank["steps"]))
+
+
+def check_what_if(at, views, simulated, analyzed):
+    own = views.rows("whatif")[0]
+    baseline = simulated["baseline"]
+    at.same("What if, step", own["Step"], duration(simulated["step_ns"]))
+    at.same("What if, peak", own["Peak"], memory(simulated["peak_allocated_bytes"]))
+    at.same("What if, exposed", own["Exposed"], duration(simulated["exposed_comm_ns"]))
+    at.same("What if, off by", own["Off by"], f"{percent(baseline['error'])} %")
+    at.same("What if, change", (own["Δ step"], own["90 % interval"], own["Δ peak"]), ("=", "=", "="))
+    note = views.note("whatif")
+    at.contains("What if, measured", note, f"{duration(baseline['measured_step_ns'])} per step measured")
+    at.contains("What if, simulated", note, f"{duration(baseline['simulated_step_ns'])} simulated")
+    at.contains("What if, error", note, f"simulator error {percent(baseline['error'])} %")
+    at.contains("Memory, peak", views.note("memory"), memory(simulated["peak_allocated_bytes"]))
+    # The parts of the median step: of an even number, the mean of the two in the middle.
+    steps = sorted((s for r in analyzed["ranks"] for s in r["steps"]), key=lambda s: s["span_ns"])
+    if len(steps) != baseline["steps"] or baseline["one_pass"]:
+        return
+    low, high = steps[(len(steps) - 1) // 2], steps[len(steps) // 2]
+    if (low["span_ns"] + high["span_ns"]) // 2 != baseline["measured_step_ns"]:
+        return
+
+    def measured(*keys):
+        return sum((low[key] + high[key]) // 2 for key in keys)
+
+    whole = measured("compute_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
+    errors = [percent((sum(simulated[key] for key in keys) - measured(*keys)) / whole)
+              for keys in (("compute_ns",), ("exposed_comm_ns",), ("idle_ns", "exposed_copy_ns"))]
+    at.same("What if, error by part", own["By part"], f"compute {errors[0]} %, exposed communication {errors[1]} %, idle and copies {errors[2]} %")
+
+
+def measured_peak(run, analyzed):
+    """The most that the allocator had in a recorded step: of the traces, else of metrics.jsonl; None: not measured."""
+    peaks = []
+    for rank in analyzed["ranks"]:
+        records = [m for m in rank["memory"] if all("peak_allocated_bytes" in step for step in m["steps"])]
+        for record in [m for m in records if m["device"].startswith("cuda")][:1] or records[:1]:
+            peaks += [step["peak_allocated_bytes"] for step in record["steps"]]
+    metrics = pathlib.Path(run) / "metrics.jsonl"
+    if not peaks and metrics.exists():
+        steps = {step["step"] for step in analyzed["ranks"][0]["steps"]}
+        lines = map(json.loads, metrics.read_text().splitlines())
+        peaks = [line["peak_allocated_bytes"] for line in lines if line["step"] in steps and "peak_allocated_bytes" in line]
+    return max(peaks, default=None)
+
+
+def check_measured_memory(at, views, simulated, analyzed):
+    measured, peak = measured_peak(at.run, analyzed), simulated["peak_allocated_bytes"]
+    for panel in ("memory", "whatif"):
+        if measured is None:
+            at.same(f"{panel}, no measured peak", " measured (" in views.note(panel).partition("peak")[2], False)
+        else:
+            at.contains(f"{panel}, measured peak", views.note(panel), f"{memory(peak)} simulated, {memory(measured)} measured ({percent(peak / measured - 1)} %)")
+
+
+def check_advice(at, views, advice):
+    rows = [r for r in views.rows("advice") if r["Verdict"] != "found by the search"]
+    changes = [*advice["changes"], *advice["others"]]
+    at.same("Advice, plans", [r["Plan"] for r in rows], [c["title"] for c in changes])
+    for row, of in zip(rows, changes):
+        before = of["step_ns"] - of["change_ns"]
+
+        def of_step(by, base=before):
+            return change(base + by, base)
+        what = f"Advice, {of['title']}, "
+        at.same(what + "peak", row["Peak"], memory(of["peak_allocated_bytes"]))
+        at.same(what + "verdict", row["Verdict"], of["verdict"])
+        at.same(what + "change", row["Δ step"], of_step(of["change_ns"]))
+        at.same(what + "step", row["Step"], duration(of["step_ns"]))
+        at.same(what + "interval", row["90 % interval"], " to ".join(map(of_step, of["interval_ns"])))
+        at.same(what + "bound", row["99 % bound"], of_step(of["bound_ns"]))
+
+
+def check_search(at, views, found):
+    """Of the command's front in three figures, the window lists what is also one of step and peak."""
+    front = found["pareto"]
+    listed = [p for i, p in enumerate(front) if not any(
+        q["step_ns"] <= p["step_ns"] and q["peak_allocated_bytes"] <= p["peak_allocated_bytes"]
+        and ((q["step_ns"], q["peak_allocated_bytes"]) != (p["step_ns"], p["peak_allocated_bytes"]) or j < i) for j, q in enumerate(front))]
+    rows = [r for r in views.rows("advice") if r["Verdict"] == "found by the search"]
+    at.same("Find best, plans", [r["Plan"] for r in rows], [p["name"] for p in listed])
+    for row, of in zip(rows, listed):
+        at.same(f"Find best, {of['name']}, step", row["Step"], duration(of["step_ns"]))
+        at.same(f"Find best, {of['name']}, peak", row["Peak"], memory(of["peak_allocated_bytes"]))
+    # A run's own machine has a memory of unknown size, while the command needs a limit.
+    at.contains("Find best, why", views.note("advice"), found["best"]["why"].partition(")")[2])
+
+
+def check_run(shardlens, run):
+    at = Comparison(run)
+    found = printed(shardlens, "search", "--workload", run, "--memory-limit", "1TiB", "--json")
+    figures = printed(shardlens, "gui", run, "--figures", "--panel", "advice", *(["--find-best"] if found else []))
+    analyzed = printed(shardlens, "analyze", "--by", "span", "--json", run)
+    if figures is None or analyzed is None:
+        at.wrong.append(f"{run}: gui --figures or analyze failed")
+        return at
+    views, first = Views(figures), analyzed["ranks"][0]
+    check_headline(at, views, first)
+    check_modules(at, views, first)
+    check_exposed(at, views, first)
+    check_ranks(at, views, analyzed)
+    check_order(at, views, first)
+    simulated = printed(shardlens, "simulate", "--workload", run, "--json")
+    at.same("What if, is possible", bool(views.rows("whatif")), simulated is not None)
+    if simulated is not None:
+        check_what_if(at, views, simulated, analyzed)
+        check_measured_memory(at, views, simulated, analyzed)
+        check_advice(at, views, printed(shardlens, "advise", "--json", run, codes=(0, 5)))
+    if found is not None:
+        check_search(at, views, found)
+    return at
+
+
+def check(shardlens, runs):
+    wrong, count = [], 0
+    for run in runs:
+        at = check_run(shardlens, run)
+        wrong += at.wrong
+        count += 1
+        print(f"{run}: {at.count} texts, {len(at.wrong)} differ")
+    return wrong, count
