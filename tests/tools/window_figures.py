@@ -245,8 +245,8 @@ def check_advice(at, views, advice):
         at.same(what + "verdict", row["Verdict"], of["verdict"])
         at.same(what + "change", row["Δ step"], of_step(of["change_ns"]))
         at.same(what + "step", row["Step"], duration(of["step_ns"]))
-        at.same(what + "interval", row["90 % interval"], " to ".join(map(of_step, of["interval_ns"])))
-        at.same(what + "bound", row["99 % bound"], of_step(of["bound_ns"]))
+        at.same(what + "interval", row["90 % interval"], " to ".join(percent(end / before) for end in of["interval_ns"]) + " %")
+        at.same(what + "bound", row["99 % bound"], f"{percent(of['bound_ns'] / before)} %")
 
 
 def check_search(at, views, found):

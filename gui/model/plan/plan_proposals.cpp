@@ -69,6 +69,7 @@ struct PlanProposals::Job {
       for (const sim::AdvisedChange& change : *part) {
         list.push_back(proposal_of(change, own));
         list.back().available = advice.available;
+        list.back().compared = advice.fits;
       }
     }
     waste = std::move(advice.waste);
@@ -101,7 +102,7 @@ struct PlanProposals::Job {
 
   void search() {
     const sim::Scenario scenario = scenario_of(subject, state);
-    const Nanoseconds now = sim::evaluate(scenario).figures.duration();
+    const sim::Prediction now = sim::evaluate(scenario);
     sim::SearchOptions options;
     options.threads = 1;  // the window stays responsive
     options.cancelled = &cancelled;
@@ -120,7 +121,8 @@ struct PlanProposals::Job {
       proposal.state.step.batch = each.candidate.batch;
       proposal.state.step.accumulate = each.candidate.accumulate;
       proposal.step = each.outcome.figures.duration();
-      proposal.change = proposal.step - now;
+      proposal.change = proposal.step - now.figures.duration();
+      proposal.compared = now.memory.fits;
       proposal.peak = each.outcome.peak_allocated;
       proposal.reserved = each.outcome.peak_reserved;
       proposal.available = scenario.machine->target().available();

@@ -29,6 +29,7 @@ struct Proposal {
   Bytes peak = 0, reserved = 0;  // allocated and reserved by the rank that needs most
   Bytes available = 0;           // that its allocator can reserve; 0: unknown
   bool fits = true;
+  bool compared = true;  // false: the plan that `change` is against does not fit
   sim::Verdict verdict = sim::Verdict::kUncertain;  // of advice
   std::vector<sim::HiddenTime> hides;               // only of advice that pays
   bool found = false;                               // by the search; otherwise from sim::advise()

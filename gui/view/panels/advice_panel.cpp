@@ -23,10 +23,9 @@
 namespace shardlens::gui {
 namespace {
 
-// Of the step without the change: "▼ 3.2 %".
-QString gain_text(const Proposal& of, Nanoseconds change) {
-  const auto before = static_cast<double>(of.step - of.change);
-  return changeText(before + static_cast<double>(change), before);
+// Of the step without the change: "−3.2".
+QString share_text(const Proposal& of, Nanoseconds change) {
+  return signedPercent(static_cast<double>(change) / static_cast<double>(of.step - of.change));
 }
 
 QString verdict_of(const Proposal& of) {
@@ -42,6 +41,13 @@ std::function<QString(size_t)> if_fits(const PlanProposals& proposals, Text text
     const Proposal& of = proposals.list()[r];
     return of.fits ? text(of) : QStringLiteral("–");
   };
+}
+
+// A change is that from another plan, which may have no step.
+template <class Text>
+std::function<QString(size_t)> if_compared(const PlanProposals& proposals, Text text) {
+  return if_fits(proposals,
+                 [text](const Proposal& p) { return p.compared ? text(p) : QStringLiteral("–"); });
 }
 
 std::function<double(size_t)> key_if_fits(const PlanProposals& proposals,
@@ -68,23 +74,28 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
   return {
       {QObject::tr("Plan"), [of](size_t r) { return table_text(of(r).title.toStdString()); }},
       {QObject::tr("Δ step"),
-       if_fits(proposals, [](const Proposal& p) { return gain_text(p, p.change); }),
+       if_compared(proposals,
+                   [](const Proposal& p) {
+                     return changeText(static_cast<double>(p.step),
+                                       static_cast<double>(p.step - p.change));
+                   }),
        key_if_fits(proposals, &Proposal::change), true,
        QObject::tr("Predicted change of the step")},
       {QObject::tr("90 % interval"),
-       if_fits(proposals,
-               [](const Proposal& p) {
-                 return p.interval ? QObject::tr("%1 to %2")
-                                         .arg(gain_text(p, p.interval->low),
-                                              gain_text(p, p.interval->high))
-                                   : QStringLiteral("–");
-               }),
+       if_compared(proposals,
+                   [](const Proposal& p) {
+                     return p.interval ? QObject::tr("%1 to %2 %")
+                                             .arg(share_text(p, p.interval->low),
+                                                  share_text(p, p.interval->high))
+                                       : QStringLiteral("–");
+                   }),
        nullptr, true, QObject::tr("Of the change; see docs/simulator.md")},
       {QObject::tr("99 % bound"),
-       if_fits(proposals,
-               [](const Proposal& p) {
-                 return p.bound ? gain_text(p, *p.bound) : QStringLiteral("–");
-               }),
+       if_compared(proposals,
+                   [](const Proposal& p) {
+                     return p.bound ? QObject::tr("%1 %").arg(share_text(p, *p.bound))
+                                    : QStringLiteral("–");
+                   }),
        nullptr, true, QObject::tr("Of the change, on the side of zero")},
       {QObject::tr("Step"),
        if_fits(proposals, [](const Proposal& p) { return durationText(p.step); }),

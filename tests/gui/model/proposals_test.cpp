@@ -90,8 +90,10 @@ TEST_F(ProposalsTest, TheSearchKnowsTheMemoryOfTheGpu) {
   EXPECT_TRUE(proposals_.note().contains(
       QString("fits in %1 GiB").arg(static_cast<double>(available) / (1 << 30), 0, 'f', 1)))
       << proposals_.note().toStdString();
+  const bool compared = session_.current()->hasStep();
   for (const Proposal& each : proposals_.list()) {
     EXPECT_TRUE(each.fits);
+    EXPECT_EQ(each.compared, compared);
     EXPECT_LE(each.reserved, available);
     EXPECT_EQ(each.available, available);
     // Taken, it is a version that fits, with the same peak.
