@@ -116,15 +116,17 @@ class Trace:
                                    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 20, 27263488, 218107904)
         yield from self.operator("fsdp::split_with_sizes_copy", "void at::native::(anonymous namespace)::split_with_sizes_copy_out_contiguous_no_cast_kernel"
                                  "(char**, char**, long*, long*, long*, long, long)", "[[8, 27263488], [], []]", 180000)
+        # The range is that of the hook: it ends before the module's own operators, which are compute.
+        self.host += 2000
+        kind = "pre_backward" if backward else "pre_forward"
+        yield self.event("user_annotation", f"FSDP::{kind} ({fqn})", 9200, self.thread, begin, self.host - begin,
+                         f'"External id": {self.id(self.external)}, "Ev Idx": {self.id(self.external)}')
         for name, kernel, dims in OPERATORS:
             yield from self.operator(name, kernel, dims, self.random.randrange(20000, 400000))
         if backward:
             yield from self.collective(f"FSDP::post_backward_reduce ({fqn})", "_reduce_scatter_base",
                                        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24, 218107904, 27263488)
         self.host += 2000
-        kind = "pre_backward" if backward else "pre_forward"
-        yield self.event("user_annotation", f"FSDP::{kind} ({fqn})", 9200, self.thread, begin, self.host - begin,
-                         f'"External id": {self.id(self.external)}, "Ev Idx": {self.id(self.external)}')
 
     def step(self, number):
         begin = self.host
