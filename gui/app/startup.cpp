@@ -95,11 +95,14 @@ void select(const ProgramOptions& options, MainWindow& window) {
     context.selectRange(options.range);
   }
   if (!options.select.isEmpty()) {
-    const std::string unit =
+    const std::string name =
         options.select == QStringLiteral("(root)") ? "" : options.select.toStdString();
-    if (!window.panels().model<UnitTree>().indexOf(unit).isValid()) {
-      throw InputError("--select",
-                       "no unit '" + unit + "' in the run; the panel Modules lists its units");
+    const UnitTree& tree = window.panels().model<UnitTree>();
+    const std::optional<std::string> unit =
+        tree.indexOf(name).isValid() ? name : tree.unitOfModule(name);
+    if (!unit) {
+      throw InputError("--select", "no unit or module '" + name +
+                                       "' in the run; the panel Modules lists its modules");
     }
     context.selectUnit(unit);
   }

@@ -37,6 +37,7 @@ class Sheet {
                  "class='name'>%1</span></td><td>%2</td></tr>")
                  .arg(name, value);
   }
+  void rank(const RankData& of) { row(QObject::tr("rank"), QString::number(of.figures.rank)); }
   void section(const QString& title) {
     html_ += QStringLiteral("<tr><td colspan='2'><b>%1</b></td></tr>").arg(title);
   }
@@ -69,6 +70,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
   const Collective& c = rank.timeline.collectives[index];
   Sheet sheet(QStringLiteral("%1 (%2)").arg(QString::fromUtf8(label_of(kind_of(c.kind))),
                                             escaped(unit_label(rank.owner_of(index)))));
+  sheet.rank(rank);
   const Nanoseconds exposed = length_of(rank.exposed(index));
   sheet.row(
       QObject::tr("exposed"),
@@ -115,7 +117,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
                   .arg(static_cast<double>(c.bytes) / 1e9 / std::max(seconds, 1e-12), 0, 'f', 2));
   }
   if (c.ranks > 0) {
-    sheet.row(QObject::tr("ranks"), QString::number(c.ranks));
+    sheet.row(QObject::tr("ranks in the group"), QString::number(c.ranks));
   }
   if (const auto ends = launch_ends(rank, {0, Lane::Source::kCollectives, index})) {
     sheet.row(QObject::tr("launched by"), launch_text(rank, ends->call.ref));
@@ -133,6 +135,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
 QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
   const trace::Event& event = rank.trace.events[index];
   Sheet sheet(escaped(rank.trace.name(event)));
+  sheet.rank(rank);
   sheet.row(QObject::tr("category"), escaped(rank.trace.category(event)));
   const std::string owner = rank.owner_of_event(index);
   if (!owner.empty()) {
@@ -174,6 +177,7 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
 QString of_residency(const RunData& run, const RankData& rank, uint32_t index) {
   const Residency& held = rank.residencies[index];
   Sheet sheet(QObject::tr("parameters of unit %1").arg(escaped(unit_label(held.unit))));
+  sheet.rank(rank);
   sheet.row(QObject::tr("gathering"), durationText(held.usable - held.when.start));
   sheet.row(QObject::tr("gathered"),
             QObject::tr("<b>%1</b>, %2 to %3")
@@ -202,6 +206,7 @@ QString of_residency(const RunData& run, const RankData& rank, uint32_t index) {
 QString of_idle(const RunData& run, const RankData& rank, uint32_t index) {
   const analysis::IdlePart& part = rank.idle()[index];
   Sheet sheet(QObject::tr("idle, %1").arg(idle_words(part.cause)));
+  sheet.rank(rank);
   sheet.row(QObject::tr("duration"),
             QStringLiteral("<b>%1</b>").arg(durationText(part.when.length())));
   sheet.row(QObject::tr("cause"), idle_explanation(part.cause));
@@ -251,6 +256,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
       std::find_if(rank.figures.units.begin(), rank.figures.units.end(),
                    [&unit](const analysis::UnitFigures& u) { return u.fqn == unit; });
   Sheet sheet(QObject::tr("unit %1, all steps").arg(escaped(unit_label(unit))));
+  sheet.rank(rank);
   if (found == rank.figures.units.end()) {
     sheet.row(QObject::tr("figures"), QObject::tr("no events of this unit on this rank"));
     return sheet.done();

@@ -72,6 +72,7 @@ void UnitTree::show(RunPointer run, size_t rank, const PlanPointer& recovered) {
     plan_ != nullptr ? addModules() : addUnits();
     addOwners();
     fold();
+    findOwners();
     sumUp(run_->ranks[rank_]->figures.units);
   }
   endResetModel();
@@ -90,6 +91,7 @@ void UnitTree::addModules() {
       unit_of_module.emplace(module, unit.fqn);
     }
   }
+  const std::set<uint32_t> ignored(plan.ignored_parameters.begin(), plan.ignored_parameters.end());
   std::vector<int> node_of(plan.tree.modules.size(), -1);
   for (uint32_t m = 0; m < plan.tree.modules.size(); ++m) {
     const plan::Module& module = plan.tree.modules[m];
@@ -105,7 +107,11 @@ void UnitTree::addModules() {
     if (const auto unit = unit_of_module.find(m); unit != unit_of_module.end()) {
       node.unit = unit->second;
     }
-    for (const uint32_t p : plan.tree.subtree_parameters(m)) {
+    const std::vector<uint32_t> parameters = plan.tree.subtree_parameters(m);
+    node.ignored = !parameters.empty() && std::ranges::all_of(parameters, [&ignored](uint32_t p) {
+      return ignored.contains(p);
+    });
+    for (const uint32_t p : parameters) {
       node.bytes += plan.tree.parameters[p].numel * size_of(plan.tree.parameters[p].dtype);
     }
     node_of[m] = addNode(m == 0 ? kTop : node_of[module.parent], std::move(node));
@@ -208,6 +214,7 @@ std::vector<int> UnitTree::folded(std::vector<int> siblings) {
       Node fold;
       fold.name = QStringLiteral("%1 … %2").arg(node(equal.front()).name, node(equal.back()).name);
       fold.type = tr("%1 identical").arg(equal.size());
+      fold.several = true;
       for (const int child : equal) {
         fold.bytes += node(child).bytes;
       }
@@ -228,6 +235,23 @@ void UnitTree::fold() {
     setChildren(id, folded(childrenOf(id)));
   }
   setChildren(kTop, folded(childrenOf(kTop)));
+}
+
+void UnitTree::findOwners() {
+  const std::function<void(int, const std::optional<std::string>&)> visit =
+      [&](int id, const std::optional<std::string>& around) {
+        Node& row = node(id);
+        const std::optional<std::string> here = row.unit      ? row.unit
+                                                : row.ignored ? std::nullopt
+                                                              : around;
+        row.owner = row.several ? std::nullopt : here;
+        for (const int child : childrenOf(id)) {
+          visit(child, here);
+        }
+      };
+  for (const int id : childrenOf(kTop)) {
+    visit(id, std::nullopt);
+  }
 }
 
 void UnitTree::sumUp(const std::vector<UnitFigures>& units) {
@@ -386,7 +410,16 @@ QModelIndex UnitTree::indexOf(const std::string& unit) const {
 }
 
 std::optional<std::string> UnitTree::unitAt(const QModelIndex& index) const {
-  return index.isValid() ? at(index).unit : std::nullopt;
+  return index.isValid() ? at(index).owner : std::nullopt;
+}
+
+std::optional<std::string> UnitTree::unitOfModule(const std::string& fqn) const {
+  for (const Node& row : nodes_) {
+    if (row.module >= 0 && plan_->tree.modules[static_cast<size_t>(row.module)].fqn == fqn) {
+      return row.owner;
+    }
+  }
+  return std::nullopt;
 }
 
 Nanoseconds UnitTree::exposedAt(const QModelIndex& index) const {
@@ -443,8 +476,9 @@ QVariant UnitTree::data(const QModelIndex& index, int role) const {
       if (index.column() == kUnits && !row.plan.isEmpty()) {
         return row.changed ? tr("The edited plan: %1").arg(row.plan) : row.plan;
       }
-      if (row.unit) {
-        const QString unit = tr("unit %1").arg(QString::fromStdString(unit_label(*row.unit)));
+      if (row.owner) {
+        const QString unit =
+            (row.unit ? tr("unit %1") : tr("in unit %1")).arg(shown_text(unit_label(*row.owner)));
         return row.blocks.isEmpty() ? unit : unit + QStringLiteral("\n") + row.blocks;
       }
       return row.blocks.isEmpty() ? QVariant() : row.blocks;

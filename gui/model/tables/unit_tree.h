@@ -41,7 +41,11 @@ class UnitTree : public TreeModel {
   // module.
   [[nodiscard]] std::vector<std::string> modulesAt(const QModelIndex& index) const;
   [[nodiscard]] QModelIndex indexOf(const std::string& unit) const;
+  // The unit that the row's module belongs to: itself, or the nearest one around it. nullopt for
+  // rows of several modules, and for modules whose parameters the plan ignores.
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
+  // The unit that a module of the plan belongs to, by its FQN ("" is the model).
+  [[nodiscard]] std::optional<std::string> unitOfModule(const std::string& fqn) const;
   [[nodiscard]] Nanoseconds exposedAt(const QModelIndex& index) const;
   // Every unit within the row.
   [[nodiscard]] std::vector<std::string> unitsWithin(const QModelIndex& index) const;
@@ -51,10 +55,12 @@ class UnitTree : public TreeModel {
  private:
   struct Node {
     QString name;
-    QString type;                     // type of the module, or the number of folded rows
-    std::optional<std::string> unit;  // FQN, if the row is a unit
-    int module = -1;                  // index into the plan's module tree; -1: none, or several
-    QString plan;                     // how the edited plan treats the module
+    QString type;                           // type of the module, or the number of folded rows
+    std::optional<std::string> unit;        // FQN, if the row is a unit
+    std::optional<std::string> owner;       // FQN of the unit that the row's module belongs to
+    bool several = false, ignored = false;  // a folded row; all its parameters are in no unit
+    int module = -1;  // index into the plan's module tree; -1: none, or several
+    QString plan;     // how the edited plan treats the module
     bool changed = false;
     QString blocks;   // figures of the blocks alike within it, one line each; empty: none
     Bytes bytes = 0;  // of its parameters, unsharded
@@ -66,6 +72,7 @@ class UnitTree : public TreeModel {
   void addModules();
   void addUnits();
   void addOwners();
+  void findOwners();
   int addNode(int parent, Node node);
   // The rows with every series of equal siblings replaced by one row.
   void fold();

@@ -106,6 +106,10 @@ void ModulesPanel::selectionChanged() {
 
 void ModulesPanel::revealUnit() {
   const std::optional<std::string>& unit = selection().current().unit;
+  const QModelIndexList rows = view_->selectionModel()->selectedRows();
+  if (unit && !rows.isEmpty() && tree_.unitAt(rows.front()) == unit) {
+    return;  // a module within the unit was chosen: its buttons are for that module
+  }
   const QModelIndex index = unit ? tree_.indexOf(*unit) : QModelIndex();
   if (index.isValid()) {
     view_->setCurrentIndex(index);
@@ -125,8 +129,13 @@ void ModulesPanel::planChanged() {
     const plan::ResolvedPlan edited =
         plan::resolve(session().state().plan, session().tree(), session().state().world_size);
     tree_.setPlan(&edited);
+    const int before = view_->columnWidth(UnitTree::kUnits);
     view_->resizeColumnToContents(UnitTree::kUnits);
-    widthChanged();
+    if (view_->columnWidth(UnitTree::kUnits) > before) {
+      widthChanged();
+    } else {  // it only becomes wider, so that an edit moves no column
+      view_->setColumnWidth(UnitTree::kUnits, before);
+    }
   } catch (const Error&) {
     tree_.setPlan(nullptr);  // the What if panel shows the error
   }

@@ -119,4 +119,34 @@ const TimelineLayout::Band* TimelineLayout::find(size_t rank, size_t lane, size_
   return found == bands.end() ? nullptr : &*found;
 }
 
+namespace {
+
+bool is_ghost(const TimelineLayout::Band& band) {
+  return band.kind == TimelineLayout::Band::Kind::kGhostHeader ||
+         band.kind == TimelineLayout::Band::Kind::kGhostLane;
+}
+
+template <class Chosen>
+std::optional<TimelineLayout::Extent> extent_of(const TimelineLayout& layout,
+                                                const Chosen& chosen) {
+  std::optional<TimelineLayout::Extent> out;
+  for (const TimelineLayout::Band& band : layout.bands) {
+    if (chosen(band)) {
+      out = {out ? out->top : band.top, band.top + band.height};
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TimelineLayout::Extent TimelineLayout::extentOf(size_t rank) const {
+  return extent_of(*this, [rank](const Band& band) { return band.rank == rank && !is_ghost(band); })
+      .value_or(Extent{});
+}
+
+std::optional<TimelineLayout::Extent> TimelineLayout::extentOfGhost() const {
+  return extent_of(*this, is_ghost);
+}
+
 }  // namespace shardlens::gui

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -40,6 +41,14 @@ struct TimelineLayout {
   [[nodiscard]] const Band* at(double y) const;
   // The band of a lane's row; nullptr if its rank is collapsed.
   [[nodiscard]] const Band* find(size_t rank, size_t lane, size_t row) const;
+  // Top and bottom of some rows that follow each other.
+  struct Extent {
+    double top = 0, bottom = 0;
+  };
+  // Of the rank's header and lanes, without another run's below them.
+  [[nodiscard]] Extent extentOf(size_t rank) const;
+  // Of the other run's header and lanes; nullopt: there is none.
+  [[nodiscard]] std::optional<Extent> extentOfGhost() const;
 };
 
 // If the rows need less than `room` pixels, they grow to fill it, by at most a factor of

@@ -4,6 +4,7 @@
 
 #include <QHelpEvent>
 #include <QMouseEvent>
+#include <QScopedValueRollback>
 #include <QToolTip>
 #include <QWheelEvent>
 
@@ -164,6 +165,7 @@ void TimelineView::mouseReleaseEvent(QMouseEvent* event) {
 }
 
 void TimelineView::click(const QPointF& at) {
+  const QScopedValueRollback guard(clicking_, true);
   const TimelineScene::Hit hit = scene_.hit(at.x(), at.y());
   if (const auto step = scene_.stepAt(at.x(), at.y())) {
     context_.selectStep(context_.current().step == step ? std::nullopt : step);
@@ -225,6 +227,7 @@ void TimelineView::contextMenuEvent(QContextMenuEvent* event) {
       target.rank = hit.band->rank;
     }
     if (hit.item && !hit.ghost) {
+      const QScopedValueRollback guard(clicking_, true);
       context_.selectItem(*hit.item);
       target.item = hit.item;
     }

@@ -1,9 +1,12 @@
 #include "gui/view/timeline/timeline_view.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include <QElapsedTimer>
 #include <QPainter>
+#include <QScopedValueRollback>
 #include <QScrollBar>
 
 #include "gui/view/widgets/painter_canvas.h"
@@ -37,6 +40,7 @@ void TimelineView::setGhost(const Ghost& ghost) {
 void TimelineView::runChanged() {
   scene_.setRun(context_.run());
   walk_ = {};
+  unfolded_.reset();
   drag_ = Drag::kNone;
   scene_.setSize(viewport()->width(), viewport()->height());
   updateScrollBars();
@@ -44,8 +48,17 @@ void TimelineView::runChanged() {
 }
 
 void TimelineView::selectionChanged() {
-  scene_.setSelection(context_.current());
+  const Selection before = scene_.selection();
+  const Selection& now = context_.current();
+  scene_.setSelection(now);
   const auto item = context_.itemInterval();
+  if (!clicking_ && context_.run() != nullptr &&
+      (before.rank != now.rank || before.item != now.item || before.unit != now.unit)) {
+    revealLane();
+    if (item && (item->end <= scene_.axis.view().start || item->start >= scene_.axis.view().end)) {
+      reveal(*item);
+    }
+  }
   setAccessibleDescription(item && context_.current().item
                                ? description_of(*context_.run(), *context_.current().item)
                                : QString());
@@ -120,6 +133,9 @@ void TimelineView::showInterval(const analysis::Interval& shown) {
 void TimelineView::fitSelection() {
   const Selection& chosen = context_.current();
   const RankData* rank = context_.rank();
+  if (chosen.item || chosen.unit) {
+    revealLane();
+  }
   if (chosen.range) {
     showInterval(*chosen.range);
   } else if (const auto item = context_.itemInterval()) {
@@ -143,7 +159,19 @@ void TimelineView::goToSelection() {
                                     : analysis::Interval{rank->timeline.span.front().start,
                                                          rank->timeline.span.back().end});
   }
-  where ? showInterval(*where) : fitSelection();
+  if (where) {
+    revealLane();
+    showInterval(*where);
+  } else {
+    fitSelection();
+  }
+}
+
+void TimelineView::fitGhost() {
+  if (const auto shown = scene_.ghostInterval()) {
+    showInterval(*shown);
+    scrollTo(*scene_.layout().extentOfGhost());
+  }
 }
 
 void TimelineView::fitAll() {
@@ -152,9 +180,55 @@ void TimelineView::fitAll() {
   }
 }
 
+void TimelineView::unfold(size_t rank) {
+  if (unfolded_ && *unfolded_ != rank && !scene_.collapsed().contains(*unfolded_)) {
+    scene_.toggle(*std::exchange(unfolded_, std::nullopt));
+  }
+  if (scene_.collapsed().contains(rank)) {
+    scene_.toggle(rank);
+    unfolded_ = rank;
+  }
+  updateScrollBars();
+}
+
+void TimelineView::scrollTo(const TimelineLayout::Extent& shown) {
+  constexpr double kMargin = 4;
+  const double room = viewport()->height() - TimelineScene::kHeader;
+  const double top = shown.top - kMargin, bottom = shown.bottom + kMargin;
+  const double seen = std::min(bottom, scene_.scroll + room) - std::max(top, scene_.scroll);
+  if (bottom - top > room ? seen < room / 2 : top < scene_.scroll) {
+    verticalScrollBar()->setValue(static_cast<int>(top));
+  } else if (bottom - top <= room && bottom > scene_.scroll + room) {
+    verticalScrollBar()->setValue(static_cast<int>(std::ceil(bottom - room)));
+  }
+}
+
+void TimelineView::revealLane() {
+  const Selection& chosen = context_.current();
+  unfold(chosen.rank);
+  const TimelineLayout& layout = scene_.layout();
+  TimelineLayout::Extent shown = layout.extentOf(chosen.rank);
+  const auto place = chosen.item ? scene_.place(*chosen.item) : std::nullopt;
+  if (place) {
+    // Items on rows that are not drawn are below the last one that is.
+    const TimelineLayout::Band* band = layout.find(chosen.rank, place->lane, place->row);
+    for (size_t row = place->row; band == nullptr && row > 0; --row) {
+      band = layout.find(chosen.rank, place->lane, row - 1);
+    }
+    if (band != nullptr) {
+      shown = {band->top, band->top + band->height};
+    }
+  }
+  scrollTo(shown);
+}
+
 void TimelineView::toggleRank(size_t rank) {
   scene_.toggle(rank);
+  if (unfolded_ == rank) {
+    unfolded_.reset();
+  }
   updateScrollBars();
+  const QScopedValueRollback guard(clicking_, true);
   context_.selectRank(rank);
   viewport()->update();
 }
@@ -166,6 +240,7 @@ void TimelineView::setAllCollapsed(bool collapsed) {
     ranks.insert(i);
   }
   scene_.setCollapsed(ranks);
+  unfolded_.reset();
   updateScrollBars();
   viewport()->update();
 }

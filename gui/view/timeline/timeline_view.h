@@ -38,6 +38,7 @@ class TimelineView : public QAbstractScrollArea {
   void goToSelection();  // item, unit (in the selected, else the first step), or as fitSelection()
   void fitAll();
   void showInterval(const analysis::Interval& shown);
+  void fitGhost();  // the other run's lanes; nothing without them
   // Each of these does nothing if the corresponding function below returns nullopt.
   void selectNeighbour(int way);  // next (+1) or previous (-1) item on the selected item's row
   void selectExposed(int way);    // next less (+1) or more (-1) exposed collective
@@ -93,7 +94,11 @@ class TimelineView : public QAbstractScrollArea {
   void runChanged();
   void selectionChanged();
   void reveal(const analysis::Interval& shown);  // moves the view if the interval is not in it
-  void moved();                                  // redraws and emits viewChanged()
+  // Unfolds the selected rank, and scrolls to the lane of the selected item, otherwise to the rank.
+  void revealLane();
+  void scrollTo(const TimelineLayout::Extent& shown);
+  void unfold(size_t rank);
+  void moved();  // redraws and emits viewChanged()
   void updateScrollBars();
   void moveMinimapTo(double x);
   void hover(const QPointF& at);
@@ -111,6 +116,10 @@ class TimelineView : public QAbstractScrollArea {
   QPointF pressed_, last_;
   Nanoseconds anchor_ = 0;
   qint64 last_frame_ = 0;
+  // What is clicked in the timeline is selected where it is: a second click must find it again.
+  bool clicking_ = false;
+  // The rank that was unfolded because it was selected. It is folded when another one is.
+  std::optional<size_t> unfolded_;
   struct Walk {
     RunPointer run;
     const RankData* rank = nullptr;

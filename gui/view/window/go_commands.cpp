@@ -90,7 +90,7 @@ void add_go_commands(const WindowParts& parts, Bookmarks& bookmarks) {
   go.add(QStringLiteral("go.previousFound"), QObject::tr("Previous found event"),
          {QStringLiteral("Shift+F3")}, [parts] { parts.panels.walkFound(-1); });
   go.add(
-      QStringLiteral("go.palette"), QObject::tr("Command, unit or step …"),
+      QStringLiteral("go.palette"), QObject::tr("Command, unit, module, rank or step …"),
       {QStringLiteral("Ctrl+K"), QStringLiteral("Ctrl+Shift+P")}, [parts] { show_palette(parts); },
       [] { return true; }, {});
   SelectionContext& context = parts.context;

@@ -60,12 +60,7 @@ void add_lanes(CommandAdder& plan, const WindowParts& parts, GhostLanes& ghosts)
       [parts] { return parts.session.isOpen() || parts.compare.isOpen(); }, no_other);
   plan.add(
       QStringLiteral("plan.fit"), QObject::tr("Fit the lanes of the other run"),
-      {QStringLiteral("Shift+F")},
-      [parts] {
-        if (const auto shown = parts.timeline().scene().ghostInterval()) {
-          parts.timeline().showInterval(*shown);
-        }
-      },
+      {QStringLiteral("Shift+F")}, [parts] { parts.timeline().fitGhost(); },
       [parts] { return parts.timeline().scene().ghost().run != nullptr; }, no_other);
 }
 

@@ -430,7 +430,7 @@ QStringList Monkey::brokenSelection() {
     if (id == QStringLiteral("modules")) {
       const UnitTree& tree = window_.panels().model<UnitTree>();
       const QModelIndex wanted = held.unit ? tree.indexOf(*held.unit) : QModelIndex();
-      expect(!wanted.isValid() || (!rows.isEmpty() && rows.front() == wanted),
+      expect(!wanted.isValid() || (!rows.isEmpty() && tree.unitAt(rows.front()) == held.unit),
              "Modules does not show the selected unit");
       expect(held.unit || rows.isEmpty() || !tree.unitAt(rows.front()),
              "Modules shows a unit that is not selected");
