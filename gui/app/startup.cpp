@@ -152,13 +152,13 @@ void apply_options(const ProgramOptions& options, MainWindow& window) {
     }
   }
   raise(options.panel, window);
-  if (!options.find_best) {
-    return;
+  if (options.find_best) {
+    wait_until([&window] { return !window.proposals().isBusy(); }, kLongestRun);
+    if (!window.actions().trigger(QStringLiteral("plan.search"))) {
+      throw InputError("--find-best", window.session().why().toStdString());
+    }
   }
-  wait_until([&window] { return !window.proposals().isBusy(); }, kLongestRun);
-  if (!window.actions().trigger(QStringLiteral("plan.search"))) {
-    throw InputError("--find-best", window.session().why().toStdString());
-  }
+  window.setUnchanged();  // versions of the command line are made again by it
 }
 
 void open_dialog(const QString& name, MainWindow& window) {

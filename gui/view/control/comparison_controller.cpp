@@ -30,7 +30,7 @@ void ComparisonController::addCommands() {
                       menu,
                       tr("Swap A and B"),
                       {},
-                      [this] { swap(); },
+                      [this] { emit swapRequested(); },
                       [this] { return parts_.compare.isOpen(); },
                       no_comparison});
   parts_.actions.add({QStringLiteral("compare.close"),
@@ -69,6 +69,9 @@ void ComparisonController::fail(const QString& message) {
 }
 
 void ComparisonController::swap() {
+  if (!parts_.compare.isOpen()) {
+    return;
+  }
   const RunPointer b = parts_.compare.b();
   parts_.opened.paths.swap(parts_.opened.compared);
   parts_.pages.showRun(b, OpenedRun::label(parts_.opened.paths));

@@ -15,13 +15,14 @@ class ComparisonController : public QObject {
   ComparisonController(const WindowParts& parts, Bookmarks& bookmarks, StatusLine& status);
   void addCommands();
   void open(const QStringList& paths);  // of B
+  void swap();                          // A's plan versions and bookmarks are lost
 
  signals:
-  void settled();  // B is loaded, or it could not be
+  void swapRequested();  // by the user; nothing is lost yet
+  void settled();        // B is loaded, or it could not be
 
  private:
   void choose();
-  void swap();
   void close();
   void showChange();
   void fail(const QString& message);

@@ -6,6 +6,7 @@
 #include <QFileDialog>
 #include <QFileInfo>
 #include <QMessageBox>
+#include <QScopedValueRollback>
 
 #include "core/base/error.h"
 #include "gui/view/panels/notes_panel.h"
@@ -93,19 +94,22 @@ void ProjectController::save() {
   }
 }
 
-void ProjectController::saveAs() {
+void ProjectController::saveAs(const std::function<void()>& then) {
   auto* dialog = new QFileDialog(&parts_.window, tr("Save the project"));
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setAcceptMode(QFileDialog::AcceptSave);
   dialog->setNameFilters({tr("Projects (*.shardlens)")});
   dialog->setDefaultSuffix(QStringLiteral("shardlens"));
-  connect(dialog, &QFileDialog::fileSelected, this, [this](const QString& path) { save(path); });
+  connect(dialog, &QFileDialog::fileSelected, this, [this, then](const QString& path) {
+    if (save(path) && then) {
+      then();
+    }
+  });
   dialog->open();
 }
 
 bool ProjectController::mustAsk() const {
-  // Without a project there is nothing to save; bookmarks are stored anyway.
-  return changed_ && !parts_.messages.unattended() && !path_.isEmpty();
+  return changed_ && parts_.hasRun() && !discarding_ && !parts_.messages.unattended();
 }
 
 void ProjectController::whenSaved(const std::function<void()>& then) {
@@ -113,21 +117,32 @@ void ProjectController::whenSaved(const std::function<void()>& then) {
     then();
     return;
   }
-  auto* box = new QMessageBox(QMessageBox::Question, tr("Shardlens"),
-                              tr("%1 has unsaved changes.").arg(QFileInfo(path_).fileName()),
+  const QString what = path_.isEmpty()
+                           ? tr("Notes, plan versions and bookmarks are not saved in a project.")
+                           : tr("%1 has unsaved changes.").arg(QFileInfo(path_).fileName());
+  auto* box = new QMessageBox(QMessageBox::Question, tr("Shardlens"), what,
                               QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel,
                               &parts_.window);
+  box->setTextFormat(Qt::PlainText);
   box->setAttribute(Qt::WA_DeleteOnClose);
   connect(box, &QMessageBox::buttonClicked, this, [this, box, then](QAbstractButton* button) {
     const auto chosen = box->standardButton(button);
     if (chosen == QMessageBox::Discard) {
-      setChanged(false);
+      // The changes stay marked: what comes instead may be cancelled or fail.
+      const QScopedValueRollback guard(discarding_, true);
       then();
+    } else if (chosen == QMessageBox::Save && path_.isEmpty()) {
+      saveAs(then);
     } else if (chosen == QMessageBox::Save && save(path_)) {
       then();
     }
   });
   box->open();
+}
+
+void ProjectController::leaveProject() {
+  path_.clear();
+  setChanged(changed_ && !parts_.panels.get<NotesPanel>().edit().toPlainText().isEmpty());
 }
 
 void ProjectController::expect(const QString& path, Project project) {

@@ -22,12 +22,17 @@ class ProjectController : public QObject {
   [[nodiscard]] Project contents() const;
   // Returns false and sets the last error if the file cannot be written.
   bool save(const QString& path);
-  void save();    // asks for a file if there is none
-  void saveAs();  // asks for a file
+  void save();  // asks for a file if there is none
+  // Asks for a file, and runs `then` (if there is one) when it is written.
+  void saveAs(const std::function<void()>& then = {});
 
-  // Runs `then` after the changes were saved or discarded; not at all if the user cancels.
+  // Runs `then`, which may lose notes, versions and bookmarks, after they were saved or discarded;
+  // not at all if the user cancels. Without a project, saving asks for its file.
   void whenSaved(const std::function<void()>& then);
-  [[nodiscard]] bool mustAsk() const;  // whether whenSaved() asks
+  [[nodiscard]] bool mustAsk() const;         // whether whenSaved() asks
+  void setUnchanged() { setChanged(false); }  // there is nothing that the user made
+  // The open run is no longer the project's; what is saved from now on is a new project.
+  void leaveProject();
 
   // The project's run is being opened: the rest of it is restored when it is loaded.
   void expect(const QString& path, Project project);
@@ -44,6 +49,7 @@ class ProjectController : public QObject {
   QString expected_path_;
   std::optional<Project> pending_;
   bool changed_ = false, restoring_ = false;
+  bool discarding_ = false;  // the user agreed to lose the changes
 };
 
 // The paths as strings.

@@ -4,9 +4,11 @@
 #include <QDialogButtonBox>
 #include <QDir>
 #include <QFileDialog>
+#include <QFileInfo>
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QLineEdit>
+#include <QMessageBox>
 #include <QPlainTextEdit>
 #include <QProgressBar>
 #include <QPushButton>
@@ -16,6 +18,24 @@
 #include "core/plan/plan.h"
 
 namespace shardlens::gui {
+namespace {
+
+bool is_used(const QString& directory) {
+  return QFileInfo(directory).isDir() &&
+         !QDir(directory).isEmpty(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+}
+
+// The directory itself, or one with a number behind its name that is not used.
+QString free_directory(const QString& directory) {
+  const QString base = QDir::cleanPath(directory);
+  QString found = base;
+  for (int number = 2; is_used(found) || QFileInfo(found).isFile(); ++number) {
+    found = QStringLiteral("%1-%2").arg(base).arg(number);
+  }
+  return found;
+}
+
+}  // namespace
 
 CaptureDialog::CaptureDialog(const QString& program, QSettings& settings, QWidget* parent)
     : QDialog(parent),
@@ -87,7 +107,7 @@ CaptureDialog::CaptureDialog(const QString& program, QSettings& settings, QWidge
   CaptureOptions kept;
   kept.model = settings_.value(QStringLiteral("capture/model")).toString();
   kept.tokens = settings_.value(QStringLiteral("capture/tokens")).toString();
-  kept.out = QDir::home().filePath(QStringLiteral("shardlens-run"));
+  kept.out = free_directory(QDir::home().filePath(QStringLiteral("shardlens-run")));
   setOptions(kept);
   setRunning(false);
 }
@@ -178,6 +198,40 @@ void CaptureDialog::begin() {
       return;
     }
   }
+  if (is_used(chosen.out)) {
+    askWhere();
+  } else {
+    run();
+  }
+}
+
+// The directory has files. A capture replaces an earlier one, so the user decides.
+void CaptureDialog::askWhere() {
+  const QString other = free_directory(out_->text());
+  auto* box = new QMessageBox(
+      QMessageBox::Question, windowTitle(),
+      tr("%1 already has files. A capture replaces the run that is there.").arg(out_->text()),
+      QMessageBox::Cancel, this);
+  box->setTextFormat(Qt::PlainText);
+  box->setAttribute(Qt::WA_DeleteOnClose);
+  QPushButton* beside =
+      box->addButton(tr("Write to %1").arg(QFileInfo(other).fileName()), QMessageBox::AcceptRole);
+  QPushButton* replace = box->addButton(tr("Replace"), QMessageBox::DestructiveRole);
+  box->setDefaultButton(beside);
+  connect(box, &QMessageBox::buttonClicked, this,
+          [this, beside, replace, other](const QAbstractButton* button) {
+            if (button == beside) {
+              out_->setText(other);
+            }
+            if (button == beside || button == replace) {
+              run();
+            }
+          });
+  box->open();
+}
+
+void CaptureDialog::run() {
+  const CaptureOptions chosen = options();
   settings_.setValue(QStringLiteral("capture/model"), chosen.model);
   settings_.setValue(QStringLiteral("capture/tokens"), chosen.tokens);
   setRunning(true);

@@ -26,6 +26,7 @@ class CaptureDialog : public QDialog {
   void setOptions(const CaptureOptions& options);
   [[nodiscard]] CaptureJob& job() { return job_; }
   [[nodiscard]] QString message() const;
+  // Asks first if the directory to write to has files.
   void begin();
 
  signals:
@@ -39,6 +40,8 @@ class CaptureDialog : public QDialog {
   QSpinBox* number(const QString& title, int most);
   QComboBox* choice(const QString& title, const QStringList& items);
   void setRunning(bool running);
+  void askWhere();
+  void run();
   QString program_;
   QSettings& settings_;
   CaptureJob job_;

@@ -79,6 +79,12 @@ void MainWindow::connectParts() {
   connect(menus_.get(), &WindowMenus::openRequested, &opener_, &RunOpener::open);
   connect(&opener_, &RunOpener::settled, this, &MainWindow::settled);
   connect(&comparison_, &ComparisonController::settled, this, &MainWindow::settled);
+  connect(&comparison_, &ComparisonController::swapRequested, this, [this] {
+    project_.whenSaved([this] {
+      comparison_.swap();
+      project_.leaveProject();
+    });
+  });
   connect(&timeline(), &TimelineView::dragging, this,
           [this](std::optional<analysis::Interval> range) { headline().showRange(range); });
   connect(&notice(), &NoticeBar::moreRequested, this,

@@ -39,6 +39,8 @@ class MainWindow : public QMainWindow {
   // Saves without figures: the plans are simulated again when the project is opened. Returns false
   // and sets lastError() if the file cannot be written.
   bool saveProject(const QString& path) { return project_.save(path); }
+  // What was done so far is not the user's work: closing the window does not ask to save it.
+  void setUnchanged() { project_.setUnchanged(); }
   [[nodiscard]] Project project() const { return project_.contents(); }
   // Applies a plan file as an edit of the session's plan. Returns false and sets lastError() on
   // failure.

@@ -503,7 +503,7 @@ TEST_F(MainWindowTest, ACaptureIsStartedFromTheWindow) {
   EXPECT_TRUE(dialog.message().startsWith("Model")) << dialog.message().toStdString();
   options.model = "/no/such/model";
   options.tokens = "tokens.bin";
-  options.out = QString::fromStdString(sample_run());
+  options.out = folder_.path() + "/captured";
   dialog.setOptions(options);
   dialog.begin();
   ASSERT_TRUE(wait_for([&] { return dialog.message().contains("failed"); }));

@@ -442,6 +442,7 @@ TEST_F(MouseTest, ABrokenPlanAndAnEmptyTraceAreSaidInTheWindow) {
 // A simulated plan is not shown as a run after its model is read again, or after reading fails.
 TEST_F(MouseTest, WhatWasSimulatedIsGoneWithItsModel) {
   const QString config = QString::fromStdString(sample_run() + "/config.json");
+  window_->setUnattended();  // no question about the version that is lost
   bool settled = false;
   QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
   const auto wait = [&] { return wait_for([&] { return settled; }); };

@@ -4,6 +4,8 @@
 #include <string>
 
 #include <QApplication>
+#include <QMessageBox>
+#include <QPushButton>
 #include <QSettings>
 #include <QTemporaryDir>
 #include <QTest>
@@ -34,11 +36,20 @@ class WindowTest : public QtTest<QApplication> {
     // A window manager gives it the focus some time later; keys before that are lost.
     ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
   }
+  // What the test made before, such as a bookmark, is discarded.
   void open(const std::string& path) {
     bool settled = false;
     const auto connection =
         QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
     window_->open({QString::fromStdString(path)});
+    for (QMessageBox* box : window_->findChildren<QMessageBox*>()) {
+      if (box->isVisible() && box->button(QMessageBox::Discard) != nullptr) {
+        box->button(QMessageBox::Discard)->click();
+        QApplication::processEvents();
+        window_->activateWindow();  // as a window manager does when a dialog closes
+        EXPECT_TRUE(QTest::qWaitForWindowActive(window_.get()));
+      }
+    }
     ASSERT_TRUE(wait_for([&] { return settled; }));
     QObject::disconnect(connection);
     window_->panels().flush();
