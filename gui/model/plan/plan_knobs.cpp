@@ -59,16 +59,15 @@ Choice precision(const QString& label, const plan::MixedPrecision& mixed) {
 }
 
 PlanKnob sharding_knob(const plan::ModuleTree& tree, int64_t world_size) {
-  PlanKnob sharding{
-      QObject::tr("Sharding"),
-      QObject::tr("How parameters are distributed over the ranks"),
-      {strategy(QObject::tr("full shard"), "full_shard", tree),
-       strategy(QObject::tr("shard grad op (kept after forward)"), "shard_grad_op", tree),
-       strategy(QObject::tr("no shard (replicated on every rank)"), "no_shard", tree)}};
+  PlanKnob sharding{QObject::tr("Sharding"),
+                    QObject::tr("How parameters are distributed over the ranks"),
+                    {strategy(QObject::tr("full shard"), "full_shard", tree),
+                     strategy(QObject::tr("shard grad op (kept in full)"), "shard_grad_op", tree),
+                     strategy(QObject::tr("no shard (a replica each)"), "no_shard", tree)}};
   if (world_size >= 4 && world_size % 2 == 0) {
     sharding.choices.push_back(strategy(QObject::tr("hybrid: 2 replicas"), "hybrid_shard", tree));
     const plan::Reshard half{plan::Reshard::Kind::kSubMesh, world_size / 2};
-    sharding.choices.push_back({QObject::tr("kept over half the ranks after forward"),
+    sharding.choices.push_back({QObject::tr("kept over half the ranks"),
                                 [half](Plan& p) {
                                   p.mesh_replicate.reset();
                                   p.mesh_shard.reset();

@@ -7,6 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/plan/shard_layout.h"
+#include "gui/model/base/in_window.h"
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
@@ -83,7 +84,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
       const std::string_view helps =
           remedy_of(*span->cause, span->part.value_or(analysis::UnitPart::kOther));
       if (!helps.empty()) {
-        sheet.row(QObject::tr("what may help"), escaped(helps));
+        sheet.row(QObject::tr("what may help"), in_window(escaped(helps)));
       }
     }
     if (const auto slack = span->slack()) {

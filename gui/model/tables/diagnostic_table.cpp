@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {
@@ -17,9 +18,12 @@ DiagnosticTable::DiagnosticTable(QObject* parent)
             [this](size_t r) { return static_cast<double>(run_->analysis.diagnostics[r].count); },
             true},
            {tr("Message"),
-            [this](size_t r) { return table_text(run_->analysis.diagnostics[r].message); }}},
+            [this](size_t r) {
+              return in_window(table_text(run_->analysis.diagnostics[r].message));
+            }}},
           parent) {
-  setTooltip([this](size_t r) { return table_text(run_->analysis.diagnostics[r].message); });
+  setTooltip(
+      [this](size_t r) { return in_window(table_text(run_->analysis.diagnostics[r].message)); });
   setEmphasis([this](size_t r) {
     return run_->analysis.diagnostics[r].severity != trace::Severity::kNote;
   });

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "gui/model/base/text_pattern.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/tables/table_text.h"
 
@@ -80,14 +81,12 @@ void EventTable::show(RunPointer run,
   }
   const trace::Trace& trace = run_->ranks[rank_]->trace;
   // There are few names but many events, so each name is matched once.
+  const TextPattern pattern(filter);
   std::vector<int8_t> fits(trace.strings.size(), -1);
   const auto fits_name = [&](const trace::Event& event) {
     int8_t& known = fits[event.name];
     if (known < 0) {
-      known =
-          filter.isEmpty() || table_text(trace.name(event)).contains(filter, Qt::CaseInsensitive)
-              ? 1
-              : 0;
+      known = pattern.matches(table_text(trace.name(event))) ? 1 : 0;
     }
     return known == 1;
   };

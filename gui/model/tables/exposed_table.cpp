@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/tables/table_text.h"
@@ -23,7 +24,9 @@ QString meaning_of(const analysis::UnitSpan& span) {
   const QString means = table_text(explanation_of(*span.cause));
   const std::string_view helps =
       remedy_of(*span.cause, span.part.value_or(analysis::UnitPart::kOther));
-  return helps.empty() ? means : QObject::tr("%1; what may help: %2").arg(means, table_text(helps));
+  return helps.empty()
+             ? means
+             : QObject::tr("%1; what may help: %2").arg(means, in_window(table_text(helps)));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <QInputDialog>
 
 #include "core/base/error.h"
+#include "gui/model/base/in_window.h"
 #include "gui/view/widgets/capture_dialog.h"
 #include "gui/view/widgets/start_page.h"
 #include "sim/hardware/hardware_spec.h"
@@ -159,7 +160,7 @@ void RunOpener::fail(const QString& message) {
   project_.close();
   StartPage& start = parts_.pages.start();
   start.endProgress();
-  start.showMessage(message);
+  start.showMessage(in_window(message));
   if (parts_.hasRun()) {
     parts_.pages.hideWorkspace();
     parts_.session.stop();  // first: without a run, its simulation would be shown as the run

@@ -4,6 +4,7 @@
 #include <QMenu>
 #include <QToolButton>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/plan/module_edits.h"
 
 namespace shardlens::gui {
@@ -54,7 +55,7 @@ QString ModuleBar::refusal() const {
   if (session_.isObserving()) {
     return tr("Calibrating from the run");
   }
-  return session_.why().isEmpty() ? tr("No run is open") : session_.why();
+  return session_.why().isEmpty() ? tr("No run is open") : in_window(session_.why());
 }
 
 void ModuleBar::update() {

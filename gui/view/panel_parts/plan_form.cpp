@@ -7,12 +7,14 @@
 #include <QComboBox>
 #include <QEvent>
 #include <QFormLayout>
+#include <QKeyEvent>
 #include <QScrollBar>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QStyleOptionComboBox>
 #include <QStylePainter>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/plan/module_edits.h"
 
 namespace shardlens::gui {
@@ -51,9 +53,34 @@ class KnobBox : public QComboBox {
   std::function<void()> tell_;
 };
 
+// Undo and redo are those of the plan, unless a number is being typed: a line of text has its own
+// and would take these keys otherwise.
+class NumberBox : public QSpinBox {
+ protected:
+  bool event(QEvent* event) override {
+    if (event->type() == QEvent::ShortcutOverride && valueFromText(text()) == value()) {
+      const auto* key = static_cast<QKeyEvent*>(event);
+      if (key->matches(QKeySequence::Undo) || key->matches(QKeySequence::Redo) ||
+          (key->key() == Qt::Key_Y && key->modifiers() == Qt::ControlModifier)) {
+        event->ignore();
+        return true;
+      }
+    }
+    return QSpinBox::event(event);
+  }
+};
+
+// As wide as its texts, but not wider than kWidestText; the rest of a longer one is elided. Marks
+// that are later added behind the texts do not widen it.
 void fitList(QComboBox* box) {
+  constexpr int kWidestText = 210, kArrow = 34;  // pixels
+  int widest = 0;
+  for (int i = 0; i < box->count(); ++i) {
+    widest = std::max(widest, box->fontMetrics().horizontalAdvance(box->itemText(i)));
+  }
   box->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
   box->setMinimumContentsLength(8);
+  box->setMinimumWidth(std::min(widest, kWidestText) + kArrow);
 }
 
 // Index in the list of optimizers: AdamW, SGD with momentum, SGD.
@@ -97,9 +124,13 @@ bool PlanForm::eventFilter(QObject* object, QEvent* event) {
     return true;
   }
   if (object == box_ && event->type() == QEvent::LayoutRequest) {
-    setMinimumWidth(box_->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width());
+    fitWidth();
   }
   return QScrollArea::eventFilter(object, event);
+}
+
+void PlanForm::fitWidth() {
+  setMinimumWidth(box_->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width());
 }
 
 void PlanForm::rebuild() {
@@ -113,6 +144,7 @@ void PlanForm::rebuild() {
     addMachine();
     addStep();
   }
+  fitWidth();  // a panel that is not shown yet gets no request to lay out its form
 }
 
 void PlanForm::addKnobs() {
@@ -121,10 +153,10 @@ void PlanForm::addKnobs() {
     auto* box = new KnobBox([this, i] { markChoices(i); });
     box->setAccessibleName(knob.title);
     box->setToolTip(knob.help);
-    fitList(box);
     for (const PlanKnob::Choice& choice : knob.choices) {
       box->addItem(choice.label);
     }
+    fitList(box);
     connect(box, &QComboBox::activated, this, [this, i](int choice) {
       if (choice < static_cast<int>(session_.knobs()[i].choices.size())) {
         session_.choose(i, static_cast<size_t>(choice));
@@ -149,11 +181,11 @@ void PlanForm::addMachine() {
     }
   });
   box->setAccessibleName(tr("Machine"));
-  fitList(box);
   for (const MachineChoice& each : machines_) {
     box->addItem(each.label);
     box->setItemData(box->count() - 1, each.help, Qt::ToolTipRole);
   }
+  fitList(box);
   box->setPlaceholderText(tr("choose one"));
   connect(box, &QComboBox::activated, this, [this](int index) {
     const MachineChoice& chosen = machines_[static_cast<size_t>(index)];
@@ -168,7 +200,7 @@ void PlanForm::addMachine() {
 QSpinBox* PlanForm::addNumber(const QString& title,
                               int most,
                               std::function<void(PlanState&, int)> set) {
-  auto* box = new QSpinBox;
+  auto* box = new NumberBox;
   box->setRange(1, most);
   box->setAccessibleName(title);
   box->setKeyboardTracking(false);
@@ -188,10 +220,10 @@ QComboBox* PlanForm::addList(const QString& title,
   auto* box = new QComboBox;
   box->setAccessibleName(title);
   box->setToolTip(help);
-  fitList(box);
   for (const QString& label : labels) {
     box->addItem(label);
   }
+  fitList(box);
   connect(box, &QComboBox::activated, this, [this, title, labels, set = std::move(set)](int index) {
     PlanState next = session_.state();
     set(next, index);
@@ -244,10 +276,10 @@ QString PlanForm::standing(const PlanState& state, QString& suffix) const {
     suffix = session_.recorded() != nullptr && state.machine == QLatin1String(kMachineOfRun)
                  ? tr("   (not known from the run)")
                  : tr("   (not simulated)");
-    return refusal;
+    return in_window(refusal);
   }
   suffix = plan.why.isEmpty() ? QString() : tr("   (not supported by the engine yet)");
-  return plan.why;
+  return in_window(plan.why);
 }
 
 void PlanForm::markChoices(size_t knob) {

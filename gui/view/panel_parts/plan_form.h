@@ -26,8 +26,9 @@ class PlanForm : public QScrollArea {
   bool eventFilter(QObject* object, QEvent* event) override;
 
  private:
-  void rebuild();  // after the model or the machines changed
-  void update();   // shows the session's state
+  void rebuild();   // after the model or the machines changed
+  void fitWidth();  // to what the form contains
+  void update();    // shows the session's state
   void addField(const QString& title, QWidget* box);
   void addKnobs();
   void addMachine();

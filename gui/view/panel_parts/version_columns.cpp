@@ -5,6 +5,7 @@
 #include <QLocale>
 #include <QObject>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/fit_text.h"
 
@@ -82,7 +83,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
        nullptr, true},
       {QObject::tr("Engine"),
        [of](size_t r) {
-         return !of(r).error.isEmpty()   ? QObject::tr("refused: %1").arg(of(r).error)
+         return !of(r).error.isEmpty()   ? QObject::tr("refused: %1").arg(in_window(of(r).error))
                 : of(r).engine.isEmpty() ? QObject::tr("runs it")
                                          : QObject::tr("cannot run it yet");
        }},

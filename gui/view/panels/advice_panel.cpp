@@ -202,9 +202,9 @@ QToolButton* AdvicePanel::button(const QString& text, const char* command) {
 QString AdvicePanel::text() const {
   if (!session().isOpen()) {
     return session().isObserving() ? tr("The machine is calibrated from the run …")
-                                   : session().why();
+                                   : in_window(session().why());
   }
-  QString out = proposals().note();
+  QString out = in_window(proposals().note());
   if (out.isEmpty()) {
     return proposals().canAdvise()
                ? tr("Which changes of the run's plan would pay, and which plan is the best?")

@@ -5,6 +5,7 @@
 #include <QLabel>
 #include <QTableView>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/fit_text.h"
@@ -83,8 +84,9 @@ class MemoryPanel final : public Panel {
       }
     }
     if (table_.peaks().empty()) {
-      return out + (session().isOpen() ? tr("The plan is not simulated.")
-                                       : with_breaks(session().why()).toHtmlEscaped());
+      return out + (session().isOpen()
+                        ? tr("The plan is not simulated.")
+                        : with_breaks(in_window(session().why())).toHtmlEscaped());
     }
     for (const PeakTable::Peak& peak : table_.peaks()) {
       const QString of =

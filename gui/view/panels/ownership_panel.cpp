@@ -103,7 +103,7 @@ OwnershipPanel::OwnershipPanel(const PanelContext& context)
   view_->setWordWrap(false);
   view_->setAlternatingRowColors(true);
   view_->setSelectionBehavior(QAbstractItemView::SelectRows);
-  view_->setSelectionMode(QAbstractItemView::SingleSelection);
+  view_->setSelectionMode(QAbstractItemView::ExtendedSelection);  // several rows: to copy them
   view_->verticalHeader()->hide();
   view_->verticalHeader()->setDefaultSectionSize(view_->fontMetrics().height() + 8);
   view_->setItemDelegate(slice_);

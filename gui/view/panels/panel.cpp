@@ -1,8 +1,10 @@
 #include "gui/view/panels/panel.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <QApplication>
+#include <QClipboard>
 #include <QEvent>
 #include <QHeaderView>
 #include <QKeyEvent>
@@ -28,14 +30,37 @@ QString row_text(const QHeaderView& header, const QModelIndex& index) {
   return cells.join(u'\t');
 }
 
+// A line for each row, from top to bottom.
+QString rows_text(const QHeaderView& header, QModelIndexList rows) {
+  std::ranges::sort(rows, {}, &QModelIndex::row);
+  QStringList lines;
+  for (const QModelIndex& row : rows) {
+    lines.append(row_text(header, row));
+  }
+  return lines.join(u'\n');
+}
+
 // In views of panels Left and Right fold trees and move along rows, although they are shortcuts
-// elsewhere.
-class ArrowKeys : public QObject {
+// elsewhere. Copy takes all columns of the selected rows; Qt's own takes one cell.
+class ViewKeys : public QObject {
  public:
   using QObject::QObject;
 
  protected:
-  bool eventFilter(QObject* /*watched*/, QEvent* event) override {
+  bool eventFilter(QObject* watched, QEvent* event) override {
+    if (event->type() == QEvent::KeyPress &&
+        static_cast<QKeyEvent*>(event)->matches(QKeySequence::Copy)) {
+      const auto* view = qobject_cast<const QAbstractItemView*>(watched);
+      const auto* tree = qobject_cast<const QTreeView*>(view);
+      const auto* table = qobject_cast<const QTableView*>(view);
+      const QModelIndexList rows =
+          view == nullptr ? QModelIndexList() : view->selectionModel()->selectedRows();
+      if (!rows.isEmpty()) {
+        QApplication::clipboard()->setText(
+            rows_text(tree != nullptr ? *tree->header() : *table->horizontalHeader(), rows));
+        return true;
+      }
+    }
     if (event->type() == QEvent::ShortcutOverride) {
       const auto* key = static_cast<QKeyEvent*>(event);
       const bool plain = (key->modifiers() & ~Qt::KeypadModifier) == Qt::NoModifier;
@@ -75,7 +100,7 @@ void Panel::showSelection() {
 
 void Panel::setView(QAbstractItemView& view) {
   view_ = &view;
-  view.installEventFilter(new ArrowKeys(this));
+  view.installEventFilter(new ViewKeys(this));
   view.setContextMenuPolicy(Qt::CustomContextMenu);
   connect(&view, &QWidget::customContextMenuRequested, this, &Panel::requestMenu);
 }
@@ -94,16 +119,17 @@ bool Panel::eventFilter(QObject* watched, QEvent* event) {
 // The current row is not used: a view that gets the keyboard focus makes its first row current
 // without selecting it, and a mouse press makes a row current before it is selected.
 void Panel::onChosen(std::function<void(const QModelIndex&)> choose) {
-  const auto chosen = [this, choose = std::move(choose)](const QModelIndex& index) {
-    if (!updating_ && index.isValid()) {
+  // Several rows are only selected to be copied.
+  const auto chosen = [this, view = view_, choose = std::move(choose)](const QModelIndex& index) {
+    if (!updating_ && index.isValid() && view->selectionModel()->selectedRows().size() <= 1) {
       choose(index);
     }
   };
   connect(view_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
-          [this, chosen](const QItemSelection& selected) {
+          [this, view = view_, chosen](const QItemSelection& selected) {
             if (!selected.isEmpty()) {
               chosen(selected.indexes().front());
-            } else if (!updating_ && !view_->selectionModel()->hasSelection()) {
+            } else if (!updating_ && !view->selectionModel()->hasSelection()) {
               selection().selectUnit(std::nullopt);  // the user clicked outside of all rows
             }
           });
@@ -136,7 +162,11 @@ MenuTarget Panel::targetAt(const QModelIndex& index) const {
   }
   const auto* as_tree = qobject_cast<const QTreeView*>(view_);
   const auto* table = qobject_cast<const QTableView*>(view_);
-  out.text = row_text(as_tree != nullptr ? *as_tree->header() : *table->horizontalHeader(), index);
+  const QHeaderView& header = as_tree != nullptr ? *as_tree->header() : *table->horizontalHeader();
+  const QModelIndexList rows = view_->selectionModel()->selectedRows();
+  out.text = rows.size() > 1 && view_->selectionModel()->isRowSelected(index.row(), index.parent())
+                 ? rows_text(header, rows)
+                 : row_text(header, index);
   describe(index, out);
   const RunPointer& run = selection().run();
   if (out.item && run != nullptr && out.item->rank < run->ranks.size()) {

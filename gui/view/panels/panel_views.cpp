@@ -26,7 +26,7 @@ QTableView* make_table(ColumnTable& model, const QString& name) {
   view->setAccessibleName(name);
   view->setAlternatingRowColors(true);
   view->setSelectionBehavior(QAbstractItemView::SelectRows);
-  view->setSelectionMode(QAbstractItemView::SingleSelection);
+  view->setSelectionMode(QAbstractItemView::ExtendedSelection);  // several rows: to copy them
   view->setShowGrid(false);
   view->setWordWrap(false);
   view->setSortingEnabled(true);
@@ -103,7 +103,9 @@ void show_row(QTableView& view, const QModelIndex& row) {
   if (!row.isValid()) {
     view.selectionModel()->clearSelection();
   } else if (!view.selectionModel()->isRowSelected(row.row())) {
-    view.setCurrentIndex(row);
+    // Not QTableView::setCurrentIndex(): with a key such as Shift it would extend the selection.
+    view.selectionModel()->setCurrentIndex(
+        row, QItemSelectionModel::ClearAndSelect | QItemSelectionModel::Rows);
     view.scrollTo(row);
   }
 }

@@ -1,5 +1,8 @@
 #include "gui/view/panels/panels.h"
 
+#include <algorithm>
+
+#include <QAbstractItemView>
 #include <QLineEdit>
 #include <QMainWindow>
 
@@ -62,6 +65,11 @@ void Panels::add(const PanelRow& row, PanelPointer panel) {
       content->becameVisible();
     }
   });
+  // When another tab is chosen, Qt leaves the keyboard with the panel that is now covered. Which
+  // panel covers it is known when all of them were told.
+  connect(
+      dock, &QDockWidget::visibilityChanged, this, [this] { takeFocusFromCovered(); },
+      Qt::QueuedConnection);
   panels_.push_back({&row, dock, content});
 }
 
@@ -164,6 +172,33 @@ void Panels::raise(const QString& id) {
   docked.dock->show();
   docked.dock->raise();
   focusFirst(*docked.panel);
+}
+
+bool Panels::isSeen(const Docked& docked) {
+  return docked.dock->isVisible() && !docked.dock->visibleRegion().isEmpty();
+}
+
+// The keyboard goes to the panel that is in front now, otherwise to what the window has for it.
+void Panels::takeFocusFromCovered() {
+  for (const Docked& docked : panels_) {
+    const QWidget* keyboard = window_.focusWidget();
+    if (keyboard == nullptr || !docked.dock->isAncestorOf(keyboard) || isSeen(docked)) {
+      continue;
+    }
+    const QList<QDockWidget*> beside = window_.tabifiedDockWidgets(docked.dock);
+    const auto front = std::ranges::find_if(panels_, [&beside](const Docked& other) {
+      return beside.contains(other.dock) && isSeen(other);
+    });
+    if (front == panels_.end()) {
+      emit focusLost();
+    } else if (QAbstractItemView* view = front->panel->view();
+               view != nullptr && view->isVisible()) {
+      view->setFocus();
+    } else {
+      focusFirst(*front->panel);
+    }
+    return;
+  }
 }
 
 void Panels::focusSearch() {

@@ -61,8 +61,12 @@ class Panels : public QObject {
  signals:
   void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
   void goRequested();  // to show the selection in the timeline
+  void focusLost();    // the panel with the keyboard was closed or covered, and none is in front
 
  private:
+  // Whether the user sees the panel: Qt calls panels behind a tab visible.
+  [[nodiscard]] static bool isSeen(const Docked& docked);
+  void takeFocusFromCovered();
   void add(const PanelRow& row, PanelPointer panel);
   void showRun();
   void showSelection();

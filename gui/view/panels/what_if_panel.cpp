@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include <QHBoxLayout>
 #include <QHeaderView>
@@ -7,6 +9,7 @@
 #include <QTableView>
 #include <QVBoxLayout>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/fit_text.h"
 #include "gui/model/run/measured_memory.h"
@@ -49,7 +52,8 @@ class WhatIfPanel final : public Panel {
   ColumnTable versions_;
   QTableView* table_;
   ParetoPlot* plot_;
-  QString learning_;  // progress of observing the run, as text
+  std::vector<int> widest_;  // of each column, since the run was opened
+  QString learning_;         // progress of observing the run, as text
 };
 
 WhatIfPanel::WhatIfPanel(const PanelContext& context)
@@ -109,7 +113,7 @@ void WhatIfPanel::makeTable() {
   versions_.setErrors([this](size_t r) { return !session().versions()[r].prediction.memory.fits; });
   versions_.setTooltip([this](size_t r) {
     const PlanVersion& v = session().versions()[r];
-    QString text = !v.error.isEmpty() ? v.error : v.engine;
+    QString text = in_window(!v.error.isEmpty() ? v.error : v.engine);
     for (int column = 0; column < versions_.columnCount(); ++column) {
       text += QStringLiteral("%1%2: %3")
                   .arg(text.isEmpty() ? QString() : QStringLiteral("\n"),
@@ -131,7 +135,7 @@ void WhatIfPanel::resizeEvent(QResizeEvent* event) {
 
 // Hidden columns are in the rows' tooltips.
 void WhatIfPanel::fitVersions() {
-  constexpr int kChange = 1, kNarrowestChange = 70, kWidestChange = 180;
+  constexpr int kChange = 1, kNarrowestChange = 40, kWidestChange = 180, kPadding = 8;
   // Tokens/s, exposed, engine, the error's parts, machine, change of the peak, and the simulator's
   // error, which is also above the table with its parts, at last the interval; the step, its change
   // and the peak always stay, so that the text of the change is elided before they are cut.
@@ -140,10 +144,26 @@ void WhatIfPanel::fitVersions() {
     table_->setColumnHidden(column, false);
   }
   table_->resizeColumnsToContents();
-  table_->setColumnWidth(kChange, std::min(kWidestChange, table_->columnWidth(kChange)));
+  table_->setColumnWidth(kChange, kWidestChange);
+  // Within a session columns only become wider: they stay in place when versions are added.
+  if (session().versions().size() <= 1 || widest_.empty()) {
+    widest_.assign(static_cast<size_t>(versions_.columnCount()), 0);
+    // What the usual texts of later versions need, in bold as the shown version is.
+    constexpr std::pair<int, const char*> kUsual[] = {
+        {2, "88.888 ms"}, {3, "▲ 88.8 %"}, {8, "88.88 GiB"}, {9, "▲ 88.8 %"}};
+    QFont bold = table_->font();
+    bold.setBold(true);
+    for (const auto& [column, text] : kUsual) {
+      widest_[static_cast<size_t>(column)] =
+          QFontMetrics(bold).horizontalAdvance(QString::fromUtf8(text)) + kPadding;
+    }
+  }
   int width = 0;
   for (int column = 0; column < versions_.columnCount(); ++column) {
-    width += table_->columnWidth(column);
+    int& widest = widest_[static_cast<size_t>(column)];
+    widest = std::max(widest, table_->columnWidth(column));
+    table_->setColumnWidth(column, widest);
+    width += widest;
   }
   for (const int column : kDropped) {
     const int elided = column == kInterval ? table_->columnWidth(kChange) - kNarrowestChange : 0;
@@ -189,9 +209,10 @@ QString WhatIfPanel::baselineNote() const {
                     parts.isEmpty() ? QString() : QStringLiteral(": ") + parts) +
            memory;
   }
-  return session().why().isEmpty() ? tr("There is no measurement to compare with. ")
-                                   : tr("No machine could be calibrated from the run: %1 ")
-                                         .arg(with_breaks(session().why()).toHtmlEscaped());
+  return session().why().isEmpty()
+             ? tr("There is no measurement to compare with. ")
+             : tr("No machine could be calibrated from the run: %1 ")
+                   .arg(with_breaks(in_window(session().why())).toHtmlEscaped());
 }
 
 void WhatIfPanel::showVersions() {
@@ -201,9 +222,10 @@ void WhatIfPanel::showVersions() {
     return;
   }
   if (!session().isOpen()) {
-    note_->setText(session().wasCancelled() ? tr("%1 <a href='#again'>Calibrate</a>")
-                                                  .arg(with_breaks(session().why()).toHtmlEscaped())
-                                            : with_breaks(session().why()).toHtmlEscaped());
+    note_->setText(session().wasCancelled()
+                       ? tr("%1 <a href='#again'>Calibrate</a>")
+                             .arg(with_breaks(in_window(session().why())).toHtmlEscaped())
+                       : with_breaks(in_window(session().why())).toHtmlEscaped());
     return;
   }
   QString text = baselineNote();
@@ -212,13 +234,14 @@ void WhatIfPanel::showVersions() {
     text += session().wasCancelled() ? tr("Not simulated. <a href='#again'>Simulate</a>")
                                      : tr("Simulating … <a href='#stop'>Stop</a>");
   } else if (!now->error.isEmpty()) {
-    text += tr("This plan cannot be simulated: %1").arg(with_breaks(now->error).toHtmlEscaped());
+    text += tr("This plan cannot be simulated: %1")
+                .arg(with_breaks(in_window(now->error)).toHtmlEscaped());
   } else if (!now->hasStep()) {
     text += tr("This plan %1, so it has no step.")
                 .arg(in_error_colour(unfitText(now->prediction), *note_));
   } else if (!now->engine.isEmpty()) {
-    text +=
-        tr("The engine cannot run this plan yet: %1").arg(with_breaks(now->engine).toHtmlEscaped());
+    text += tr("The engine cannot run this plan yet: %1")
+                .arg(with_breaks(in_window(now->engine)).toHtmlEscaped());
   } else {
     const auto row = static_cast<size_t>(now - session().versions().data());
     if (row > 0 && now->prediction.change_interval) {

@@ -206,12 +206,6 @@ void LaneDrawing::drawQueue(Canvas& canvas, const DrawnRank& drawn, const QRectF
     }
   }
   flush(drawn.axis.width());
-  const analysis::LaunchFigures& f = rank.figures.launch;
-  canvas.text(area.adjusted(6, 2, -8, 0),
-              QObject::tr("launched, not begun: at most %1, %2 on average")
-                  .arg(f.queue_max)
-                  .arg(f.queue_mean, 0, 'f', 1),
-              Ink::kText, Qt::AlignLeft | Qt::AlignTop);
 }
 
 const analysis::MemoryFigures& LaneDrawing::shownMemory(const RankData& rank) {
@@ -247,13 +241,6 @@ void LaneDrawing::drawMemory(Canvas& canvas, const DrawnRank& drawn, const QRect
                 Ink::kMemory, 0.75);
     canvas.line({area.left() + left, reserved}, {area.left() + right, reserved}, Ink::kFaintText);
   }
-  const QString text = memory.from_driver
-                           ? QObject::tr("%1: up to %2 more from the driver since recording began")
-                                 .arg(shown_text(memory.device), bytesText(memory.peak.allocated))
-                           : QObject::tr("%1: peak %2 allocated, %3 reserved (line)")
-                                 .arg(shown_text(memory.device), bytesText(memory.peak.allocated),
-                                      bytesText(memory.peak_reserved));
-  canvas.text(area.adjusted(6, 2, -8, 0), text, Ink::kText, Qt::AlignLeft | Qt::AlignTop);
 }
 
 }  // namespace shardlens::gui

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 
 #include "gui/model/run/run_notes.h"
 #include "gui/view/timeline/timeline_scene.h"
@@ -10,6 +11,7 @@ namespace {
 constexpr double kTickCharacter = 8;  // pixels, about; a label that would be cut off is left out
 constexpr double kSeparated = 16;     // pixels; narrower steps have no line between them
 constexpr double kDimmed = 0.28;      // opacity of items outside the selected unit
+constexpr double kArrowPixels = 12;   // between heads of arrows; closer ones are left out
 constexpr size_t kMostArrows = 24;  // with more collectives in view, only the selected one has one
 
 }  // namespace
@@ -75,13 +77,19 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
       lanes_.drawSummary(canvas, drawnOn(band), area);
       break;
     case Band::Kind::kQueue:
-      lanes_.drawQueue(canvas, drawnOn(band), area);
-      canvas.text(gutter.adjusted(16, 0, -4, 0), band.label, Ink::kFaintText);
+    case Band::Kind::kMemory: {
+      band.kind == Band::Kind::kQueue ? lanes_.drawQueue(canvas, drawnOn(band), area)
+                                      : lanes_.drawMemory(canvas, drawnOn(band), area);
+      // In the gutter, since a caption in the lane would cover the curve.
+      constexpr double kLine = 15;
+      const QStringList lines = gutterLines(band);
+      double y = top + std::max(0.0, (band.height - kLine * static_cast<double>(lines.size())) / 2);
+      for (const QString& line : lines) {
+        canvas.text({16, y, kGutter - 20, kLine}, line, Ink::kFaintText);
+        y += kLine;
+      }
       break;
-    case Band::Kind::kMemory:
-      canvas.text(gutter.adjusted(16, 0, -4, 0), band.label, Ink::kFaintText);
-      lanes_.drawMemory(canvas, drawnOn(band), area);
-      break;
+    }
     case Band::Kind::kGhostHeader:
       canvas.fill({0, top, width_, band.height}, Ink::kBand);
       canvas.text(gutter.adjusted(8, 0, -4, 0), QObject::tr("◇ ") + band.label, Ink::kText,
@@ -185,10 +193,17 @@ void TimelineScene::drawArrows(Canvas& canvas, size_t rank_index) const {
   const bool few = static_cast<size_t>(to - from) <= kMostArrows;
   const bool chosen_here =
       selection_.item && selection_.item->rank == rank_index && is_collective(*selection_.item);
+  double last = -kArrowPixels;  // of the head that was drawn last
   for (auto c = from; few && c != to; ++c) {
     const auto i = static_cast<uint32_t>(c - all.begin());
-    if (c->kind == CollectiveKind::kAllGather && !(chosen_here && selection_.item->ref == i)) {
+    if (c->kind != CollectiveKind::kAllGather || !c->needed_at ||
+        (chosen_here && selection_.item->ref == i)) {
+      continue;
+    }
+    const double x = axis.toPixel(run_->shown(rank, {*c->needed_at, *c->needed_at}).start);
+    if (std::abs(x - last) >= kArrowPixels) {
       drawArrow(canvas, rank_index, i, *compute, false);
+      last = x;
     }
   }
   if (chosen_here) {

@@ -63,6 +63,8 @@ class TimelineScene {
   // What a curve's band, or the lane of gathered units, has at `cursor`, which must be set; "" for
   // other bands.
   [[nodiscard]] QString textAtCursor(const TimelineLayout::Band& band) const;
+  // What is left of a band: its name and, of a curve, its largest value.
+  [[nodiscard]] QStringList gutterLines(const TimelineLayout::Band& band) const;
   // The step of the selected rank whose box above the lanes is at this position.
   [[nodiscard]] std::optional<size_t> stepAt(double x, double y) const;
   // The nearest start or end, within `reach` pixels of x, of an item on the band at y or of a step

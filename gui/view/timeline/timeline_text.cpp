@@ -36,6 +36,30 @@ QString gathered_text(const RankData& rank, Nanoseconds own, const QString& when
 
 }  // namespace
 
+namespace {
+
+QString most_text(const analysis::MemoryFigures& memory) {
+  return memory.from_driver ? QObject::tr("%1: up to %2 more from the driver since recording began")
+                                  .arg(shown_text(memory.device), bytesText(memory.peak.allocated))
+                            : QObject::tr("%1: peak %2 allocated, %3 reserved")
+                                  .arg(shown_text(memory.device), bytesText(memory.peak.allocated),
+                                       bytesText(memory.peak_reserved));
+}
+
+}  // namespace
+
+QStringList TimelineScene::gutterLines(const Band& band) const {
+  const RankData& rank = drawnOn(band).rank;
+  if (band.kind == Band::Kind::kQueue) {
+    return {band.label, QObject::tr("at most %1").arg(rank.figures.launch.queue_max)};
+  }
+  if (band.kind == Band::Kind::kMemory) {
+    return {band.label,
+            QObject::tr("peak %1").arg(bytesText(LaneDrawing::shownMemory(rank).peak.allocated))};
+  }
+  return {band.label};
+}
+
 QString TimelineScene::textAtCursor(const Band& band) const {
   const DrawnRank drawn = drawnOn(band);
   const RankData& rank = drawn.rank;
@@ -43,18 +67,22 @@ QString TimelineScene::textAtCursor(const Band& band) const {
   const QString when = timeText(*cursor - drawn.shift, axis.nanosecondsPerPixel());
   const bool lane = band.kind == Band::Kind::kLane || band.kind == Band::Kind::kGhostLane;
   if (band.kind == Band::Kind::kQueue) {
-    return QObject::tr("%1: %2 events are launched and have not begun")
+    return QObject::tr("%1: %2 events are launched and have not begun; at most %3, %4 on average")
         .arg(when)
-        .arg(rank.queue.most({own.start, std::max(own.end, own.start + 1)}));
+        .arg(rank.queue.most({own.start, std::max(own.end, own.start + 1)}))
+        .arg(rank.figures.launch.queue_max)
+        .arg(rank.figures.launch.queue_mean, 0, 'f', 1);
   }
   if (band.kind == Band::Kind::kMemory) {
-    const std::vector<analysis::MemoryPoint>& points = LaneDrawing::shownMemory(rank).timeline;
+    const analysis::MemoryFigures& memory = LaneDrawing::shownMemory(rank);
+    const std::vector<analysis::MemoryPoint>& points = memory.timeline;
     const auto after =
         std::ranges::upper_bound(points, own.start, {}, &analysis::MemoryPoint::time);
-    return after == points.begin() ? QString()
-                                   : QObject::tr("%1: %2 allocated, %3 reserved")
-                                         .arg(when, bytesText(std::prev(after)->allocated),
-                                              bytesText(std::prev(after)->reserved));
+    return after == points.begin()
+               ? QString()
+               : QObject::tr("%1: %2 allocated, %3 reserved; %4")
+                     .arg(when, bytesText(std::prev(after)->allocated),
+                          bytesText(std::prev(after)->reserved), most_text(memory));
   }
   return lane && rank.lanes[band.lane].source == Lane::Source::kResidency
              ? gathered_text(rank, own.start, when)

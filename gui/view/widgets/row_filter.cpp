@@ -6,31 +6,35 @@
 namespace shardlens::gui {
 namespace {
 
-bool contains(const QModelIndex& row, const QString& text) {
-  return row.data().toString().contains(text, Qt::CaseInsensitive);
+bool matches(const QModelIndex& row, const TextPattern& pattern) {
+  return pattern.matches(row.data().toString());
 }
 
-// Hides the rows below `parent` that do not contain the text; returns whether one is left.
-bool filter_tree(QTreeView& tree, const QModelIndex& parent, const QString& text) {
+// Hides the rows below `parent` that do not match; returns whether one is left.
+bool filter_tree(QTreeView& tree,
+                 const QModelIndex& parent,
+                 const TextPattern& pattern,
+                 bool filters) {
   const QAbstractItemModel& model = *tree.model();
   bool any = false;
   for (int row = 0; row < model.rowCount(parent); ++row) {
     const QModelIndex index = model.index(row, 0, parent);
-    const bool itself = contains(index, text);
-    const bool below = filter_tree(tree, index, itself ? QString() : text);
+    const bool itself = matches(index, pattern);
+    const bool below =
+        filter_tree(tree, index, itself ? TextPattern() : pattern, filters && !itself);
     tree.setRowHidden(row, parent, !itself && !below);
     any = any || itself || below;
-    if (below && !itself && !text.isEmpty()) {
+    if (below && !itself && filters) {
       tree.expand(index);
     }
   }
   return any;
 }
 
-void filter_table(QTableView& table, const QString& text) {
+void filter_table(QTableView& table, const TextPattern& pattern) {
   const QAbstractItemModel& model = *table.model();
   for (int row = 0; row < model.rowCount(); ++row) {
-    table.setRowHidden(row, !contains(model.index(row, 0), text));
+    table.setRowHidden(row, !matches(model.index(row, 0), pattern));
   }
 }
 
@@ -51,9 +55,9 @@ RowFilter::RowFilter(QAbstractItemView& view, const QString& what)
 void RowFilter::apply() {
   filtered_ = !text().isEmpty();
   if (auto* tree = qobject_cast<QTreeView*>(&view_)) {
-    filter_tree(*tree, {}, text());
+    filter_tree(*tree, {}, pattern(), filtered_);
   } else if (auto* table = qobject_cast<QTableView*>(&view_)) {
-    filter_table(*table, text());
+    filter_table(*table, pattern());
   }
   emit filtered();
 }

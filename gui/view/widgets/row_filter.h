@@ -6,8 +6,8 @@
 
 namespace shardlens::gui {
 
-// A box above a table or tree that hides the rows whose first column does not contain its text. A
-// row of a tree stays if one below it or above it contains the text. Whatever the view shows later
+// A box above a table or tree that hides the rows whose first column does not match its text. A row
+// of a tree stays if one below it or above it matches. Whatever the view shows later
 // is filtered too.
 class RowFilter : public SearchBox {
   Q_OBJECT

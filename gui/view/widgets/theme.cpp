@@ -28,6 +28,7 @@ QString style_sheet(const Theme& theme) {
              "QDockWidget { font-weight: 600; }"
              "QTabBar { font-weight: 400; }"
              "#notice { background: %4; border-left: 4px solid %6; border-bottom: 1px solid %3; }"
+             "QLineEdit[invalid=\"true\"] { color: %6; border: 1px solid %6; }"
              "#failure { border: 1px solid %6; border-left: 4px solid %6; padding: 8px; }")
       .arg(theme[Ink::kText].name(), theme[Ink::kPanel].name(), theme[Ink::kGrid].name(),
            theme[Ink::kBand].name(), theme[Ink::kFaintText].name(), theme[Ink::kWarning].name());

@@ -427,6 +427,9 @@ QStringList Monkey::brokenSelection() {
     const QAbstractItemView* view = panel.panel->view();
     const QModelIndexList rows =
         view == nullptr ? QModelIndexList() : view->selectionModel()->selectedRows();
+    if (rows.size() > 1) {
+      continue;  // several rows are selected to be copied
+    }
     if (id == QStringLiteral("modules")) {
       const UnitTree& tree = window_.panels().model<UnitTree>();
       const QModelIndex wanted = held.unit ? tree.indexOf(*held.unit) : QModelIndex();
