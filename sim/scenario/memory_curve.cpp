@@ -40,6 +40,10 @@ std::string words_of(const Prediction& prediction, uint32_t position) {
   return "the step's begin";
 }
 
+bool is_operator(const Prediction& prediction, uint32_t position) {
+  return prediction.planned.order[position].kind == schedule::PlannedItem::Kind::kOperator;
+}
+
 }  // namespace
 
 const MemoryCurve::Point& MemoryCurve::at(Nanoseconds time) const {
@@ -52,10 +56,17 @@ MemoryCurve memory_curve(const Prediction& prediction) {
   MemoryCurve out;
   out.end = prediction.step.duration;
   const std::vector<ItemTimes>& items = prediction.step.ranks.front().items;
-  Nanoseconds time = 0;
-  uint32_t peak_at = 0;
+  Nanoseconds time = 0, ended = 0;  // `ended`: of the operators before the moment's item
+  uint32_t peak_at = 0, next = 0;
   for (const MemoryMoment& moment : prediction.memory.history) {
-    time = std::max(time, items[moment.item].host.start);
+    for (; next < moment.item; ++next) {
+      if (is_operator(prediction, next)) {
+        ended = std::max(ended, items[next].stream.end);
+      }
+    }
+    const ItemTimes& item = items[moment.item];
+    const bool runs = is_operator(prediction, moment.item) && item.stream.start >= 0;
+    time = std::max({time, item.host.start, runs ? item.stream.start : ended});
     out.points.push_back({time, moment.bytes});
     if (out.points.back().sum() > out.points[out.peak].sum()) {
       out.peak = out.points.size() - 1;

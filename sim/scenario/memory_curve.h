@@ -14,7 +14,7 @@ namespace shardlens::sim {
 // The memory of a rank through a predicted step.
 struct MemoryCurve {
   struct Point {
-    Nanoseconds time = 0;  // since the step began, when the host allocates or frees
+    Nanoseconds time = 0;  // since the step began; see memory_curve()
     std::array<Bytes, kMemoryCategoryCount> bytes{};
     [[nodiscard]] Bytes sum() const {
       return std::accumulate(bytes.begin(), bytes.end(), Bytes{0});
@@ -30,7 +30,10 @@ struct MemoryCurve {
   [[nodiscard]] const Point& at(Nanoseconds time) const;
 };
 
-// Of a prediction with the details `timeline` and `history`.
+// Of a prediction with the details `timeline` and `history`. What an operator allocates is there
+// when the operator runs. Other allocations, and what is freed, are where the host issues them or,
+// on a device, where the operators that were issued before have ended: the order of the host, on
+// the time of the device, which the host may be far ahead of.
 [[nodiscard]] MemoryCurve memory_curve(const Prediction& prediction);
 
 }  // namespace shardlens::sim

@@ -8,6 +8,7 @@
 #include <QMouseEvent>
 #include <QPainter>
 #include <QToolTip>
+#include <QWheelEvent>
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
@@ -18,7 +19,11 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kPlotSide = 8, kPlotTop = 20, kPlotBottom = 16;
+constexpr double kPlotSide = 8, kPlotTop = 20, kAxisHeight = 16, kNotesHeight = 16;
+constexpr double kLowestNoted = 110;  // a lower plot has no notes
+constexpr double kAxisCharacter = 8,
+                 kAxisLabel = 80;  // pixels, about: of a character, between labels
+constexpr double kZoomStep = 0.8, kFineZoomStep = 0.95;  // zoom per notch, as in the timeline
 constexpr double kFarLimit = 1.5;  // a limit that is farther away would make the curve flat
 
 // From the one that is allocated all the time to those that come and go.
@@ -47,11 +52,26 @@ void MemoryPlot::setTheme(const Theme& theme) {
 void MemoryPlot::show(Shown shown) {
   shown_ = std::move(shown);
   setVisible(!shown_.now.empty());
+  if (axis_.bounds().end != length()) {
+    axis_.setBounds({0, length()});
+  }
   update();
 }
 
+void MemoryPlot::setCursorTime(std::optional<Nanoseconds> time) {
+  if (time != cursor_) {
+    cursor_ = time;
+    update();
+  }
+}
+
+void MemoryPlot::resizeEvent(QResizeEvent* /*event*/) {
+  axis_.setWidth(static_cast<int>(std::max(1.0, area().width())));
+}
+
 QRectF MemoryPlot::area() const {
-  return {kPlotSide, kPlotTop, width() - 2 * kPlotSide, height() - kPlotTop - kPlotBottom};
+  const double bottom = height() < kLowestNoted ? kAxisHeight : kAxisHeight + kNotesHeight;
+  return {kPlotSide, kPlotTop, width() - 2 * kPlotSide, height() - kPlotTop - bottom};
 }
 
 Nanoseconds MemoryPlot::length() const {
@@ -75,12 +95,15 @@ Bytes MemoryPlot::highest() const {
 }
 
 Nanoseconds MemoryPlot::timeAt(double x) const {
-  const double part = std::clamp((x - area().left()) / std::max(1.0, area().width()), 0.0, 1.0);
-  return static_cast<Nanoseconds>(part * static_cast<double>(length()));
+  return std::clamp<Nanoseconds>(axis_.toTime(x - area().left()), 0, length());
+}
+
+bool MemoryPlot::isInView(Nanoseconds time) const {
+  return time >= axis_.view().start && time <= axis_.view().end;
 }
 
 double MemoryPlot::xOf(Nanoseconds time) const {
-  return area().left() + area().width() * static_cast<double>(time) / static_cast<double>(length());
+  return area().left() + axis_.toPixel(time);
 }
 
 double MemoryPlot::yOf(Bytes bytes) const {
@@ -105,7 +128,7 @@ QString MemoryPlot::textAt(Nanoseconds time) const {
     const RankData& rank = *shown_.run->ranks.front();
     QStringList units;
     for (const std::string& unit :
-         gathered_at(rank.allocations, shown_.run->own(rank, {time, time}).start)) {
+         gathered_at(rank.residencies, shown_.run->own(rank, {time, time}).start)) {
       units.append(QString::fromStdString(unit_label(unit)));
     }
     lines.append(units.empty() ? tr("no unit is gathered")
@@ -134,8 +157,10 @@ void MemoryPlot::drawStack(Canvas& canvas) const {
   const std::vector<sim::MemoryCurve::Point>& points = shown_.now.points;
   const QRectF inside = area();
   const double right = std::min(inside.right(), xOf(shown_.now.end));
-  size_t next = 0;
-  const sim::MemoryCurve::Point* before = nullptr;
+  auto next = static_cast<size_t>(
+      std::ranges::lower_bound(points, axis_.view().start, {}, &sim::MemoryCurve::Point::time) -
+      points.begin());
+  const sim::MemoryCurve::Point* before = next > 0 ? &points[next - 1] : nullptr;
   const sim::MemoryCurve::Point* drawn = nullptr;  // from `from` on
   double from = inside.left();
   const auto flush = [&](double until) {
@@ -172,9 +197,12 @@ void MemoryPlot::drawLines(Canvas& canvas) const {
     last = {x, y};
   };
   if (!shown_.before.empty()) {
-    QPointF last(inside.left(), yOf(shown_.before.points.front().sum()));
+    QPointF last(inside.left(), yOf(shown_.before.at(axis_.view().start).sum()));
     Bytes most = 0;  // since `last`: a pixel shows the highest moment in it
     for (const sim::MemoryCurve::Point& point : shown_.before.points) {
+      if (!isInView(point.time)) {
+        continue;
+      }
       most = std::max(most, point.sum());
       if (xOf(point.time) - last.x() >= 1) {
         step_to(last, xOf(point.time), yOf(most), Ink::kText, true);
@@ -183,9 +211,14 @@ void MemoryPlot::drawLines(Canvas& canvas) const {
     }
   }
   if (!shown_.measured.empty()) {
-    QPointF last(xOf(shown_.measured.front().time), yOf(shown_.measured.front().bytes));
+    QPointF last(std::max(inside.left(), xOf(shown_.measured.front().time)),
+                 yOf(shown_.measured.front().bytes));
     for (const Shown::Measured& each : shown_.measured) {
-      step_to(last, xOf(each.time), yOf(each.bytes), Ink::kAccent, false);
+      if (isInView(each.time)) {
+        step_to(last, xOf(each.time), yOf(each.bytes), Ink::kAccent, false);
+      } else if (each.time < axis_.view().start) {
+        last.setY(yOf(each.bytes));
+      }
     }
   }
   if (shown_.limit > 0 && shown_.limit <= highest()) {
@@ -198,7 +231,26 @@ void MemoryPlot::drawPeak(Canvas& canvas) const {
   const QRectF inside = area();
   const sim::MemoryCurve::Point& peak = shown_.now.points[shown_.now.peak];
   const double x = xOf(peak.time);
-  canvas.line({x, inside.top()}, {x, inside.bottom()}, Ink::kText, true);
+  if (isInView(peak.time)) {
+    canvas.line({x, inside.top()}, {x, inside.bottom()}, Ink::kText, true);
+  }
+}
+
+void MemoryPlot::drawAxis(Canvas& canvas) const {
+  const QRectF inside = area();
+  for (const TimeAxis::Tick& tick : axis_.ticks(kAxisLabel)) {
+    const double x = inside.left() + tick.x;
+    const bool major = !tick.label.isEmpty();
+    canvas.line({x, inside.bottom()}, {x, inside.bottom() + (major ? 6 : 3)}, Ink::kGrid, false);
+    if (major &&
+        tick.x + kAxisCharacter * static_cast<double>(tick.label.size()) < inside.width()) {
+      canvas.text({x + 3, inside.bottom() + 1, kAxisLabel, kAxisHeight - 1}, tick.label,
+                  Ink::kFaintText);
+    }
+  }
+}
+
+void MemoryPlot::drawNotes(Canvas& canvas) const {
   QString lines;
   if (!shown_.before.empty()) {
     lines += tr("dashed: %1. ").arg(shown_.before_title);
@@ -210,9 +262,10 @@ void MemoryPlot::drawPeak(Canvas& canvas) const {
     lines += shown_.limit <= highest() ? tr("upper line: %1 available").arg(bytesText(shown_.limit))
                                        : tr("%1 available").arg(bytesText(shown_.limit));
   }
-  canvas.text({kPlotSide, height() - kPlotBottom, width() - 2 * kPlotSide, kPlotBottom},
-              tr("%1: 0 to %2. ").arg(shown_.title, durationText(length())) + lines,
-              Ink::kFaintText);
+  canvas.text(
+      {kPlotSide, height() - kNotesHeight, width() - 2 * kPlotSide, kNotesHeight},
+      tr("%1, on the time of its step: %2. ").arg(shown_.title, durationText(length())) + lines,
+      Ink::kFaintText);
 }
 
 void MemoryPlot::drawOn(Canvas& canvas) const {
@@ -228,6 +281,14 @@ void MemoryPlot::drawOn(Canvas& canvas) const {
   drawStack(canvas);
   drawLines(canvas);
   drawPeak(canvas);
+  drawAxis(canvas);
+  if (height() >= kLowestNoted) {
+    drawNotes(canvas);
+  }
+  if (cursor_ && isInView(*cursor_)) {
+    canvas.line({xOf(*cursor_), area().top()}, {xOf(*cursor_), area().bottom()}, Ink::kAccent,
+                false);
+  }
   if (pointer_) {
     canvas.line({*pointer_, area().top()}, {*pointer_, area().bottom()}, Ink::kFaintText, false);
   }
@@ -240,8 +301,35 @@ void MemoryPlot::paintEvent(QPaintEvent* /*event*/) {
   drawOn(canvas);
 }
 
+void MemoryPlot::mousePressEvent(QMouseEvent* event) {
+  last_ = event->position().x();
+}
+
 void MemoryPlot::mouseMoveEvent(QMouseEvent* event) {
-  pointer_ = event->position().x();
+  const double x = event->position().x();
+  if (event->buttons() & Qt::LeftButton) {
+    axis_.pan(std::exchange(last_, x) - x);
+  }
+  pointer_ = x;
+  update();
+}
+
+void MemoryPlot::mouseDoubleClickEvent(QMouseEvent* /*event*/) {
+  axis_.fitAll();
+  update();
+}
+
+void MemoryPlot::wheelEvent(QWheelEvent* event) {
+  constexpr double kNotch = 120;
+  const QPoint delta = event->angleDelta();
+  const double notches = (delta.y() != 0 ? delta.y() : delta.x()) / kNotch;
+  if (event->modifiers() & Qt::ShiftModifier) {
+    axis_.pan(-notches * axis_.width() / 10.0);
+  } else {
+    const double step = event->modifiers() & Qt::ControlModifier ? kFineZoomStep : kZoomStep;
+    axis_.zoom(std::pow(step, notches), event->position().x() - area().left());
+  }
+  event->accept();
   update();
 }
 

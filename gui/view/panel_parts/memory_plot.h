@@ -6,6 +6,7 @@
 #include <QString>
 #include <QWidget>
 
+#include "gui/model/base/time_axis.h"
 #include "gui/model/run/run_data.h"
 #include "gui/view/widgets/canvas.h"
 #include "gui/view/widgets/theme.h"
@@ -16,7 +17,9 @@ namespace shardlens::gui {
 // Memory through a step: what the simulated plan allocates, by category, one on the other; the
 // measured curve and the one of the plan as it ran as lines; the device's memory as a line.
 //
-// Mouse  under the pointer a line; the tooltip says what is allocated and gathered there.
+// Time   that of the device: see sim::memory_curve().
+// Mouse  under the pointer a line; the tooltip says what is allocated and gathered there. The wheel
+//        zooms at the pointer, a drag or Shift+wheel pans, a double click shows the whole step.
 class MemoryPlot : public QWidget {
   Q_OBJECT
  public:
@@ -39,6 +42,10 @@ class MemoryPlot : public QWidget {
   void show(Shown shown);
   // What is allocated at the time, by category, and which units are gathered.
   [[nodiscard]] QString textAt(Nanoseconds time) const;
+  // The time under the timeline's pointer, since the step began; nullopt: none.
+  void setCursorTime(std::optional<Nanoseconds> time);
+  [[nodiscard]] std::optional<Nanoseconds> cursorTime() const { return cursor_; }
+  [[nodiscard]] const TimeAxis& axis() const { return axis_; }
   void drawOn(Canvas& canvas) const;
   [[nodiscard]] QSize sizeHint() const override { return {400, 150}; }
   // Low: the panels beside it must not become higher when the plan is simulated.
@@ -46,7 +53,11 @@ class MemoryPlot : public QWidget {
 
  protected:
   void paintEvent(QPaintEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+  void wheelEvent(QWheelEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
   void mouseMoveEvent(QMouseEvent* event) override;
+  void mouseDoubleClickEvent(QMouseEvent* event) override;
   void leaveEvent(QEvent* event) override;
   bool event(QEvent* event) override;
 
@@ -61,10 +72,16 @@ class MemoryPlot : public QWidget {
   void drawStack(Canvas& canvas) const;
   void drawLines(Canvas& canvas) const;
   void drawPeak(Canvas& canvas) const;
+  void drawAxis(Canvas& canvas) const;
+  void drawNotes(Canvas& canvas) const;
+  [[nodiscard]] bool isInView(Nanoseconds time) const;
 
   Shown shown_;
   const Theme* theme_;
+  TimeAxis axis_;
   std::optional<double> pointer_;
+  std::optional<Nanoseconds> cursor_;
+  double last_ = 0;  // where a drag was
 };
 
 }  // namespace shardlens::gui

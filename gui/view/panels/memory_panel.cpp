@@ -52,6 +52,19 @@ class MemoryPanel final : public Panel {
     note_->setText(text());
   }
 
+  // The curve begins with the step that the pointer is in.
+  void showCursor(std::optional<Nanoseconds> time) override {
+    const RankData* rank = selection().rank();
+    std::optional<Nanoseconds> since;
+    if (time && rank != nullptr) {
+      const Nanoseconds own = selection().run()->own(*rank, {*time, *time}).start;
+      if (const auto step = rank->step_at(own)) {
+        since = own - rank->figures.steps[*step].window.start;
+      }
+    }
+    plot_->setCursorTime(since);
+  }
+
  protected:
   void selectionChanged() override {
     note_->setText(text());

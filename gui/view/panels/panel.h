@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <initializer_list>
+#include <optional>
 
 #include <QAbstractItemView>
 #include <QWidget>
@@ -49,6 +50,8 @@ class Panel : public QWidget {
   void showSelection();  // some milliseconds after the last change of the selection
   virtual void planChanged() {}
   virtual void setTheme(const Theme& /*theme*/) {}
+  // The timeline's pointer, in display time; nullopt: it is elsewhere.
+  virtual void showCursor(std::optional<Nanoseconds> /*time*/) {}
   virtual void becameVisible() {}  // the dock was shown, or its tab was chosen
 
  signals:

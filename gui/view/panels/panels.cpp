@@ -224,6 +224,12 @@ void Panels::walkFound(int way) {
   }
 }
 
+void Panels::showCursor(std::optional<Nanoseconds> time) {
+  for (const Docked& docked : panels_) {
+    docked.panel->showCursor(time);
+  }
+}
+
 void Panels::flush() {
   if (later_.isActive()) {
     later_.stop();

@@ -56,7 +56,8 @@ class Panels : public QObject {
   void raise(const QString& id);  // brings the panel with this id to the front
   void focusSearch();             // brings the panel with a search box to the front
   void walkFound(int way);        // see Panel
-  void flush();                   // runs pending delayed updates now
+  void showCursor(std::optional<Nanoseconds> time);
+  void flush();  // runs pending delayed updates now
 
  signals:
   void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);

@@ -116,6 +116,7 @@ void TimelineView::hover(const QPointF& at) {
     viewport()->setCursor(clickable ? Qt::PointingHandCursor : Qt::ArrowCursor);
   }
   emit hovered(text);
+  emit cursorMoved(scene_.cursor);
   viewport()->update();
 }
 
@@ -256,6 +257,7 @@ bool TimelineView::viewportEvent(QEvent* event) {
   if (event->type() == QEvent::Leave) {
     scene_.cursor.reset();
     emit hovered({});
+    emit cursorMoved(std::nullopt);
     viewport()->update();
   }
   return QAbstractScrollArea::viewportEvent(event);

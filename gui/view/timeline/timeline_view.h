@@ -72,6 +72,8 @@ class TimelineView : public QAbstractScrollArea {
   void viewChanged();
   void bookmarksChanged();
   void hovered(const QString& description);
+  // The time under the pointer, in display time; nullopt: it is not on the lanes.
+  void cursorMoved(std::optional<shardlens::Nanoseconds> time);
   void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);
   // The range while it is dragged; nullopt when the drag ends.
   void dragging(std::optional<shardlens::analysis::Interval> range);

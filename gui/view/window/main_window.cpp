@@ -90,6 +90,8 @@ void MainWindow::connectParts() {
   connect(&notice(), &NoticeBar::moreRequested, this,
           [this] { actions_.trigger(QStringLiteral("panel.diagnostics")); });
   connect(&panels_, &Panels::goRequested, &timeline(), &TimelineView::goToSelection);
+  connect(&timeline(), &TimelineView::cursorMoved, &panels_, &Panels::showCursor);
+  connect(&panels_, &Panels::focusLost, &timeline(), qOverload<>(&QWidget::setFocus));
   connect(&session_, &PlanSession::progress, &status_, &StatusLine::showProgress);
   connect(&session_, &PlanSession::observed, &status_, &StatusLine::endProgress);
   connect(&proposals_, &PlanProposals::tried, this, [this](const QString& result) {

@@ -23,6 +23,7 @@
 #include "gui/model/tables/order_table.h"
 #include "gui/model/tables/ownership_table.h"
 #include "gui/model/tables/unit_tree.h"
+#include "gui/view/panel_parts/memory_plot.h"
 #include "gui/view/panels/compare_panel.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/widgets/headline_strip.h"
@@ -370,6 +371,25 @@ TEST_F(MouseTest, AReadingThatIsGivenUpLeavesTheRunAsItWas) {
   open(sample_run());
   ASSERT_EQ(scene().bookmarks.size(), 1);
   EXPECT_EQ(scene().bookmarks[0].note, "mine");
+}
+
+// The line in the memory plot is at the same time of the step as the timeline's pointer.
+TEST_F(MouseTest, TheMemoryPlotHasTheTimelinesCursor) {
+  window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+  ASSERT_TRUE(wait_for([&] {
+    return window_->context().run() != nullptr && window_->session().current() != nullptr;
+  }));
+  settle();
+  const auto& plot = *window_->findChild<MemoryPlot*>();
+  EXPECT_FALSE(plot.cursorTime());
+  const int x = canvas()->width() / 2;
+  QTest::mouseMove(canvas(), {x, 200});
+  QApplication::processEvents();
+  ASSERT_TRUE(plot.cursorTime());
+  const RankData& rank = *window_->context().rank();
+  const analysis::Interval step =
+      window_->context().run()->shown(rank, rank.figures.steps.front().window);
+  EXPECT_EQ(*plot.cursorTime(), scene().axis.toTime(x - TimelineScene::kGutter) - step.start);
 }
 
 // A simulated step time is the same text everywhere and is marked as simulated.
