@@ -125,6 +125,17 @@ QString durationText(Nanoseconds duration) {
   return std::abs(duration) < 1000 ? number(value, 0, "ns") : number(value / 1e3, 3, "µs");
 }
 
+QString durationText(Nanoseconds duration, Nanoseconds largest) {
+  constexpr Nanoseconds kMilliseconds = 100'000, kSeconds = 10'000'000'000;  // from here on
+  if (std::abs(largest) < 1000) {
+    return durationText(duration);
+  }
+  const double value = static_cast<double>(duration);
+  return std::abs(largest) < kMilliseconds ? number(value / 1e3, 3, "µs")
+         : std::abs(largest) < kSeconds    ? number(value / 1e6, 3, "ms")
+                                           : number(value / 1e9, 3, "s");
+}
+
 QString deltaText(Nanoseconds delta) {
   return delta == 0
              ? QStringLiteral("=")

@@ -52,6 +52,9 @@ class TimeAxis {
 // print it ("0.412 ms", "388.814 ms", "12.250 s"); shorter ones to the nanosecond ("4.200 µs",
 // "812 ns").
 [[nodiscard]] QString durationText(Nanoseconds duration);
+// In the unit that the largest duration of a column has, so that the digits of its rows compare:
+// "0.041 ms" below "79.314 ms".
+[[nodiscard]] QString durationText(Nanoseconds duration, Nanoseconds largest);
 // "▲ 1.2 ms", "▼ 40 µs", "=": the sign is shown by shape, not only by colour.
 [[nodiscard]] QString deltaText(Nanoseconds delta);
 // The same for the change from `base` to `value` in percent: "▼ 3.2 %"; "=" below 0.05 %.

@@ -1,14 +1,18 @@
 #include "gui/model/tables/column_table.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <numeric>
 #include <utility>
 
+#include "gui/model/base/time_axis.h"
 #include "gui/model/tables/column_header.h"
 
 namespace shardlens::gui {
 namespace {
+
+constexpr double kNoKey = -1e299;  // keys of rows without a value are less
 
 QByteArray quoted(const QString& text) {
   QString out = text;
@@ -51,10 +55,28 @@ void ColumnTable::reset(size_t count) {
 void ColumnTable::reset(std::vector<uint32_t> rows) {
   beginResetModel();
   rows_ = std::move(rows);
+  largest_.assign(columns_.size(), 0);
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    for (size_t i = 0; columns_[c].duration && i < rows_.size(); ++i) {
+      const double key = columns_[c].key(rows_[i]);
+      if (key > kNoKey) {
+        largest_[c] = std::max(largest_[c], static_cast<Nanoseconds>(std::abs(key)));
+      }
+    }
+  }
   if (sorted_by_ >= 0) {
     sortRows();
   }
   endResetModel();
+}
+
+QString ColumnTable::textOf(const Column& column, size_t row) const {
+  QString text = column.text(row);
+  if (column.duration && text != QStringLiteral("–")) {
+    text = durationText(static_cast<Nanoseconds>(column.key(row)),
+                        largest_[static_cast<size_t>(&column - columns_.data())]);
+  }
+  return text;
 }
 
 size_t ColumnTable::rowAt(const QModelIndex& index) const {
@@ -82,7 +104,7 @@ QVariant ColumnTable::data(const QModelIndex& index, int role) const {
   const size_t row = rowAt(index);
   switch (role) {
     case Qt::DisplayRole:
-      return column.text(row);
+      return textOf(column, row);
     case Qt::TextAlignmentRole:
       return static_cast<int>((column.right ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
     case Qt::ToolTipRole:

@@ -8,6 +8,8 @@
 #include <QAbstractTableModel>
 #include <QString>
 
+#include "core/base/units.h"
+
 namespace shardlens::gui {
 
 // A table whose columns are functions of the row number. Sorting permutes the row numbers, so that
@@ -22,6 +24,8 @@ class ColumnTable : public QAbstractTableModel {
     std::function<double(size_t row)> key = nullptr;
     bool right = false;     // right-aligned, for numbers
     QString help = {};      // tooltip of the title
+    // The keys are nanoseconds: all rows have the unit of the largest one, so that digits compare.
+    bool duration = false;
     bool can_fail = false;  // see setErrors()
   };
   static constexpr int kRowRole = Qt::UserRole;           // the row's number before sorting
@@ -52,8 +56,10 @@ class ColumnTable : public QAbstractTableModel {
 
  private:
   void sortRows();
+  [[nodiscard]] QString textOf(const Column& column, size_t row) const;
   std::vector<Column> columns_;
   std::vector<uint32_t> rows_;
+  std::vector<Nanoseconds> largest_;  // by column, of durations
   int sorted_by_ = -1;
   Qt::SortOrder sorted_ = Qt::AscendingOrder;
   std::function<QString(size_t)> tooltip_;

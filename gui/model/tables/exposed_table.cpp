@@ -69,7 +69,7 @@ ExposedTable::ExposedTable(QObject* parent)
             true},
            {tr("Exposed"), [this](size_t r) { return durationText(list_[r].exposed); },
             [this](size_t r) { return static_cast<double>(list_[r].exposed); }, true,
-            tr("Time that did not overlap with compute; the column sums to the headline")},
+            tr("Time that did not overlap with compute; the column sums to the headline"), true},
            {tr("Duration"),
             [this](size_t r) {
               return durationText(of().timeline.collectives[list_[r].collective].when.length());
@@ -78,6 +78,8 @@ ExposedTable::ExposedTable(QObject* parent)
               return static_cast<double>(
                   of().timeline.collectives[list_[r].collective].when.length());
             },
+            true,
+            {},
             true},
            {tr("Slack"),
             [this](size_t r) {
@@ -89,7 +91,8 @@ ExposedTable::ExposedTable(QObject* parent)
               return key_of(span != nullptr ? span->slack() : std::nullopt);
             },
             true,
-            tr("Time from its end until it was needed; negative: it ended that much too late")},
+            tr("Time from its end until it was needed; negative: it ended that much too late"),
+            true},
            {tr("Cause"),
             [this](size_t r) {
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);

@@ -10,9 +10,12 @@ namespace shardlens::gui {
 std::vector<ColumnTable::Column> RanksTable::columns(const RanksTable* of) {
   const auto row = [of](size_t r) -> const Row& { return of->list_[r]; };
   const auto time = [row](const QString& title, auto&& value, const QString& help) {
-    return Column{title, [row, value](size_t r) { return durationText(value(row(r))); },
-                  [row, value](size_t r) { return static_cast<double>(value(row(r))); }, true,
-                  help};
+    return Column{title,
+                  [row, value](size_t r) { return durationText(value(row(r))); },
+                  [row, value](size_t r) { return static_cast<double>(value(row(r))); },
+                  true,
+                  help,
+                  true};
   };
   const auto clock = [of, row](size_t r) -> std::optional<Nanoseconds> {
     const auto& clocks = of->run_->analysis.matching.clocks;

@@ -25,8 +25,8 @@ Nanoseconds exposed_of(const UnitFigures& unit, UnitPart part) {
   return figures ? figures->exposed : 0;
 }
 
-QString duration_or_dash(Nanoseconds value) {
-  return value == 0 ? QStringLiteral("–") : durationText(value);
+QString duration_or_dash(Nanoseconds value, Nanoseconds largest) {
+  return value == 0 ? QStringLiteral("–") : durationText(value, largest);
 }
 
 bool is_number(const std::string& text) {
@@ -283,9 +283,14 @@ void UnitTree::sumUp(const std::vector<UnitFigures>& units) {
     }
   };
   largest_ = 0;
+  largest_of_ = {};
   for (const int id : childrenOf(kTop)) {
     visit(id);
-    largest_ = std::max(largest_, node(id).exposed());
+    const Node& top = node(id);
+    largest_ = std::max(largest_, top.exposed());
+    largest_of_.compute = std::max(largest_of_.compute, top.compute);
+    largest_of_.gather = std::max(largest_of_.gather, top.gather);
+    largest_of_.reduce = std::max(largest_of_.reduce, top.reduce);
   }
   describeBlocks(units);
 }
@@ -454,13 +459,13 @@ QVariant UnitTree::textOf(const Node& node, int column) const {
     case kBytes:
       return node.bytes == 0 ? QStringLiteral("–") : bytesText(node.bytes);
     case kCompute:
-      return duration_or_dash(node.compute);
+      return duration_or_dash(node.compute, largest_of_.compute);
     case kGather:
-      return duration_or_dash(node.gather);
+      return duration_or_dash(node.gather, largest_of_.gather);
     case kReduce:
-      return duration_or_dash(node.reduce);
+      return duration_or_dash(node.reduce, largest_of_.reduce);
     default:
-      return duration_or_dash(node.exposed());
+      return duration_or_dash(node.exposed(), largest_);
   }
 }
 

@@ -89,7 +89,10 @@ class UnitTree : public TreeModel {
   PlanPointer plan_;  // the run's plan; nullptr: unknown
   size_t rank_ = 0;
   std::vector<Node> nodes_;  // by number of the row
-  Nanoseconds largest_ = 0;
+  Nanoseconds largest_ = 0;  // exposed time of a top row
+  struct {
+    Nanoseconds compute = 0, gather = 0, reduce = 0;
+  } largest_of_;  // of the top rows: their columns have the unit of this
 };
 
 }  // namespace shardlens::gui

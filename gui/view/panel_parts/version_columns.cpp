@@ -34,7 +34,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
       {QObject::tr("Change"), [of](size_t r) { return of(r).title; }},
       {QObject::tr("Step"), of_step([](const PlanVersion& v) { return durationText(v.step()); }),
        key([](const PlanVersion& v) { return v.step(); }), true,
-       QObject::tr("Simulated; none for a plan that does not fit"), true},
+       QObject::tr("Simulated; none for a plan that does not fit"), false, true},
       {QObject::tr("Δ step"), of_step([base](const PlanVersion& v) {
          return base().hasStep()
                     ? changeText(static_cast<double>(v.step()), static_cast<double>(base().step()))
@@ -76,7 +76,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
        [of](size_t r) { return static_cast<double>(of(r).peak()); }, true,
        QObject::tr("Allocated on the rank that needs the most; of a plan that does not fit, and of "
                    "how much"),
-       true},
+       false, true},
       {QObject::tr("Δ peak"), figure([base](const PlanVersion& v) {
          return changeText(static_cast<double>(v.peak()), static_cast<double>(base().peak()));
        }),

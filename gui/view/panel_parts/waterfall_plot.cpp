@@ -88,17 +88,15 @@ void WaterfallPlot::paintEvent(QPaintEvent* /*event*/) {
     return;
   }
   constexpr double kNames = 150, kNumbers = 92;
-  double low = std::min(step_->baseline, step_->candidate),
-         high = std::max(step_->baseline, step_->candidate), at = step_->baseline;
+  // From zero on, so that the lengths of all bars compare.
+  double high = std::max(step_->baseline, step_->candidate), at = step_->baseline;
   for (const Part& part : parts_) {
     at += part.delta;
-    low = std::min(low, at);
     high = std::max(high, at);
   }
-  const double margin = std::max((high - low) * 0.15, high * 1e-6);
   const double left = kNames, width = std::max(20.0, this->width() - kNames - kNumbers);
   const auto x = [&](double ns) {
-    return left + width * std::clamp((ns - low + margin) / (high - low + 2 * margin), 0.0, 1.0);
+    return left + width * std::clamp(ns / std::max(high, 1.0), 0.0, 1.0);
   };
   double top = 4;
   const auto row = [&](const QString& name, const QString& number, bool bold) {

@@ -108,11 +108,11 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
        [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
        QObject::tr("Allocated on the rank that needs the most; of a plan that does not fit, and "
                    "of how much"),
-       true},
+       false, true},
       {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }, nullptr, false,
        QObject::tr("A change pays if it and its 99 % bound are below zero, and costs time if "
                    "both are above zero"),
-       true},
+       false, true},
       {QObject::tr("Hides"), [of](size_t r) { return hides_text(of(r)); }, nullptr, false,
        QObject::tr("Exposed communication that the change hides or makes unnecessary")}};
 }

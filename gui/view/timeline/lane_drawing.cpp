@@ -7,6 +7,7 @@
 
 #include "gui/model/base/shown_text.h"
 #include "gui/model/run/idle_reason.h"
+#include "gui/model/run/launch_ends.h"
 
 namespace shardlens::gui {
 namespace {
@@ -36,11 +37,24 @@ QRectF box(const QRectF& area, double left, double right, double busy) {
           height};
 }
 
+// A kernel has the name of the operator that launched it, which is shorter and known to more
+// people; tooltip and inspector have the kernel's own.
+QString event_label(const RankData& rank, const Lane& lane, uint32_t ref) {
+  if (lane.kind == Kind::kCompute) {
+    if (const auto ends = launch_ends(rank, {0, Lane::Source::kEvents, ref})) {
+      const trace::Event& call = rank.trace.events[ends->call.ref];
+      if (const auto op = rank.operator_at(call.track, call.start)) {
+        return shown_text(rank.trace.name(rank.trace.events[*op]));
+      }
+    }
+  }
+  return shown_text(rank.trace.name(rank.trace.events[ref]));
+}
+
 QString label_of(const RankData& rank, const Lane& lane, uint32_t ref) {
   switch (lane.source) {
-    case Lane::Source::kEvents: {
-      return shown_text(rank.trace.name(rank.trace.events[ref]));
-    }
+    case Lane::Source::kEvents:
+      return event_label(rank, lane, ref);
     case Lane::Source::kSections: {
       const analysis::Owner& owner = rank.timeline.sections.parts()[ref].owner;
       const std::string_view section = name_of(owner.section);
@@ -84,10 +98,10 @@ QRectF draw_residency(Canvas& canvas,
     canvas.fill(area, Ink::kBackground, 1);  // over the same, dimmed
   }
   const double usable = std::clamp(drawn.pixelOf(held.usable), area.left(), area.right());
-  canvas.fill({area.left(), area.top(), usable - area.left(), area.height()}, Ink::kAllGather,
+  canvas.fill({area.left(), area.top(), usable - area.left(), area.height()}, Ink::kGathered,
               kGathering * opacity);
   const QRectF full(usable, area.top(), area.right() - usable, area.height());
-  canvas.fill(full, Ink::kAllGather, opacity);
+  canvas.fill(full, Ink::kGathered, opacity);
   return full;
 }
 
@@ -99,9 +113,10 @@ void draw_tile(Canvas& canvas,
                const QRectF& at,
                double opacity) {
   const bool exposed = lane.source == Lane::Source::kExposed;
-  const Ink ink = exposed                              ? Ink::kExposed
-                  : lane.source == Lane::Source::kIdle ? Ink::kIdle
-                                                       : ink_of(lane.kind);
+  const Ink ink = exposed                                   ? Ink::kExposed
+                  : lane.source == Lane::Source::kIdle      ? Ink::kIdle
+                  : lane.source == Lane::Source::kResidency ? Ink::kGathered
+                                                            : ink_of(lane.kind);
   QRectF named = at;
   if (lane.source == Lane::Source::kResidency && item != nullptr) {
     named = draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);

@@ -31,8 +31,9 @@ enum class Ink : uint8_t {
   kFaintText,
   kAccent,
   kWarning,
+  kGathered,  // units whose parameters are gathered
 };
-inline constexpr int kInkCount = 18;
+inline constexpr int kInkCount = 19;
 [[nodiscard]] constexpr Ink ink_of(Kind kind) {
   return static_cast<Ink>(kind);
 }

@@ -19,11 +19,15 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
       progress_text_(new QLabel(this)),
       progress_(new QProgressBar(this)),
       cancel_(new QPushButton(tr("Cancel"), this)) {
+  constexpr int kWidth = 460;
   auto* outer = new QHBoxLayout(this);
-  auto* column = new QVBoxLayout;
+  auto* narrow = new QWidget(this);
+  narrow->setFixedWidth(kWidth);
+  auto* column = new QVBoxLayout(narrow);
+  column->setContentsMargins(0, 0, 0, 0);
   column->setSpacing(10);
   outer->addStretch(1);
-  outer->addLayout(column, 2);
+  outer->addWidget(narrow);
   outer->addStretch(1);
   column->addStretch(1);
   auto* title = new QLabel(tr("Shardlens"), this);
@@ -40,18 +44,7 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
   what->setWordWrap(true);
   column->addWidget(what);
   column->addSpacing(10);
-  for (const char* id : {"file.open", "file.openDirectory", "file.openProject", "file.capture",
-                         "file.newPlan", "file.sample"}) {
-    const Command* command = actions.find(QString::fromUtf8(id));
-    if (command == nullptr || !command->enabled()) {
-      continue;
-    }
-    auto* button = new QPushButton(command->title, this);
-    button->setMinimumSize(460, 34);
-    const QString name = command->id;
-    connect(button, &QPushButton::clicked, this, [&actions, name] { actions.trigger(name); });
-    column->addWidget(button);
-  }
+  addButtons(actions, *column, {"file.open", "file.openDirectory", "file.sample"});
   auto* hint = new QLabel(tr("… or drop traces of PyTorch's profiler, or a capture directory, "
                              "anywhere on this window."),
                           this);
@@ -78,13 +71,33 @@ StartPage::StartPage(ActionRegistry& actions, QWidget* parent)
   recent_->setAccessibleName(recent_title_->text());
   recent_->setFrameShape(QFrame::NoFrame);
   recent_->setMaximumHeight(180);
+  recent_->setTextElideMode(Qt::ElideLeft);  // paths differ at their ends
+  recent_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
   column->addWidget(recent_);
   connect(recent_, &QListWidget::itemActivated, this, [this](QListWidgetItem* item) {
     emit openRequested(item->data(Qt::UserRole).toStringList());
   });
+  column->addSpacing(10);
+  addButtons(actions, *column, {"file.openProject", "file.newPlan", "file.capture"});
   column->addStretch(2);
   endProgress();
   setRecent({});
+}
+
+void StartPage::addButtons(ActionRegistry& actions,
+                           QVBoxLayout& column,
+                           std::initializer_list<const char*> ids) {
+  for (const char* id : ids) {
+    const Command* command = actions.find(QString::fromUtf8(id));
+    if (command == nullptr || !command->enabled()) {
+      continue;
+    }
+    auto* button = new QPushButton(command->title, this);
+    button->setMinimumHeight(34);
+    const QString name = command->id;
+    connect(button, &QPushButton::clicked, this, [&actions, name] { actions.trigger(name); });
+    column.addWidget(button);
+  }
 }
 
 void StartPage::setRecent(const QStringList& paths) {
@@ -92,6 +105,7 @@ void StartPage::setRecent(const QStringList& paths) {
   for (const QString& entry : paths) {
     const QStringList list = entry.split(u'\n');
     auto* item = new QListWidgetItem(list.join(QStringLiteral("   ")), recent_);
+    item->setToolTip(list.join(u'\n'));
     item->setData(Qt::UserRole, list);
   }
   recent_->setVisible(!paths.isEmpty());

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <initializer_list>
+
 #include <QStringList>
 #include <QWidget>
 
@@ -7,13 +9,14 @@ class QLabel;
 class QListWidget;
 class QProgressBar;
 class QPushButton;
+class QVBoxLayout;
 
 namespace shardlens::gui {
 
 class ActionRegistry;
 
-// The page shown while no run is open: what can be opened, recent files, and the progress of a
-// load.
+// The page shown while no run is open: what most users open first, recent files, what else can be
+// opened, and the progress of a load.
 class StartPage : public QWidget {
   Q_OBJECT
  public:
@@ -28,6 +31,9 @@ class StartPage : public QWidget {
   void cancelRequested();
 
  private:
+  void addButtons(ActionRegistry& actions,
+                  QVBoxLayout& column,
+                  std::initializer_list<const char*> ids);
   QLabel* message_;
   QListWidget* recent_;
   QLabel* recent_title_;

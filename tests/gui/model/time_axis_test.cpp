@@ -90,5 +90,16 @@ TEST(TimeAxisTest, DurationsAreSaidAsTheHeadlineSaysThem) {
   EXPECT_EQ(durationText(0), "0 ns");
 }
 
+TEST(DurationTextTest, AColumnHasTheUnitOfItsLargest) {
+  EXPECT_EQ(durationText(41'300, 79'314'000), "0.041 ms");
+  EXPECT_EQ(durationText(-41'300, 79'314'000), "-0.041 ms");
+  EXPECT_EQ(durationText(79'314'000, 79'314'000), durationText(79'314'000));
+  EXPECT_EQ(durationText(812, 4'200), "0.812 µs");
+  EXPECT_EQ(durationText(4'200, 4'200), "4.200 µs");
+  EXPECT_EQ(durationText(12'000'000, 12'250'000'000), "0.012 s");
+  EXPECT_EQ(durationText(812, 900), "812 ns");
+  EXPECT_EQ(durationText(0, 0), "0 ns");
+}
+
 }  // namespace
 }  // namespace shardlens::gui

@@ -67,6 +67,7 @@ TEST(ThemeTest, TextHasTheContrastThatWcagAsksFor) {
                 4.5)
           << i;
     }
+    EXPECT_GE(contrast(text_on((*theme)[Ink::kGathered]), (*theme)[Ink::kGathered]), 4.5);
   }
 }
 
@@ -74,8 +75,8 @@ TEST(ThemeTest, TextHasTheContrastThatWcagAsksFor) {
 TEST(ThemeTest, KindsDifferWithAnyColourBlindness) {
   for (const Theme* theme : {&Theme::light(), &Theme::night()}) {
     for (const auto* eye : {&kNormal, &kProtan, &kDeutan, &kTritan}) {
-      const std::array kinds{Ink::kCompute, Ink::kAllGather, Ink::kReduceScatter, Ink::kCopy,
-                             Ink::kBackground};
+      const std::array kinds{Ink::kCompute, Ink::kAllGather, Ink::kReduceScatter,
+                             Ink::kCopy,    Ink::kGathered,  Ink::kBackground};
       for (size_t a = 0; a < kinds.size(); ++a) {
         for (size_t b = a + 1; b < kinds.size(); ++b) {
           EXPECT_GE(distance(seen(linear_of((*theme)[kinds[a]]), *eye),

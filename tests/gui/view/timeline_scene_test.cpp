@@ -141,11 +141,15 @@ TEST_F(TimelineSceneTest, AUnitDimsTheOthers) {
   selection.unit = "model.layers.2";
   scene_.setSelection(selection);
   const auto drawn = draw();
-  const auto strong = std::count_if(drawn.begin(), drawn.end(), [](const Recorder::Drawn& d) {
-    return d.what == What::kFill && d.ink == Ink::kAllGather && d.opacity == 1;
+  // All-gathers, and what they gather.
+  const auto is_gather = [](const Recorder::Drawn& d) {
+    return d.what == What::kFill && (d.ink == Ink::kAllGather || d.ink == Ink::kGathered);
+  };
+  const auto strong = std::count_if(drawn.begin(), drawn.end(), [&](const Recorder::Drawn& d) {
+    return is_gather(d) && d.opacity == 1;
   });
-  const auto dim = std::count_if(drawn.begin(), drawn.end(), [](const Recorder::Drawn& d) {
-    return d.what == What::kFill && d.ink == Ink::kAllGather && d.opacity < 0.5;
+  const auto dim = std::count_if(drawn.begin(), drawn.end(), [&](const Recorder::Drawn& d) {
+    return is_gather(d) && d.opacity < 0.5;
   });
   const RankData& rank = *sample()->ranks[0];
   int64_t own = 0;
