@@ -252,7 +252,41 @@ void add_block(Sheet& sheet, const RankData& rank, const analysis::BlockFigures&
   }
 }
 
-QString of_unit(const RankData& rank, const std::string& unit) {
+// When the rank had all parameters of the unit.
+void add_gathered(Sheet& sheet, const RunData& run, const RankData& rank, const std::string& unit) {
+  constexpr int kListed = 4;
+  QStringList times;
+  int count = 0;
+  for (const Residency& held : rank.residencies) {
+    if (held.unit == unit && ++count <= kListed) {
+      times.append(QObject::tr("%1 to %2")
+                       .arg(instant(run, rank, held.usable), instant(run, rank, held.when.end)));
+    }
+  }
+  if (count > kListed) {
+    times.append(QObject::tr("%1 more").arg(count - kListed));
+  }
+  if (count > 0) {
+    sheet.row(QObject::tr("gathered"), times.join(QStringLiteral("<br>")));
+  }
+}
+
+// What the rank keeps of the model's parameters between steps.
+void add_kept(Sheet& sheet, const plan::ResolvedPlan& plan, int64_t rank) {
+  Bytes kept = 0, all = 0;
+  for (UnitId unit = 0; unit < plan.units.size(); ++unit) {
+    const plan::ShardLayout layout = plan.layout(unit);
+    const Bytes element = size_of(plan.master_dtype(unit));
+    for (size_t i = 0; i < plan.units[unit].parameters.size(); ++i) {
+      kept += layout.slice(rank % layout.ranks(), i).numel * element;
+      all += plan.tree.parameters[plan.units[unit].parameters[i]].numel * element;
+    }
+  }
+  sheet.row(QObject::tr("keeps"),
+            QObject::tr("<b>%1</b> of the parameters' %2").arg(bytesText(kept), bytesText(all)));
+}
+
+QString of_unit(const RunData& run, const RankData& rank, const std::string& unit) {
   const auto found =
       std::find_if(rank.figures.units.begin(), rank.figures.units.end(),
                    [&unit](const analysis::UnitFigures& u) { return u.fqn == unit; });
@@ -288,6 +322,7 @@ QString of_unit(const RankData& rank, const std::string& unit) {
                     .arg(escaped(words_of(*part->cause)), escaped(explanation_of(*part->cause))));
     }
   }
+  add_gathered(sheet, run, rank, unit);
   const auto number = static_cast<uint32_t>(found - rank.figures.units.begin());
   for (const analysis::BlockFigures& block : rank.figures.blocks) {
     if (std::ranges::find(block.units, number) != block.units.end()) {
@@ -307,6 +342,9 @@ QString of_rank(const RunData& run, const RankData& rank) {
             QLocale().toString(static_cast<qlonglong>(rank.trace.events.size())));
   if (!rank.trace.metadata.backend.empty()) {
     sheet.row(QObject::tr("backend"), escaped(rank.trace.metadata.backend));
+  }
+  if (run.run.planned) {
+    add_kept(sheet, run.run.planned->plan, rank.figures.rank);
   }
   sheet.row(QObject::tr("compute from"),
             rank.figures.device ? QObject::tr("kernels of the device")
@@ -358,7 +396,7 @@ QString inspected(const SelectionContext& context) {
   if (chosen.item && chosen.item->source == Lane::Source::kIdle) {
     return of_idle(run, *rank, chosen.item->ref);
   }
-  return chosen.unit ? of_unit(*rank, *chosen.unit) : of_rank(run, *rank);
+  return chosen.unit ? of_unit(run, *rank, *chosen.unit) : of_rank(run, *rank);
 }
 
 }  // namespace shardlens::gui

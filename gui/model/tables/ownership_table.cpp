@@ -5,6 +5,7 @@
 
 #include "core/base/dtype.h"
 #include "core/plan/shard_layout.h"
+#include "gui/model/base/time_axis.h"
 #include "gui/model/run/residency.h"
 
 namespace shardlens::gui {
@@ -69,6 +70,7 @@ void OwnershipTable::show(RunPointer run,
   }
   if (run_ != nullptr) {
     list(unit);
+    sumUp();
     setInstant(rank, instant);
   }
   endResetModel();
@@ -205,13 +207,41 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
   }
 }
 
+Bytes OwnershipTable::kept(int64_t rank) const {
+  return kept_[static_cast<size_t>(rank)];
+}
+
+// In the dtype of the shards, without padding. Headers are painted often, so all ranks at once.
+void OwnershipTable::sumUp() {
+  kept_.assign(static_cast<size_t>(plan().world_size), 0);
+  for (const plan::ParameterPlace& row : rows_) {
+    const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
+    for (size_t rank = 0; rank < kept_.size(); ++rank) {
+      if (row.unit == kNoUnit) {
+        kept_[rank] += parameter.numel * size_of(parameter.dtype);
+      } else {
+        const plan::ShardLayout& layout = layouts_[row.unit];
+        kept_[rank] += layout.slice(static_cast<int64_t>(rank) % layout.ranks(), row.index).numel *
+                       size_of(plan().master_dtype(row.unit));
+      }
+    }
+  }
+}
+
 QVariant OwnershipTable::headerData(int section, Qt::Orientation orientation, int role) const {
+  if (orientation == Qt::Horizontal && role == Qt::ToolTipRole && section >= kFixedColumns) {
+    return tr("rank %1 keeps %2 of the parameters in this table")
+        .arg(section - kFixedColumns)
+        .arg(bytesText(kept(section - kFixedColumns)));
+  }
   if (orientation != Qt::Horizontal || role != Qt::DisplayRole) {
     return {};
   }
   constexpr const char* kTitles[] = {"Parameter", "Shape", "Now"};
   return section < kFixedColumns ? QString::fromUtf8(kTitles[section])
-                                 : tr("rank %1").arg(section - kFixedColumns);
+                                 : tr("rank %1: %2")
+                                       .arg(section - kFixedColumns)
+                                       .arg(bytesText(kept(section - kFixedColumns)));
 }
 
 }  // namespace shardlens::gui

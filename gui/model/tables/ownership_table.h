@@ -38,6 +38,8 @@ class OwnershipTable : public QAbstractTableModel {
   [[nodiscard]] QString why() const { return why_; }
   // nullopt: the plan ignores the parameter.
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
+  // Bytes of the listed parameters that the rank keeps between steps.
+  [[nodiscard]] Bytes kept(int64_t rank) const;
 
   [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
   [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
@@ -49,6 +51,7 @@ class OwnershipTable : public QAbstractTableModel {
  private:
   [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
   void list(const std::optional<std::string>& unit);
+  void sumUp();
   void setInstant(size_t rank, Nanoseconds instant);
   [[nodiscard]] State stateAt(const QModelIndex& index) const;
   [[nodiscard]] QVariant fixedText(const QModelIndex& index, int role) const;
@@ -64,6 +67,7 @@ class OwnershipTable : public QAbstractTableModel {
   std::vector<plan::ParameterPlace> rows_;
   std::vector<plan::ShardLayout> layouts_;  // by unit
   std::vector<State> states_;               // by unit
+  std::vector<Bytes> kept_;                 // by rank
 };
 
 // State of units, by FQN, at `instant` of the rank's own time, from RankData::residencies:

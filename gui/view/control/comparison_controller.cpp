@@ -3,7 +3,9 @@
 #include <filesystem>
 #include <vector>
 
+#include <QDir>
 #include <QFileDialog>
+#include <QFileInfo>
 
 namespace shardlens::gui {
 
@@ -89,6 +91,10 @@ void ComparisonController::choose() {
   auto* dialog = new QFileDialog(&parts_.window, tr("Compare with another run"));
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setFileMode(QFileDialog::Directory);
+  // Runs that are compared are often next to each other.
+  const QFileInfo open(parts_.opened.paths.value(0));
+  const QDir beside = open.isDir() ? QDir(open.filePath() + QStringLiteral("/..")) : open.dir();
+  dialog->setDirectory(QDir::cleanPath(beside.absolutePath()));
   connect(dialog, &QFileDialog::filesSelected, this, &ComparisonController::open);
   dialog->open();
 }

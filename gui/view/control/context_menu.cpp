@@ -41,6 +41,10 @@ void ContextMenu::addPlaces(QMenu& menu, const MenuTarget& target) {
       parts_.context.selectItem(item);
       parts_.timeline().goToSelection();
     });
+    add(menu, tr("Measure it"), [this, item = *target.item] {
+      parts_.context.selectItem(item);
+      parts_.context.measureItem();
+    });
   }
   if (target.unit) {
     const QString name = shortened(QString::fromStdString(unit_label(*target.unit)));

@@ -33,6 +33,9 @@ void RunOpener::open(const QStringList& paths) {
   project_.whenSaved([this, paths] {
     if (paths.size() == 1 && is_project_file(paths.front())) {
       openProject(paths.front());
+    } else if (paths.size() == 1 && !parts_.messages.unattended() &&
+               QFileInfo(paths.front()).fileName() == QStringLiteral("config.json")) {
+      chooseHardware(paths.front());
     } else {
       openTraces(paths);
     }

@@ -117,6 +117,7 @@ void WindowExport::choose() {
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setAcceptMode(QFileDialog::AcceptSave);
   dialog->setNameFilters(filters);
+  dialog->selectFile(QStringLiteral("shardlens.png"));
   connect(dialog, &QFileDialog::fileSelected, this,
           [this, dialog, view = QPointer<QWidget>(view), filters](const QString& path) {
             const qsizetype filter =
