@@ -220,6 +220,10 @@ void PlanProposals::search() {
   start(std::move(job));
 }
 
+bool PlanProposals::isSearching() const {
+  return job_ != nullptr && job_->searches;
+}
+
 void PlanProposals::cancel() {
   if (job_ != nullptr) {
     job_->cancelled = true;

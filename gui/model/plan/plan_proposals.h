@@ -60,6 +60,7 @@ class PlanProposals : public QObject {
   void search();
   void cancel();
   [[nodiscard]] bool isBusy() const { return job_ != nullptr; }
+  [[nodiscard]] bool isSearching() const;  // busy with search()
   // What is being done, or what the last task found or why it failed; "": no task was started.
   [[nodiscard]] QString note() const;
 

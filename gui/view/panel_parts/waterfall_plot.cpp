@@ -87,7 +87,7 @@ void WaterfallPlot::paintEvent(QPaintEvent* /*event*/) {
   if (!step_) {
     return;
   }
-  constexpr double kNames = 150, kNumbers = 92;
+  constexpr double kNames = 150, kNumbers = 108;
   // From zero on, so that the lengths of all bars compare.
   double high = std::max(step_->baseline, step_->candidate), at = step_->baseline;
   for (const Part& part : parts_) {

@@ -151,7 +151,7 @@ class AdvicePanel final : public Panel {
   QLabel* note_ = make_note();
   std::vector<int> elided_;
   size_t shown_ = 0;  // proposals at the last fitColumns()
-  bool was_busy_ = false;
+  bool was_busy_ = false, was_searching_ = false;
 };
 
 AdvicePanel::AdvicePanel(const PanelContext& context)
@@ -231,9 +231,13 @@ void AdvicePanel::showProposals() {
   }
   // Who waits here for the plans goes on with the best one: Enter makes it a version.
   const bool waits = focusWidget() != nullptr && focusWidget()->hasFocus();
+  const bool searched = std::exchange(was_searching_, proposals().isSearching());
   if (std::exchange(was_busy_, busy) && !busy && count > 0 && waits) {
+    const std::vector<Proposal>& list = proposals().list();
+    const auto found = std::ranges::find(list, true, &Proposal::found);
+    const bool best = searched && found != list.end();  // advice is listed before it
     table_->setFocus();
-    table_->setCurrentIndex(model_.index(0, 0));
+    table_->setCurrentIndex(model_.indexOf(best ? static_cast<size_t>(found - list.begin()) : 0));
   }
 }
 

@@ -32,7 +32,10 @@ QTableView* make_table(ColumnTable& model, const QString& name) {
   view->setSortingEnabled(true);
   view->horizontalHeader()->setSortIndicatorShown(true);
   view->horizontalHeader()->setSortIndicator(-1, Qt::AscendingOrder);
-  view->horizontalHeader()->setStretchLastSection(true);
+  // Text takes the room that is left; a number stays below its title.
+  const QVariant last =
+      model.headerData(model.columnCount() - 1, Qt::Horizontal, Qt::TextAlignmentRole);
+  view->horizontalHeader()->setStretchLastSection(!(last.toInt() & Qt::AlignRight));
   view->horizontalHeader()->setResizeContentsPrecision(kMeasuredRows);
   view->verticalHeader()->hide();
   view->verticalHeader()->setDefaultSectionSize(view->fontMetrics().height() + 7);

@@ -105,7 +105,7 @@ void WhatIfPanel::makeTable() {
   table_->setAlternatingRowColors(true);
   table_->verticalHeader()->hide();
   table_->verticalHeader()->setDefaultSectionSize(table_->fontMetrics().height() + 7);
-  table_->horizontalHeader()->setStretchLastSection(true);
+  table_->horizontalHeader()->setStretchLastSection(false);  // the last ones are numbers
   table_->setItemDelegate(new EmphasisDelegate(table_));
   setView(*table_);
   versions_.setEmphasis(

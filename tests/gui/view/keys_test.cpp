@@ -211,6 +211,23 @@ TEST_F(KeysTest, ColumnsStayWhenVersionsAreAdded) {
   EXPECT_GT(window_->session().versions().size(), 2);
 }
 
+// The keyboard goes on with what was searched for, although advice is listed before it.
+TEST_F(KeysTest, AfterASearchItsBestPlanIsChosen) {
+  open(sample_run());
+  PlanProposals& proposals = window_->proposals();
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  window_->actions().trigger("plan.advise");
+  ASSERT_TRUE(wait_for([&] { return !proposals.isBusy() && !proposals.list().empty(); }));
+  ASSERT_FALSE(proposals.list().front().found);
+  const auto advice = static_cast<int>(proposals.list().size());
+  QAbstractItemView& view = *window_->panels().find("advice").panel->view();
+  window_->actions().trigger("plan.search");
+  ASSERT_TRUE(wait_for([&] { return !proposals.isBusy(); }));
+  ASSERT_GT(static_cast<int>(proposals.list().size()), advice);
+  EXPECT_EQ(view.currentIndex().row(), advice);
+  EXPECT_TRUE(proposals.list()[static_cast<size_t>(advice)].found);
+}
+
 // The window has no command line: no text advises to add a flag.
 TEST_F(KeysTest, NoTextHasAFlagOfTheCommandLine) {
   const QRegularExpression flag("(^|[\\s(`])--[a-z]");
