@@ -39,6 +39,16 @@ def duration(ns):
     return f"{ns} ns" if abs(ns) < 1000 else f"{rounded(ns / 1e3, 3)} µs"
 
 
+def in_column(ns, largest):
+    """In the unit of the column's largest duration."""
+    largest = abs(largest)
+    if largest < 1000:
+        return duration(ns)
+    if largest < 100_000:
+        return f"{rounded(ns / 1e3, 3)} µs"
+    return milliseconds(ns) if largest < 10_000_000_000 else f"{rounded(ns / 1e9, 3)} s"
+
+
 def memory(size):
     if size < 1024:
         return f"{size} B"
@@ -110,11 +120,9 @@ def all_parts(unit):
 
 
 def check_modules(at, views, rank):
-    """Each row is the sum of the units within it. A row of blocks that are folded is left out; the blocks within it are not."""
-    def cell(ns):
-        return duration(ns) if ns else "–"
-
-    total, path = 0, []
+    """Each row is the sum of the units within it. A row of blocks that are folded is left out; the blocks within it are not. A column has the unit of
+    its largest top row."""
+    figures, largest, total, path = [], collections.Counter(), 0, []
     own = {row["Module"].split("  ")[0] for row in views.rows("modules") if row["depth"] == 0}
     for row in views.rows("modules"):
         name = row["Module"].split("  ")[0]
@@ -126,13 +134,15 @@ def check_modules(at, views, rank):
             units = [u for u in rank["units"] if f"{u['fqn']}.".startswith(f"{fqn}.")]
         else:  # the model, or a section or a bucket
             units = [u for u in rank["units"] if u["fqn"] == name or name == "model" and not u["fqn"].startswith("<") and u["fqn"] not in own]
-        exposed = sum(exposed_of(u, all_parts(u)) for u in units)
-        total += exposed if row["depth"] == 0 else 0
-        what = f"Modules, {fqn or name}, "
-        at.same(what + "exposed", row["Exposed ▨"], cell(exposed))
-        at.same(what + "compute", row["Compute"], cell(sum(u.get("compute_ns") or 0 for u in units)))
-        at.same(what + "gather", row["Gather ▨"], cell(sum(exposed_of(u, GATHERS) for u in units)))
-        at.same(what + "reduce", row["Reduce ▨"], cell(sum(exposed_of(u, REDUCTIONS) for u in units)))
+        values = {"Exposed ▨": sum(exposed_of(u, all_parts(u)) for u in units), "Compute": sum(u.get("compute_ns") or 0 for u in units),
+                  "Gather ▨": sum(exposed_of(u, GATHERS) for u in units), "Reduce ▨": sum(exposed_of(u, REDUCTIONS) for u in units)}
+        figures.append((fqn or name, row, values))
+        if row["depth"] == 0:
+            total += values["Exposed ▨"]
+            largest |= collections.Counter(values)  # the larger of each
+    for name, row, values in figures:
+        for title, ns in values.items():
+            at.same(f"Modules, {name}, {title}", row[title], in_column(ns, largest[title]) if ns else "–")
     at.same("Modules, sum of the top rows", total, rank["exposed_comm_ns"])
 
 
@@ -141,8 +151,10 @@ COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "other")
 
 def check_exposed(at, views, rank):
     spans = [s for s in rank["spans"] if s["kind"] in COLLECTIVES and s["exposed_ns"] > 0]
-    expected = collections.Counter((label(s["fqn"]), str(s["step"]) if s["step"] is not None else "–", duration(s["exposed_ns"]),
-                                    duration(s["end_ns"] - s["start_ns"]), "–" if s.get("slack_ns") is None else duration(s["slack_ns"])) for s in spans)
+    values = [(s["exposed_ns"], s["end_ns"] - s["start_ns"], s.get("slack_ns")) for s in spans]
+    largest = [max((abs(each) for each in column if each is not None), default=0) for column in zip(*values)]
+    expected = collections.Counter((label(s["fqn"]), str(s["step"]) if s["step"] is not None else "–",
+                                    *("–" if each is None else in_column(each, most) for each, most in zip(row, largest))) for s, row in zip(spans, values))
     rows = views.rows("exposed")
     shown = collections.Counter((r["Unit"], r["Step"], r["Exposed"], r["Duration"], r["Slack"]) for r in rows)
     for row in (shown - expected) | (expected - shown):
@@ -161,9 +173,10 @@ def check_ranks(at, views, analyzed):
     for row in rows:
         rank = ranks[row["Rank"]]
         for title, key in (("Exposed", "exposed_comm_ns"), ("Compute", "compute_ns"), ("Copies", "exposed_copy_ns"), ("Idle", "idle_ns"), ("Time", "span_ns")):
-            at.same(f"Ranks, {row['Rank']}, {title}", row[title], duration(rank[key]))
+            at.same(f"Ranks, {row['Rank']}, {title}", row[title], in_column(rank[key], max(r[key] for r in ranks.values())))
         if row["Rank"] in late:
-            at.same(f"Ranks, {row['Rank']}, others waited", row["Others waited"], duration(late[row["Rank"]]["held_up_ns"]))
+            most = max(s["held_up_ns"] for s in late.values())
+            at.same(f"Ranks, {row['Rank']}, others waited", row["Others waited"], in_column(late[row["Rank"]]["held_up_ns"], most))
             at.same(f"Ranks, {row['Rank']}, last", row["Last"], str(late[row["Rank"]]["last"]))
     exposed = sum(r["exposed_comm_ns"] for r in ranks.values())
     at.contains("Ranks, sum", views.note("ranks"), f"{duration(exposed)} exposed on {len(ranks)} rank{'' if len(ranks) == 1 else 's'}.")

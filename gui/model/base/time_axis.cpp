@@ -132,8 +132,9 @@ QString durationText(Nanoseconds duration, Nanoseconds largest) {
   }
   const double value = static_cast<double>(duration);
   return std::abs(largest) < kMilliseconds ? number(value / 1e3, 3, "µs")
-         : std::abs(largest) < kSeconds    ? number(value / 1e6, 3, "ms")
-                                           : number(value / 1e9, 3, "s");
+         : std::abs(largest) < kSeconds
+             ? QString::fromStdString(report::format_duration(duration))  // rounded as analyze does
+             : number(value / 1e9, 3, "s");
 }
 
 QString deltaText(Nanoseconds delta) {

@@ -22,8 +22,8 @@ class ColumnTable : public QAbstractTableModel {
     std::function<QString(size_t row)> text;
     // Sort key; nullptr: sorted by the text.
     std::function<double(size_t row)> key = nullptr;
-    bool right = false;     // right-aligned, for numbers
-    QString help = {};      // tooltip of the title
+    bool right = false;  // right-aligned, for numbers
+    QString help = {};   // tooltip of the title
     // The keys are nanoseconds: all rows have the unit of the largest one, so that digits compare.
     bool duration = false;
     bool can_fail = false;  // see setErrors()

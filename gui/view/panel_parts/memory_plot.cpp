@@ -270,8 +270,8 @@ void MemoryPlot::drawNotes(Canvas& canvas) const {
 
 void MemoryPlot::drawOn(Canvas& canvas) const {
   if (!shown_.unfit.isEmpty()) {
-    canvas.text({kPlotSide, 0, width() - 2 * kPlotSide, height() - kPlotBottom}, shown_.unfit,
-                Ink::kWarning, Qt::AlignCenter, true);
+    canvas.text(QRectF(rect()).adjusted(kPlotSide, 0, -kPlotSide, 0), shown_.unfit, Ink::kWarning,
+                Qt::AlignCenter, true);
   }
   if (shown_.now.empty()) {
     return;

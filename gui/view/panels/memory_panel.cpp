@@ -97,9 +97,8 @@ class MemoryPanel final : public Panel {
       }
     }
     if (table_.peaks().empty()) {
-      return out + (session().isOpen()
-                        ? tr("The plan is not simulated.")
-                        : with_breaks(in_window(session().why())).toHtmlEscaped());
+      return out + (session().isOpen() ? tr("The plan is not simulated.")
+                                       : with_breaks(in_window(session().why())).toHtmlEscaped());
     }
     for (const PeakTable::Peak& peak : table_.peaks()) {
       const QString of =
