@@ -126,9 +126,11 @@ void Panel::onChosen(std::function<void(const QModelIndex&)> choose) {
     }
   };
   connect(view_->selectionModel(), &QItemSelectionModel::selectionChanged, this,
-          [this, view = view_, chosen](const QItemSelection& selected) {
-            if (!selected.isEmpty()) {
-              chosen(selected.indexes().front());
+          [this, view = view_, chosen] {
+            // Also the one row that is left of several.
+            const QModelIndexList rows = view->selectionModel()->selectedRows();
+            if (rows.size() == 1) {
+              chosen(rows.front());
             } else if (!updating_ && !view->selectionModel()->hasSelection()) {
               selection().selectUnit(std::nullopt);  // the user clicked outside of all rows
             }

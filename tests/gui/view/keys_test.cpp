@@ -19,6 +19,7 @@
 #include <QToolTip>
 
 #include "gui/model/base/in_window.h"
+#include "gui/model/tables/exposed_table.h"
 #include "gui/view/panel_parts/plan_form.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/widgets/search_box.h"
@@ -310,6 +311,24 @@ TEST_F(KeysTest, SearchBoxesTakeRegularExpressions) {
   }
   EXPECT_EQ(shown, (QStringList{"model.layers.0.self_attn.q_proj.weight",
                                 "model.layers.2.self_attn.q_proj.weight"}));
+}
+
+// A drag over several rows that returns to one of them.
+TEST_F(KeysTest, TheRowThatIsLeftOfSeveralIsSelected) {
+  open(sample_run());
+  window_->panels().raise("exposed");
+  window_->panels().flush();
+  QAbstractItemView& view = *window_->panels().find("exposed").panel->view();
+  const auto& table = window_->panels().model<ExposedTable>();
+  QItemSelectionModel& rows = *view.selectionModel();
+  constexpr auto kRows = QItemSelectionModel::ClearAndSelect | QItemSelectionModel::Rows;
+  rows.select(view.model()->index(0, 0), kRows);
+  rows.select({view.model()->index(0, 0), view.model()->index(2, 0)}, kRows);
+  ASSERT_EQ(rows.selectedRows().size(), 3);
+  const QModelIndex left = view.model()->index(2, 0);
+  rows.select(left, kRows);
+  ASSERT_TRUE(window_->context().current().item);
+  EXPECT_EQ(window_->context().current().item->ref, table.itemAt(left).ref);
 }
 
 TEST_F(KeysTest, SeveralRowsAreCopied) {

@@ -317,7 +317,9 @@ void drive(const Screen& screen, const QStringList& arguments, const QStringList
                                     "llama-emulated8", screen.focus(), "--sync"} +
                             actions);
   EXPECT_TRUE(tool.waitForFinished(45'000));
-  EXPECT_EQ(tool.exitCode(), 0) << tool.readAllStandardError().toStdString();
+  // The last key closes the window, which xdotool may notice before it has ended.
+  const std::string said = tool.readAllStandardError().toStdString();
+  EXPECT_TRUE(tool.exitCode() == 0 || said.find("BadWindow") != std::string::npos) << said;
   EXPECT_TRUE(program.waitForFinished(20'000)) << "it did not quit";
   EXPECT_EQ(program.exitStatus(), QProcess::NormalExit);
   EXPECT_EQ(program.exitCode(), 0);
@@ -326,14 +328,15 @@ void drive(const Screen& screen, const QStringList& arguments, const QStringList
   program.waitForFinished();
 }
 
-// Keys sent through an X server: switches to the dark theme and quits; the setting must be saved.
+// Keys sent through an X server (the last one is not released, because its window is gone then):
+// switches to the dark theme and quits; the setting must be saved.
 TEST_F(ProgramTest, KeysReachItThroughX) {
   if (const std::string none = missing({"Xvfb", "xdotool"}); !none.empty()) {
     GTEST_SKIP() << "needs " << none;
   }
   const Screen screen(false);
   drive(screen, {"--config-dir", folder_.path(), sample()},
-        {"key", "w", "key", "w", "key", "ctrl+shift+d", "key", "ctrl+q"});
+        {"key", "w", "key", "w", "key", "ctrl+shift+d", "keydown", "ctrl+q"});
   EXPECT_TRUE(QSettings(folder_.path() + "/shardlens-gui.ini", QSettings::IniFormat)
                   .value("dark")
                   .toBool());
@@ -356,7 +359,8 @@ TEST_F(ProgramTest, TheMouseReachesItThroughX) {
     }
   }
   drive(screen, {"--config-dir", folder_.path(), sample()},
-        actions + QStringList{"key", "--window", "0", "Escape", "key", "--window", "0", "ctrl+q"});
+        actions +
+            QStringList{"key", "--window", "0", "Escape", "keydown", "--window", "0", "ctrl+q"});
 }
 
 // The mouse tests and the random tests, with a window manager.
