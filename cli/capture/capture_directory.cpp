@@ -12,12 +12,10 @@
 #include <utility>
 #include <vector>
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/base/input_file.h"
@@ -154,6 +152,18 @@ std::string mark(const OutputFolder& folder) {
   return identifier;
 }
 
+// A full disk is no mistake of the user.
+[[noreturn]] void refuse_to_write(const fs::path& directory,
+                                  std::string_view what,
+                                  const WriteFault& fault) {
+  const std::string message =
+      fmt::format("--out {}: cannot be {}: {}", directory.string(), what, fault.reason());
+  if (fault.disk_full()) {
+    throw RuntimeFault(message);
+  }
+  throw UsageError(message);
+}
+
 // No rank writes before it has seen the mark. So a rank that sees files but still no mark after
 // that knows that they are from before.
 void share(const fs::path& directory, const OutputFolder& folder, bool force) {
@@ -195,8 +205,7 @@ CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force
   try {
     folder.emplace(OutputFolder::make(directory));
   } catch (const WriteFault& fault) {
-    throw UsageError(
-        fmt::format("--out {}: cannot be created: {}", directory.string(), fault.reason()));
+    refuse_to_write(directory, "created", fault);
   }
   DirectoryLock lock(capture_place(directory));
   // Again, now that no other capture begins meanwhile.
@@ -212,12 +221,7 @@ CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force
   try {
     return {std::move(lock), mark(*folder)};
   } catch (const WriteFault& fault) {
-    const std::string message =
-        fmt::format("--out {}: cannot be written: {}", directory.string(), fault.reason());
-    if (fault.disk_full()) {
-      throw RuntimeFault(message);
-    }
-    throw UsageError(message);
+    refuse_to_write(directory, "written", fault);
   }
 }
 
@@ -225,8 +229,7 @@ void share_capture_directory(const fs::path& directory, bool force) {
   try {
     share(directory, OutputFolder::make(directory), force);
   } catch (const WriteFault& fault) {
-    throw UsageError(
-        fmt::format("--out {}: cannot be created: {}", directory.string(), fault.reason()));
+    refuse_to_write(directory, "created", fault);
   }
 }
 

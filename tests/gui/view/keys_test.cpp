@@ -36,6 +36,14 @@ class KeysTest : public WindowTest {
     window_->activateWindow();
     ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get()));
   }
+  // A window as on the first start.
+  void startFirst(const QSize& size) {
+    window_.reset();
+    settings_->clear();
+    make();
+    window_->setUnattended();
+    window_->resize(size);
+  }
   [[nodiscard]] static bool isSeen(const QDockWidget& dock) {
     return dock.isVisible() && !dock.visibleRegion().isEmpty();
   }
@@ -132,11 +140,7 @@ TEST_F(KeysTest, UndoInANumberUndoesTheEditOfThePlan) {
 // On the first start with a plan of a model, at both usual sizes.
 TEST_F(KeysTest, ThePlanFormCutsNothing) {
   for (const QSize size : {QSize(1280, 800), QSize(1920, 1080)}) {
-    window_.reset();
-    settings_->clear();
-    make();
-    window_->setUnattended();
-    window_->resize(size);
+    startFirst(size);
     planAModel();
     const auto& form = *window_->findChild<PlanForm*>();
     int boxes = 0;
@@ -164,11 +168,7 @@ TEST_F(KeysTest, ThePlanFormCutsNothing) {
 
 TEST_F(KeysTest, TheFirstLayoutIsThatOfReset) {
   for (const QSize size : {QSize(1280, 800), QSize(1920, 1080)}) {
-    window_.reset();
-    settings_->clear();
-    make();
-    window_->setUnattended();
-    window_->resize(size);
+    startFirst(size);
     open(sample_run());
     const auto places = [this] {
       std::map<std::string, std::array<int, 4>> out;
