@@ -1,0 +1,263 @@
+#!/usr/bin/env python3
+"""FSDP2 programs on meshes of four Gloo ranks: what the program says of their groups and parameters, next to what DTensor says.
+
+    mesh_programs.py OUT [NAME…] [--again] [--all]     $SHARDLENS_PROGRAM names the program
+
+tensor            FSDP2 over 2 around DTensor's tensor parallelism over 2 (ColwiseParallel, RowwiseParallel)
+experts           FSDP2 over 4; the experts are a unit of their own, a DTensor over ep 2, sharded by FSDP2 over efsdp 2
+experts-columns   likewise, sharded by FSDP2 along dim 1, as torchtitan does with few experts
+hybrid            FSDP2 with two replicas of two shards
+
+Each is recorded with shardlens.record into OUT/NAME/run, two steps to warm up and three that are recorded. Rank by rank OUT/NAME/dtensor.json has
+the box of each parameter that the rank holds: compute_local_shape_and_global_offset of the parameter's mesh and placements, after a check that this
+part of the full tensor is what the rank has. Then `plan --from-trace`, the same with --parameters, and `plan --plan` with the plan that the recorder
+wrote are asked, and a table says of how many parameters all ranks' elements are those of DTensor. Programs that were recorded are not run again
+without --again. --all lists every parameter, otherwise one wrong one. Exit code 1 if something is wrong.
+"""
+import argparse
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+
+from shardlens import program  # noqa: E402
+
+WORLD, WARMUP, STEPS = 4, 2, 3
+# Width, hidden width, experts, vocabulary, blocks, samples, tokens of a sample. Parts of H, E and V are odd, so that chunks are of unequal size.
+D, H, E, V, BLOCKS, BATCH, SEQ = 48, 90, 6, 257, 3, 4, 33
+NAMES = ("tensor", "experts", "experts-columns", "hybrid")
+
+
+def build(name):
+    """The sharded model, and the index of this rank's data: ranks that compute the same samples have the same."""
+    import torch
+    import torch.nn as nn
+    import torch.nn.functional as F
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.nn.functional import all_to_all_single
+    from torch.distributed.tensor import DTensor, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    class MLP(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(D, H), nn.Linear(H, D)
+
+        def forward(self, x):
+            return self.down(F.gelu(self.up(x)))
+
+    class Experts(nn.Module):
+        """Of a rank's tokens as many go to each rank of the mesh axis `ep`, where as many are for each expert of that rank."""
+
+        def __init__(self, ep):
+            super().__init__()
+            self.group = ep.get_group()
+            self.w1, self.w2 = (nn.Parameter(distribute_tensor(torch.randn(E, *shape) / 8, ep, [Shard(0)])) for shape in ((D, H), (H, D)))
+
+        def forward(self, x):
+            tokens = x.flatten(0, 1).contiguous()
+            sent = all_to_all_single(torch.empty_like(tokens), tokens, group=self.group)
+            w1, w2 = (w.to_local() if isinstance(w, DTensor) else w for w in (self.w1, self.w2))
+            done = torch.bmm(F.gelu(torch.bmm(sent.view(len(w1), -1, D), w1)), w2).flatten(0, 1)
+            return all_to_all_single(torch.empty_like(done), done, group=self.group).view(x.shape)
+
+    class Block(nn.Module):
+        def __init__(self, ep):
+            super().__init__()
+            self.norm = nn.LayerNorm(D)
+            self.mix = nn.Linear(D, D)
+            self.mlp = MLP() if ep is None else Experts(ep)
+
+        def forward(self, x):
+            x = self.norm(x)
+            return x + self.mlp(torch.tanh(self.mix(x)))
+
+    class Model(nn.Module):
+        def __init__(self, ep=None):
+            super().__init__()
+            self.embed, self.norm, self.head = nn.Embedding(V, D), nn.LayerNorm(D), nn.Linear(D, V, bias=False)
+            self.layers = nn.ModuleList(Block(ep) for _ in range(BLOCKS))
+
+        def forward(self, x):
+            x = self.embed(x)
+            for layer in self.layers:
+                x = layer(x)
+            return self.head(self.norm(x))
+
+    axes = {"tensor": ("dp", "tp"), "hybrid": ("replicate", "shard")}.get(name, ("efsdp", "ep"))
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=axes)
+    torch.manual_seed(0)  # the same values on all ranks
+    model, data = Model(mesh["ep"] if "ep" in axes else None), torch.distributed.get_rank()
+    if name == "tensor":
+        for layer in model.layers:
+            parallelize_module(layer.mlp, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        units, data = mesh["dp"], mesh.get_local_rank("dp")
+    elif name == "hybrid":
+        units = mesh
+    else:
+        units = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("dp",))
+        columns = (lambda parameter: Shard(1)) if name == "experts-columns" else None
+        for layer in model.layers:
+            fully_shard(layer.mlp, mesh=mesh["efsdp"], shard_placement_fn=columns)
+    for layer in model.layers:
+        fully_shard(layer, mesh=units)
+    return fully_shard(model, mesh=units), data
+
+
+def boxes(model):
+    """By name: the parameter's shape, its placements, and [begin, end) in each dimension of what this rank holds."""
+    import torch
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    found = {}
+    for name, parameter in model.named_parameters():
+        local = parameter.to_local()
+        shape, offset = compute_local_shape_and_global_offset(parameter.shape, parameter.device_mesh, parameter.placements)
+        box = [[begin, begin + size] for begin, size in zip(offset, shape)]
+        part = parameter.full_tensor()[tuple(slice(*ends) for ends in box)]
+        assert torch.equal(part, local), f"{name}: the rank does not hold {box}"
+        found[name] = {"shape": list(parameter.shape), "axes": parameter.device_mesh.mesh_dim_names, "placements": str(parameter.placements), "box": box}
+    return found
+
+
+def work(rank, store, name, out):
+    import torch
+    import torch.distributed as dist
+    import torch.nn.functional as F
+
+    import shardlens
+
+    warnings.simplefilter("ignore")  # of the profiler, and of several gathers for one full tensor
+    logging.disable(logging.WARNING)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
+    model, data = build(name)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)  # DTensors of several meshes
+    torch.manual_seed(data)
+    with shardlens.record(out / "run", model=model, optimizer=optimizer, warmup=WARMUP, steps=STEPS, force=True) as rec:
+        for _ in range(WARMUP + STEPS):
+            tokens = torch.randint(0, V, (BATCH, SEQ))
+            loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            rec.step(loss)
+    ranks = [None] * WORLD
+    dist.all_gather_object(ranks, boxes(model))
+    if rank == 0:
+        rows = {parameter: {**ranks[0][parameter], "box": [of[parameter]["box"] for of in ranks]} for parameter in ranks[0]}
+        (out / "dtensor.json").write_text(json.dumps(rows, indent=1))
+    dist.destroy_process_group()
+
+
+def record(name, out):
+    import torch.multiprocessing as mp
+
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as directory:
+        mp.spawn(work, (os.path.join(directory, "store"), name, out), nprocs=WORLD)
+
+
+def asked(*arguments):
+    """What the program prints, or its message."""
+    try:
+        return program.ask(["plan", *arguments])
+    except program.ShardlensError as error:
+        return str(error)
+
+
+def elements_of(shape, held):
+    """The elements that are held, by their index in the row-major tensor; `held` is a range of them, or a range for each dimension."""
+    if not isinstance(held[0], list):
+        return set(range(*held))
+    indices = [0]
+    for size, (begin, end) in zip(shape, held):
+        indices = [index * size + at for index in indices for at in range(begin, end)]
+    return set(indices)
+
+
+def wrong_parameters(expected, answered):
+    """(parameter, why) where what the program says of the ranks' elements is not what DTensor says."""
+    said = {row["fqn"]: row for row in answered}
+    for name, row in expected.items():
+        if name not in said:
+            yield name, "missing"
+        elif said[name]["shape"] != row["shape"]:
+            yield name, f"shape {said[name]['shape']}, DTensor {row['shape']}"
+        else:
+            held = [set() for _ in row["box"]]
+            for part in said[name]["held"]:
+                for rank in part["ranks"]:
+                    if rank < len(held):
+                        held[rank] |= elements_of(row["shape"], part["elements"])
+            if any(elements != elements_of(row["shape"], box) for elements, box in zip(held, row["box"])):
+                ranges = "; ".join(f"ranks {part['ranks']} {part['elements']}" for part in said[name]["held"])
+                yield name, f"{ranges}; DTensor {row['axes']} {row['placements']} {row['box']}"
+
+
+def judged(name, out, options):
+    """Prints what is right and wrong of a program. Returns whether something is wrong."""
+    expected, run = json.loads((out / "dtensor.json").read_text()), out / "run"
+    description = json.loads((run / "run.json").read_text())
+    groups = sorted({(group["description"], tuple(group["ranks"])) for group in description.get("groups", [])})
+    print(f"\n{name}: {len(expected)} parameters; groups of rank 0 in run.json: {', '.join(f'{label} {list(ranks)}' for label, ranks in groups)}")
+    for note in description.get("notes", []):
+        print(f"  note of the recorder: {note}")
+    plan = run / "plan.json"
+    model = ["--model", run / "model.json"]
+    questions = {"plan --from-trace": ["--from-trace", run], "plan --from-trace --parameters": ["--from-trace", run, "--parameters"],
+                 "plan --from-trace --model --parameters": ["--from-trace", run, *model, "--parameters"]}
+    if plan.exists():
+        questions["plan --plan --parameters"] = [*model, "--plan", plan, "--world-size", WORLD, "--parameters"]
+        print(f"  plan.json: mesh {json.dumps(json.loads(plan.read_text()).get('mesh'))}")
+    else:
+        print("  plan.json: none")
+    failed = not plan.exists()
+    for title, arguments in questions.items():
+        answer = asked(*arguments)
+        if isinstance(answer, str):
+            failed = True
+            print(f"  {title}: refused: {answer.splitlines()[-1]}")
+            continue
+        mesh = answer.get("mesh", answer.get("plan", {}).get("mesh"))
+        about = f", world size {answer['world_size']}" if "world_size" in answer else ""
+        print(f"  {title}: mesh {json.dumps(mesh)}{about}" + "".join(f"\n    {each['severity']}: {each['message']}" for each in answer.get("diagnostics", [])))
+        if "parameters" in answer and "--parameters" in arguments:
+            wrong = list(wrong_parameters(expected, answer["parameters"]))
+            failed = failed or bool(wrong)
+            print(f"    {len(expected) - len(wrong)} of {len(expected)} parameters as DTensor's")
+            for parameter, why in wrong if options.all else wrong[:1]:
+                print(f"    wrong: {parameter}: {why}")
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--all", action="store_true")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(NAMES)
+    if unknown:
+        parser.error(f"no program {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    failed = []
+    for name in options.names or NAMES:
+        out = options.out / name
+        if options.again or not (out / "dtensor.json").exists():
+            record(name, out)
+        if judged(name, out, options):
+            failed.append(name)
+    print(f"\n{len(options.names or NAMES)} programs, wrong: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
