@@ -45,6 +45,10 @@ class Switch final : public Recorder {
  public:
   void to(Recorder* target) { target_ = target; }
   void units(std::span<const std::string> fqns) override { fqns_.assign(fqns.begin(), fqns.end()); }
+  void groups(std::span<const std::string> names) override {
+    groups_.assign(names.begin(), names.end());
+  }
+  [[nodiscard]] const std::vector<std::string>& group_names() const { return groups_; }
   [[nodiscard]] const std::vector<std::string>& fqns() const { return fqns_; }
   void step_begin(int64_t step) override {
     if (target_ != nullptr) {
@@ -82,7 +86,7 @@ class Switch final : public Recorder {
 
  private:
   Recorder* target_ = nullptr;
-  std::vector<std::string> fqns_;
+  std::vector<std::string> fqns_, groups_;
 };
 
 // CPU time of this process; unlike wall time, it does not include time of other processes.
@@ -109,7 +113,6 @@ void measure(const cli::RunOptions& options) {
   dist::WorldOptions world_options;
   world_options.backend = dist::BackendKind::kEmulated;
   world_options.world_size = static_cast<int>(world_size);
-  world_options.replicate = static_cast<int>(prepared.plan.replicate);
   world_options.timer = std::make_shared<sim::AlphaBetaTimer>(
       sim::AlphaBetaTimer::parse(options.hardware.empty() ? "ab:0:inf" : options.hardware));
   Switch tap;
@@ -128,6 +131,7 @@ void measure(const cli::RunOptions& options) {
   spool.world_size = world_options.world_size;
   record::SpoolRecorder recorder(spool);
   recorder.units(tap.fqns());
+  recorder.groups(tap.group_names());
   std::optional<record::OperatorObserver> observer;
   Steps off, on;
   double cpu_before = cpu_ms();

@@ -129,6 +129,25 @@ nlohmann::ordered_json buckets_json(const ResolvedPlan& plan, const schedule::Pl
   return out;
 }
 
+// Groups of several ranks.
+nlohmann::ordered_json groups_json(const ResolvedPlan& plan) {
+  auto out = nlohmann::ordered_json::array();
+  for (const mesh::Group& group : plan.groups) {
+    if (group.size > 1) {
+      out.push_back({{"name", group.name}, {"ranks", group.size}, {"stride", group.stride}});
+    }
+  }
+  return out;
+}
+
+nlohmann::ordered_json mesh_json(const ResolvedPlan& plan) {
+  auto out = nlohmann::ordered_json::object();
+  for (const mesh::Axis& axis : plan.mesh.axes()) {
+    out[axis.name] = axis.size;
+  }
+  return out;
+}
+
 nlohmann::ordered_json collectives_json(const ResolvedPlan& plan,
                                         const schedule::PlannedStep& step) {
   auto out = nlohmann::ordered_json::object();
@@ -147,6 +166,8 @@ std::string json_text(const ResolvedPlan& plan,
   };
   ordered_json out;
   out["schema"] = 1;
+  out["mesh"] = mesh_json(plan);
+  out["groups"] = groups_json(plan);
   out["units"] = ordered_json::array();
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const UnitBytes unit = bytes_of(plan, id);
@@ -168,13 +189,17 @@ std::string json_text(const ResolvedPlan& plan,
   if (with_actions) {
     out["actions"] = ordered_json::array();
     for (const PlannedAction& planned : step.actions) {
-      out["actions"].push_back({{"seq", planned.seq},
-                                {"hook", name_of(planned.hook.hook)},
-                                {"hook_unit", fqn(planned.hook.unit)},
-                                {"op", name_of(planned.action.op)},
-                                {"unit", fqn(planned.action.unit)},
-                                {"stream", name_of(planned.action.stream)},
-                                {"cause", name_of(planned.action.cause)}});
+      out["actions"].push_back(
+          {{"seq", planned.seq},
+           {"hook", name_of(planned.hook.hook)},
+           {"hook_unit", fqn(planned.hook.unit)},
+           {"op", name_of(planned.action.op)},
+           {"unit", fqn(planned.action.unit)},
+           {"group", planned.action.group == mesh::kNoGroup
+                         ? ordered_json()
+                         : ordered_json(plan.groups[planned.action.group].name)},
+           {"stream", name_of(planned.action.stream)},
+           {"cause", name_of(planned.action.cause)}});
     }
   }
   return plan::json_text(out, 1) + "\n";
@@ -189,14 +214,15 @@ std::string mesh_words(const ResolvedPlan& plan) {
     return fmt::format("replicated on {} rank{}", plan.world_size, plan.world_size == 1 ? "" : "s");
   }
   if (replicated > 0) {
-    return fmt::format("sharded over {} rank{}, {} of {} units replicated", plan.shard,
-                       plan.shard == 1 ? "" : "s", replicated, with_parameters);
+    return fmt::format("sharded over {} rank{}, {} of {} units replicated", plan.shards(),
+                       plan.shards() == 1 ? "" : "s", replicated, with_parameters);
   }
-  if (plan.replicate == 1) {
-    return fmt::format("sharded over {} rank{}", plan.shard, plan.shard == 1 ? "" : "s");
+  if (plan.replicas() == 1) {
+    return fmt::format("sharded over {} rank{}", plan.shards(), plan.shards() == 1 ? "" : "s");
   }
-  return plan.shard == 1 ? fmt::format("replicated on {} ranks", plan.replicate)
-                         : fmt::format("{} replicas of {} shards", plan.replicate, plan.shard);
+  return plan.shards() == 1
+             ? fmt::format("replicated on {} ranks", plan.replicas())
+             : fmt::format("{} replicas of {} shards", plan.replicas(), plan.shards());
 }
 
 // "fp32 master copy", or "shards in bf16" where a program trains its parameters in other dtypes.
@@ -251,6 +277,30 @@ std::string with_hyphens(std::string_view name) {
   std::string out(name);
   std::replace(out.begin(), out.end(), '_', '-');
   return out;
+}
+
+// Which ranks communicate with which: shown by the group of rank 0.
+void print_groups(const ResolvedPlan& plan) {
+  constexpr int64_t kMostShown = 16;
+  report::Table table({{"group", report::Align::kLeft},
+                       {"ranks"},
+                       {"stride"},
+                       {"groups"},
+                       {"that of rank 0", report::Align::kLeft}});
+  for (const mesh::Group& group : plan.groups) {
+    if (group.size == 1) {
+      continue;
+    }
+    std::vector<int64_t> members = group.members(0);
+    const bool all = group.size <= kMostShown;
+    members.resize(static_cast<size_t>(std::min(group.size, kMostShown)));
+    table.row({group.name, format_count(group.size), format_count(group.stride),
+               format_count(plan.world_size / group.size),
+               fmt::format("{}{}", fmt::join(members, " "), all ? "" : " …")});
+  }
+  if (table.rows() > 0) {
+    write_stdout("\n{}\n{}", bold("process groups"), table.render(style_of_stdout()));
+  }
 }
 
 void print_buckets(const schedule::PlannedStep& step) {
@@ -393,6 +443,7 @@ void print_plan(const PlanOptions& options,
     return;
   }
   print_units(config, plan);
+  print_groups(plan);
   if (options.parameters) {
     print_parameters(plan);
   }
@@ -450,10 +501,10 @@ ExitCode run_plan(const PlanOptions& options) {
     std::tie(plan.mesh_replicate, plan.mesh_shard) = plan::parse_mesh(options.mesh);
   }
   const bool mesh_says = plan.mesh_replicate && plan.mesh_shard;
-  const ResolvedPlan resolved =
-      plan::resolve(plan, tree,
-                    options.world_size.value_or(mesh_says ? *plan.mesh_replicate * *plan.mesh_shard
-                                                          : kDefaultRanks));
+  const ResolvedPlan resolved = plan::resolve(
+      plan, tree,
+      options.world_size.value_or(
+          mesh_says ? *plan.mesh_replicate * *plan.mesh_shard * plan.mesh_context : kDefaultRanks));
   print_plan(options, config, resolved);
   if (options.engine) {
     become_engine(options, resolved.world_size);

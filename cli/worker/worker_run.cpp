@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <memory>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -74,7 +73,6 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
   world.force_collectives = options.force_collectives;
   world.rank = placement.rank;
   world.world_size = placement.world_size;
-  world.replicate = static_cast<int>(prepared.plan.replicate);
   world.recorder = recorder;
   world.timeout = std::chrono::seconds(options.timeout);
   if (backend_of(options) == Backend::kNccl) {
@@ -87,40 +85,24 @@ std::unique_ptr<dist::World> join_world(const RunOptions& options,
   return dist::World::join(world);
 }
 
-// The groups that core/dist creates: the world, one per mesh axis with more than one rank, that of
-// reduce-scatters if the plan separates them, and those of smaller meshes.
+// The groups that have a communicator (dist::World): the world, and those of the plan with several
+// ranks but not all.
 std::vector<record::GroupInfo> groups_of(const plan::ResolvedPlan& plan, int rank) {
-  const int size = static_cast<int>(plan.world_size);
-  const int shard = static_cast<int>(plan.shard);
-  std::vector<int> all(static_cast<size_t>(size));
-  std::iota(all.begin(), all.end(), 0);
-  std::vector<record::GroupInfo> groups{{"world", "all ranks", all}};
-  if (plan.replicate > 1 && shard > 1) {
-    const int first = rank / shard * shard;
-    groups.push_back({"shard", "shard axis", {all.begin() + first, all.begin() + first + shard}});
-    std::vector<int> column;
-    for (int peer = rank % shard; peer < size; peer += shard) {
-      column.push_back(peer);
-    }
-    groups.push_back({"replicate", "replicate axis", column});
-  }
-  if (plan.plan.separate_reduce_scatter_group && shard > 1) {
-    const int first = rank / shard * shard;
-    groups.push_back({"reduce_scatter",
-                      "reduce-scatters of the shard axis",
-                      {all.begin() + first, all.begin() + first + shard}});
-  }
-  for (const plan::Unit& unit : plan.units) {
-    const auto ranks = static_cast<int>(unit.reshard_after_forward.ranks);
-    const std::string name = "sub_shard" + std::to_string(ranks);
-    if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh &&
-        std::ranges::none_of(groups, [&](const auto& group) { return group.name == name; })) {
-      const int first = rank / ranks * ranks;
-      groups.push_back(
-          {name, "part of the shard axis", {all.begin() + first, all.begin() + first + ranks}});
+  const auto info = [rank](const mesh::Group& group, std::string description) {
+    const std::vector<int64_t> ranks = group.members(rank);
+    return record::GroupInfo{group.name, std::move(description), {ranks.begin(), ranks.end()}};
+  };
+  std::vector<record::GroupInfo> out{info({.name = "world", .size = plan.world_size}, "all ranks")};
+  for (size_t id = 0; id < plan.groups.size(); ++id) {
+    const mesh::Group& group = plan.groups[id];
+    if (group.size > 1 && (group.separate || group.size < plan.world_size)) {
+      out.push_back(info(group, id == plan::kShardGroup       ? "shard axis"
+                                : id == plan::kReplicateGroup ? "replicate axis"
+                                : group.separate              ? "reduce-scatters of the shard axis"
+                                                              : "part of the shard axis"));
     }
   }
-  return groups;
+  return out;
 }
 
 record::SessionOptions session_options(const RunOptions& options,

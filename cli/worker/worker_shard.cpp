@@ -54,7 +54,6 @@ void shard(const RunOptions& options, int64_t world_size) {
   world_options.backend = dist::BackendKind::kEmulated;
   world_options.world_size = static_cast<int>(world_size);
   world_options.rank = static_cast<int>(options.rank);
-  world_options.replicate = static_cast<int>(run.plan.replicate);
   const auto world = dist::World::join(world_options);
   const auto model = models::make_model(run.config, models::Init::kNone);
   fsdp::Options sharding;

@@ -74,6 +74,8 @@ class Recorder {
 
   // FQN of each unit, indexed by UnitId; the root's is "". Called once, before the first step.
   virtual void units(std::span<const std::string> fqns) = 0;
+  // Name of each process group of the plan, indexed by Action::group. Called once, as units().
+  virtual void groups(std::span<const std::string> names) = 0;
   virtual void step_begin(int64_t step) = 0;
   virtual void step_end() = 0;
   // Called before the schedule handles the event; returns the seq by which actions refer to it.
@@ -90,6 +92,7 @@ class Recorder {
 class NullRecorder : public Recorder {
  public:
   void units(std::span<const std::string> /*fqns*/) override {}
+  void groups(std::span<const std::string> /*names*/) override {}
   void step_begin(int64_t /*step*/) override {}
   void step_end() override {}
   uint32_t hook(const HookEvent& /*event*/) override { return 0; }

@@ -1,10 +1,12 @@
 #include "core/dist/world.h"
 
+#include <algorithm>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
+
+#include <fmt/format.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
@@ -73,20 +75,12 @@ class JoinedWorld : public World {
       : options_(options), recorder_(options.recorder) {
     options_.check_ranks =
         options.check_ranks || environment_variable("TORCH_DISTRIBUTED_DEBUG") == "DETAIL";
-    const int shard_size = options.world_size / options.replicate;
     if (options.backend != BackendKind::kEmulated && options.world_size > 1) {
       met_ = rendezvous(options);
     } else if (options.backend == BackendKind::kNccl && options.force_collectives) {
       met_ = {c10::make_intrusive<c10d::HashStore>(), ""};
     }
-    world_ = make_group("world", "world", options.rank, options.world_size);
-    if (options.replicate > 1 && shard_size > 1) {
-      const int row = options.rank / shard_size;
-      const int column = options.rank % shard_size;
-      shard_ = make_group("shard", "shard" + std::to_string(row), column, shard_size);
-      replicate_ =
-          make_group("replicate", "replicate" + std::to_string(column), row, options.replicate);
-    }
+    world_ = make_group({.name = "world", .size = options.world_size});
     if (met_.has_value()) {
       peers_ = std::make_unique<Peers>(c10::make_intrusive<c10d::PrefixStore>("peers", met_->store),
                                        options.rank, options.world_size, options.timeout,
@@ -104,10 +98,9 @@ class JoinedWorld : public World {
       const std::lock_guard lock(watched_mutex_);
       watched_.clear();
     }
-    sub_shards_.clear();
-    reduce_scatter_.reset();
-    replicate_.reset();
-    shard_.reset();
+    while (!groups_.empty()) {
+      groups_.pop_back();
+    }
     world_.reset();
   }
   JoinedWorld(const JoinedWorld&) = delete;
@@ -118,73 +111,58 @@ class JoinedWorld : public World {
   [[nodiscard]] bool emulated() const override {
     return options_.backend == BackendKind::kEmulated;
   }
-  // If one axis of the mesh has size 1, the world's group is used for both.
-  Communicator& shard() override { return shard_ != nullptr ? *shard_ : *world_; }
-  Communicator& replicate() override { return replicate_ != nullptr ? *replicate_ : *world_; }
   Communicator& world() override { return *world_; }
 
-  Communicator& sub_shard(int ranks) override {
-    std::unique_ptr<Communicator>& group = sub_shards_[ranks];
-    if (group == nullptr) {
-      const std::string name = "sub_shard" + std::to_string(ranks);
-      group = make_group(name, name + "." + std::to_string(options_.rank / ranks),
-                         options_.rank % ranks, ranks);
+  Communicator& of(const mesh::Group& group) override {
+    if (group.size == options_.world_size && !group.separate) {
+      return *world_;
     }
-    return *group;
-  }
-
-  Communicator& reduce_scatter() override {
-    if (reduce_scatter_ == nullptr) {
-      const int size = options_.world_size / options_.replicate;
-      reduce_scatter_ =
-          make_group("reduce_scatter", "reduce_scatter" + std::to_string(options_.rank / size),
-                     options_.rank % size, size);
-    }
-    return *reduce_scatter_;
+    const auto found = std::ranges::find(groups_, group, &Made::group);
+    return found != groups_.end() ? *found->communicator
+                                  : *groups_.emplace_back(group, make_group(group)).communicator;
   }
 
   void set_recorder(Recorder* recorder) override {
     recorder_ = recorder;
-    for (Communicator* each : groups()) {
-      each->set_recorder(recorder);
+    world_->set_recorder(recorder);
+    for (const Made& each : groups_) {
+      each.communicator->set_recorder(recorder);
     }
   }
 
   void abort(const std::string& reason) override {
-    for (Communicator* each : groups()) {
-      each->abort(reason);
+    world_->abort(reason);
+    for (const Made& each : groups_) {
+      each.communicator->abort(reason);
     }
   }
 
  private:
-  std::vector<Communicator*> groups() const {
-    std::vector<Communicator*> groups{world_.get(), shard_.get(), replicate_.get(),
-                                      reduce_scatter_.get()};
-    for (const auto& [ranks, group] : sub_shards_) {
-      groups.push_back(group.get());
-    }
-    std::erase(groups, nullptr);
-    return groups;
-  }
+  struct Made {
+    mesh::Group group;
+    std::unique_ptr<Communicator> communicator;
+  };
 
-  std::unique_ptr<Communicator> make_group(const std::string& name,
-                                           const std::string& key,
-                                           int rank,
-                                           int size) {
+  std::unique_ptr<Communicator> make_group(const mesh::Group& of) {
+    const auto rank = static_cast<int>(of.position(options_.rank));
+    const auto size = static_cast<int>(of.size);
     c10::intrusive_ptr<c10d::Backend> backend;
-    if (met_.has_value()) {
-      const auto store = c10::make_intrusive<c10d::PrefixStore>(key, met_->store);
+    // NCCL also in a world of one rank, with force_collectives.
+    if (met_.has_value() && (size > 1 || options_.world_size == 1)) {
+      const auto store = c10::make_intrusive<c10d::PrefixStore>(
+          fmt::format("{}.{}x{}.{}", of.name, of.size, of.stride, of.first(options_.rank)),
+          met_->store);
       backend = options_.backend == BackendKind::kNccl
                     ? cuda_backends().nccl(store, rank, size, options_.timeout, options_.device)
                     : make_gloo_backend(store, rank, size, options_.timeout, met_->hostname);
     } else if (options_.backend == BackendKind::kEmulated && options_.device.is_cuda()) {
       backend = cuda_backends().emulated(rank, size, options_.timer, options_.device);
     } else {
-      // Emulated, or the only rank: collectives only copy this rank's data.
+      // Emulated, or the only rank of the group: collectives only copy this rank's data.
       backend = make_emulated_backend(rank, size, options_.timer);
     }
     Communicator::Options group;
-    group.name = name;
+    group.name = of.name;
     group.rank = rank;
     group.size = size;
     group.global_rank = options_.rank;
@@ -219,8 +197,8 @@ class JoinedWorld : public World {
   WorldOptions options_;
   Recorder* recorder_;
   std::optional<Rendezvous> met_;  // nullopt: emulated, or the only rank
-  std::unique_ptr<Communicator> world_, shard_, replicate_, reduce_scatter_;
-  std::map<int, std::unique_ptr<Communicator>> sub_shards_;  // by size
+  std::unique_ptr<Communicator> world_;
+  std::vector<Made> groups_;  // in the order in which they were made
   std::mutex watched_mutex_;
   std::vector<const Communicator*> watched_;  // guarded by watched_mutex_
   std::unique_ptr<Peers> peers_;
@@ -229,8 +207,6 @@ class JoinedWorld : public World {
 }  // namespace
 
 std::unique_ptr<World> World::join(const WorldOptions& options) {
-  SHARDLENS_CHECK(options.replicate >= 1 && options.world_size % options.replicate == 0,
-                  "mesh does not divide the world");
   if (options.rank < 0 || options.rank >= options.world_size) {
     throw UsageError("rank " + std::to_string(options.rank) + " is not below world size " +
                      std::to_string(options.world_size));

@@ -8,6 +8,7 @@
 
 #include "core/base/collective_timer.h"
 #include "core/dist/communicator.h"
+#include "core/mesh/mesh.h"
 
 namespace shardlens::dist {
 
@@ -17,7 +18,6 @@ struct WorldOptions {  // which world a process joins, and how
   BackendKind backend = BackendKind::kGloo;
   int rank = 0;
   int world_size = 1;
-  int replicate = 1;  // mesh axes; replicate · shard = world_size
   std::chrono::milliseconds timeout{std::chrono::minutes(5)};
   std::shared_ptr<const CollectiveTimer> timer = nullptr;  // kEmulated
   Recorder* recorder = nullptr;
@@ -29,11 +29,11 @@ struct WorldOptions {  // which world a process joins, and how
   bool check_ranks = false;
 };
 
-// The process groups of one rank: `shard` over the shard axis, `replicate` over the replicate axis,
-// `world` over all ranks. Gloo and NCCL: ranks connect through the FileStore that
-// SHARDLENS_RENDEZVOUS names (one node), or the TCPStore at rendezvous_address() (torchrun, srun,
-// mpirun; core/dist/rendezvous.h). World size 1 needs no rendezvous. Emulated: this process is rank
-// r of W and there are no other processes; collectives take the time that the timer returns.
+// The communicators of one rank: of the world, and of the groups of a plan's meshes. Gloo and NCCL:
+// ranks connect through the FileStore that SHARDLENS_RENDEZVOUS names (one node), or the TCPStore
+// at rendezvous_address() (torchrun, srun, mpirun; core/dist/rendezvous.h). World size 1 needs no
+// rendezvous. Emulated: this process is rank r of W and there are no other processes; collectives
+// take the time that the timer returns.
 //
 // Errors  RuntimeFault naming the address if ranks do not connect within the timeout or the port is
 //         busy.
@@ -45,16 +45,10 @@ class World {
   [[nodiscard]] virtual int rank() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual bool emulated() const = 0;
-  virtual Communicator& shard() = 0;
-  virtual Communicator& replicate() = 0;
-  // The group of `ranks` neighbouring ranks on the shard axis (reshard_after_forward = k). Created
-  // at the first call; all ranks must make these calls in the same order.
-  virtual Communicator& sub_shard(int ranks) = 0;
-  // A second group over the shard axis, for reduce-scatters, so that they and all-gathers run at
-  // the same time (separate_reduce_scatter_group). Created at the first call, which all ranks must
-  // make in the same order as those of sub_shard().
-  virtual Communicator& reduce_scatter() = 0;
   virtual Communicator& world() = 0;
+  // That of the group that this rank is in: the world's if it has all ranks and is not `separate`.
+  // Created at the first call; all ranks must make these calls in the same order.
+  virtual Communicator& of(const mesh::Group& group) = 0;
   virtual void set_recorder(Recorder* recorder) = 0;
   virtual void abort(const std::string& reason) = 0;
 };

@@ -14,7 +14,6 @@
 namespace shardlens::fsdp {
 
 using schedule::Action;
-using schedule::Axis;
 using schedule::BufferKind;
 using schedule::Op;
 using schedule::Stream;
@@ -38,20 +37,12 @@ Executor::Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Re
 }
 
 dist::Communicator& Executor::communicator(const Action& action) const {
-  if (action.axis == Axis::kSubShard) {
-    return world_.sub_shard(static_cast<int>(units_[action.unit].handle->sub_mesh()));
+  if (action.group != mesh::kNoGroup) {
+    return *groups_.at(action.group);
   }
-  return communicator(action.stream, action.axis);
-}
-
-dist::Communicator& Executor::communicator(Stream stream, Axis axis) const {
-  if (axis == Axis::kReplicate || (axis == Axis::kNone && stream == Stream::kAllReduce)) {
-    return world_.replicate();
-  }
-  if (stream == Stream::kReduceScatter && reduce_scatters_ != nullptr) {
-    return *reduce_scatters_;
-  }
-  return world_.shard();
+  return *(action.stream == Stream::kAllReduce       ? groups_[plan::kReplicateGroup]
+           : action.stream == Stream::kReduceScatter ? groups_[reduce_scatters_]
+                                                     : groups_[plan::kShardGroup]);
 }
 
 dist::Purpose Executor::purpose(UnitId unit) const {
@@ -62,8 +53,14 @@ void Executor::submitted(Stream stream, dist::Communicator& on, dist::Completion
   last_[static_cast<size_t>(stream)] = {std::move(completion), &on};
 }
 
-void Executor::separate_reduce_scatters() {
-  reduce_scatters_ = &world_.reduce_scatter();
+void Executor::use_groups(std::span<const mesh::Group> groups) {
+  groups_.clear();
+  for (const mesh::Group& group : groups) {
+    groups_.push_back(&world_.of(group));
+  }
+  const auto own = std::ranges::find_if(groups, &mesh::Group::separate);
+  reduce_scatters_ =
+      own == groups.end() ? plan::kShardGroup : static_cast<mesh::GroupId>(own - groups.begin());
 }
 
 uint32_t Executor::record(const Action& action) {
@@ -282,7 +279,7 @@ at::Tensor& Executor::divided_gradient_of(const Action& action, Unit& unit) {
 }
 
 void Executor::reduce_scatter(const Action& action, Unit& unit) {
-  dist::Communicator& on = communicator(action.stream, action.axis);
+  dist::Communicator& on = communicator(action);
   const bool partial = std::exchange(unit.partial, true);
   if (unit.carried != unit.handle->unsharded_gradients().carried()) {
     throw UsageError("unit '" + unit.handle->unit() +
@@ -307,7 +304,7 @@ void Executor::reduce_scatter(const Action& action, Unit& unit) {
 }
 
 void Executor::all_reduce(const Action& action, Unit& unit) {
-  dist::Communicator& on = communicator(action.stream, action.axis);
+  dist::Communicator& on = communicator(action);
   const at::Tensor& tensor = action.buffer.kind == BufferKind::kReduceOutput
                                  ? unit.reduce_output
                                  : divided_gradient_of(action, unit);
@@ -340,7 +337,7 @@ void Executor::store_grad(const Action& action, Unit& unit) {
     store();
     return;
   }
-  dist::Communicator& on = communicator(action.stream, action.axis);
+  dist::Communicator& on = communicator(action);
   submitted(action.stream, on, on.run(store, purpose(action.unit)));
 }
 
@@ -355,7 +352,7 @@ void Executor::step(const Action& action, Unit& unit) {
     update();
     return;
   }
-  dist::Communicator& on = communicator(action.stream, action.axis);
+  dist::Communicator& on = communicator(action);
   submitted(action.stream, on, on.run(update, purpose(action.unit)));
 }
 
@@ -433,7 +430,7 @@ void Executor::wait_event(const Action& action) {
     event.on->wait(event.completion);
     return;
   }
-  dist::Communicator& waiter = communicator(action.stream, Axis::kNone);
+  dist::Communicator& waiter = communicator(action);
   if (&waiter != event.on) {  // requests on the same thread are FIFO and need no wait
     submitted(action.stream, waiter,
               waiter.run([on = event.on, completion = event.completion] { on->wait(completion); },

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,8 @@
 #include "core/fsdp/collectives.h"
 #include "core/fsdp/device_streams.h"
 #include "core/fsdp/flat_param_handle.h"
+#include "core/mesh/mesh.h"
+#include "core/plan/resolved_plan.h"
 #include "core/schedule/action.h"
 
 namespace shardlens::dist {
@@ -26,11 +29,11 @@ namespace shardlens::fsdp {
 // core/schedule/action.h defines each op. On a device, each stream and event is one of the device
 // (DeviceStreams).
 //
-// [Note: CPU streams] The compute and copy-in streams are the calling thread. The all-gather and
-// reduce-scatter streams are the communication thread of the shard axis (for an all-gather over a
-// sub-mesh, that of the sub-mesh), the all-reduce stream is that of the replicate axis; each is
-// FIFO. A wait for an event on the compute stream blocks the host. With separate_reduce_scatters(),
-// the reduce-scatter stream is a communication thread of its own.
+// [Note: CPU streams] The compute and copy-in streams are the calling thread. The other streams are
+// the communication threads of groups: the all-gather and reduce-scatter streams that of the shard
+// group (a gather over a sub-mesh, that of the sub-mesh; reduce-scatters, that of their own group
+// if the plan has one), the all-reduce stream that of the replicate group; each is FIFO. A wait for
+// an event on the compute stream blocks the host.
 //
 // Threads     the thread that trains.
 // Errors      RuntimeFault from collectives and waits.
@@ -40,9 +43,9 @@ class Executor {
   Executor(std::vector<FlatParamHandle*> handles, dist::World& world, Recorder* recorder);
   virtual ~Executor() = default;
 
-  // Reduce-scatters, and what follows them on their stream, get a communicator of their own. Before
-  // the first action; on all ranks.
-  void separate_reduce_scatters();
+  // Creates the communicators of a plan's groups (plan::ResolvedPlan::groups). Before the first
+  // action; on all ranks.
+  void use_groups(std::span<const mesh::Group> groups);
   // `edges`: whether kUseFull sets the autograd edges of the parameters.
   virtual void execute(const schedule::Action& action, bool edges);
   // Updates a unit's shard in backward. Called for kStep, in the place of its stream.
@@ -108,9 +111,8 @@ class Executor {
   uint32_t sequence_ = 0;  // number of the action that is being executed, from 1
 
  private:
+  // That of the action's group or, if it has none, of its stream ([Note: CPU streams]).
   [[nodiscard]] dist::Communicator& communicator(const schedule::Action& action) const;
-  [[nodiscard]] dist::Communicator& communicator(schedule::Stream stream,
-                                                 schedule::Axis axis) const;
   [[nodiscard]] dist::Purpose purpose(UnitId unit) const;
   void submitted(schedule::Stream stream, dist::Communicator& on, dist::CompletionPtr completion);
   void allocate(const schedule::Action& action, Unit& unit);
@@ -140,8 +142,9 @@ class Executor {
   std::shared_ptr<Collectives> collectives_ = std::make_shared<Collectives>();
   dist::World& world_;
   Recorder* recorder_;
-  dist::Communicator* reduce_scatters_ = nullptr;  // null: they are on the shard axis' communicator
-  Last last_[schedule::kStreamCount];              // last request issued on each stream
+  std::vector<dist::Communicator*> groups_;            // by mesh::GroupId
+  mesh::GroupId reduce_scatters_ = plan::kShardGroup;  // of the reduce-scatter stream
+  Last last_[schedule::kStreamCount];                  // last request issued on each stream
   std::vector<Last> events_;             // by EventId; null completion: complete when recorded
   std::optional<DeviceStreams> device_;  // nullopt on CPU
   bool copies_from_host_ = false;        // since the last finish_copies()

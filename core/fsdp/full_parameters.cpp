@@ -33,9 +33,11 @@ void require_possible(const SummonOptions& options) {
 }
 
 // All ranks' `own`, one after the other, on the device of the collectives.
-at::Tensor gathered(const at::Tensor& own, c10::Device device, dist::World& world, UnitId unit) {
+at::Tensor gathered(const at::Tensor& own,
+                    c10::Device device,
+                    dist::Communicator& shard,
+                    UnitId unit) {
   const at::Tensor input = own.detach().to(device);
-  dist::Communicator& shard = world.shard();
   const at::Tensor all = at::empty({input.numel() * shard.size()}, input.options());
   shard.wait(shard.all_gather(all, input, {unit, "the full parameters"}));
   return all;
@@ -78,14 +80,14 @@ void Root::gather_full(const std::vector<UnitId>& units, const SummonOptions& op
     if (handle->is_full()) {
       raise({Hook::kReshard, unit});
     }
-    dist::World& world = *options_.world;
-    const bool whole = plan_.shard == 1;
+    const bool whole = plan_.shards() == 1;
     const at::Tensor grad =
         options.with_grads && handle->has_grads() ? handle->shard().grad() : at::Tensor();
-    const at::Tensor parameters = whole ? handle->shard().detach().to(handle->device())
-                                        : gathered(handle->shard(), handle->device(), world, unit);
+    const at::Tensor parameters =
+        whole ? handle->shard().detach().to(handle->device())
+              : gathered(handle->shard(), handle->device(), shard_group(), unit);
     const at::Tensor gradients =
-        !grad.defined() || whole ? grad : gathered(grad, handle->device(), world, unit);
+        !grad.defined() || whole ? grad : gathered(grad, handle->device(), shard_group(), unit);
     if (shows) {
       handle->summon(parameters, gradients, options.offload_to_cpu);
     }
@@ -97,7 +99,7 @@ void Root::require_summonable(UnitId unit, const SummonOptions& options) const {
   if (handle == nullptr) {
     return;
   }
-  if (options.offload_to_cpu && plan_.shard == 1) {
+  if (options.offload_to_cpu && plan_.shards() == 1) {
     throw UsageError(prefix() + "unit '" + handle->unit() +
                      "': offload_to_cpu is not supported for parameters that are not sharded");
   }

@@ -43,7 +43,7 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
     const plan::Parameter& parameter = plan.tree.parameters[index];
     slots.push_back({parameter.fqn, parameters[index], parameter.shape});
   }
-  const int64_t rank = plan.shard == 1 ? 0 : options.world->shard().rank();
+  const int64_t rank = plan.groups[unit.gather].position(options.world->rank());
   std::optional<at::ScalarType> param_dtype;
   if (const std::optional<DType>& dtype = unit.mixed_precision.param_dtype; dtype.has_value()) {
     param_dtype = module::to_scalar_type(*dtype);
@@ -60,7 +60,6 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->set_sub_mesh(unit.reshard_after_forward.ranks);
-    options.world->sub_shard(static_cast<int>(handle->sub_mesh()));  // all ranks create the group
   }
   handle->extend(options.all_gather_extension);
   return handle;

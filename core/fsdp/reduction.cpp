@@ -33,7 +33,7 @@ Reduction reduction_of(const plan::ResolvedPlan& plan, UnitId unit, double share
     return {};
   }
   // Like NCCL's PREMUL_SUM, or an average if that is the same.
-  const bool average = plan.shard > 1 && factor == static_cast<double>(plan.shard);
+  const bool average = plan.shards() > 1 && factor == static_cast<double>(plan.shards());
   return {average, false, average ? 1 : factor, 1};
 }
 

@@ -54,15 +54,14 @@ Root::Root(plan::ResolvedPlan plan,
           options.make_executor
               ? options.make_executor(handles_of(states_))
               : std::make_unique<Executor>(handles_of(states_), *options.world, options.recorder)) {
-  if (plan_.plan.separate_reduce_scatter_group && plan_.shard > 1) {
-    executor_->separate_reduce_scatters();
-  }
+  executor_->use_groups(plan_.groups);
   std::vector<std::string> names;
   for (const plan::Unit& unit : plan_.units) {
     names.push_back(unit.fqn);
   }
   if (options_.recorder != nullptr) {
     options_.recorder->units(names);
+    options_.recorder->groups(mesh::names_of(plan_.groups));
   }
   reset_progress();
   if (options_.collectives != nullptr) {

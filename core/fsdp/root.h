@@ -88,6 +88,9 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   [[nodiscard]] const std::vector<std::shared_ptr<FsdpState>>& states() const { return states_; }
 
  private:
+  // Over which the parameters are sharded.
+  [[nodiscard]] dist::Communicator& shard_group() const;
+
   // The state of a unit in the current forward and backward.
   struct Progress {
     bool running = false;          // between its kPreForward and kPostForward

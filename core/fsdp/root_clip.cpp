@@ -143,9 +143,9 @@ at::Tensor Root::issue_clip_grad_norm(double max_norm, double norm_type) {
   if (stepped_ != nullptr) {
     parts.push_back(stepped_->part);
   }
-  if (plan_.shard > 1 && !parts.empty()) {
+  if (plan_.shards() > 1 && !parts.empty()) {
     const at::Tensor shared = at::tensor(parts, norm_dtype(grads));
-    dist::Communicator& shard = options_.world->shard();
+    dist::Communicator& shard = shard_group();
     shard.wait(shard.all_reduce(shared,
                                 std::isinf(norm_type) ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
                                 {kNoUnit, "the gradient norm"}));
@@ -180,8 +180,8 @@ at::Tensor Root::clip_on_device(const std::vector<at::Tensor>& grads,
             : maximum          ? parts.amax(0, /*keepdim=*/true)
                                : parts.sum(0, /*keepdim=*/true);
   }
-  if (plan_.shard > 1 && parts.numel() > 0) {
-    dist::Communicator& shard = options_.world->shard();
+  if (plan_.shards() > 1 && parts.numel() > 0) {
+    dist::Communicator& shard = shard_group();
     shard.wait(shard.all_reduce(parts, maximum ? dist::ReduceOp::kMax : dist::ReduceOp::kSum,
                                 {kNoUnit, "the gradient norm"}));
   }

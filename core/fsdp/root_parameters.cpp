@@ -13,7 +13,7 @@ namespace shardlens::fsdp {
 std::vector<ParameterSlice> Root::slices() const {
   require_not_summoned();
   std::vector<ParameterSlice> slices;
-  const int64_t shard_rank = plan_.shard == 1 ? 0 : options_.world->shard().rank();
+  const int64_t shard_rank = plan_.groups[plan::kShardGroup].position(options_.world->rank());
   for (const auto& state : states_) {
     FlatParamHandle* handle = state->handle();
     if (handle != nullptr) {
@@ -28,6 +28,10 @@ std::vector<ParameterSlice> Root::slices() const {
     }
   }
   return slices;
+}
+
+dist::Communicator& Root::shard_group() const {
+  return options_.world->of(plan_.groups[plan::kShardGroup]);
 }
 
 void Root::materialize() {
@@ -155,10 +159,10 @@ at::Tensor Root::full_parameter(uint32_t parameter) {
       // A caller that goes through the parameters in order gathers each unit once.
       if (gathered_unit_ != id || slot <= gathered_slot_) {
         const at::Tensor own = handle.shard().detach().to(handle.device());
-        if (plan_.shard == 1) {
+        if (plan_.shards() == 1) {
           gathered_ = own;
         } else {
-          dist::Communicator& shard = options_.world->shard();
+          dist::Communicator& shard = shard_group();
           gathered_ = at::empty({own.numel() * shard.size()}, own.options());
           shard.wait(shard.all_gather(gathered_, own, {id, unit.fqn}));
         }

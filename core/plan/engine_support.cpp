@@ -8,6 +8,14 @@
 namespace shardlens::plan {
 namespace {
 
+// Refuses axes of the mesh along which nothing communicates yet.
+void check_axes(const ResolvedPlan& plan) {
+  if (const int64_t ranks = plan.mesh.size(mesh::kContext); ranks > 1) {
+    throw InputError(plan.plan.source + "#/mesh/context",
+                     fmt::format("context {} is not run by the engine yet; expected 1", ranks));
+  }
+}
+
 [[noreturn]] void refuse(const Plan& plan, const std::string& pointer) {
   throw InputError(plan.source + "#" + pointer, "not supported by the engine yet");
 }
@@ -99,6 +107,7 @@ void require_step_support(const ResolvedPlan& plan, const StepSettings& settings
 }
 
 void require_engine_support(const ResolvedPlan& plan) {
+  check_axes(plan);
   for (const Unit& unit : plan.units) {
     check_unit(plan.plan, unit);
   }

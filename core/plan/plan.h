@@ -74,6 +74,7 @@ inline constexpr int64_t kMostRanks = 65536;  // largest world size of a plan
 struct Plan {
   std::string source = "--strategy";  // file name or flag, for messages; not part of the plan
   std::optional<int64_t> mesh_replicate, mesh_shard;
+  int64_t mesh_context = 1;
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;

@@ -52,7 +52,7 @@ const Names kPlanKeys{"version",
                       "find_unused_parameters",
                       "static_graph",
                       "gradient_as_bucket_view"};
-const Names kMeshKeys{"replicate", "shard"};
+const Names kMeshKeys{"replicate", "shard", "context"};
 const Names kMixedPrecisionKeys{"param_dtype", "reduce_dtype", "output_dtype", "buffer_dtype",
                                 "cast_forward_inputs"};
 const Names kUnitKeys{"modules",
@@ -295,13 +295,16 @@ void read_mesh(const JsonNode& root, Plan& plan) {
   if (!mesh || mesh->is_null()) {
     return;
   }
-  mesh->expect_object("an object with \"replicate\" and \"shard\"");
+  mesh->expect_object("an object with \"replicate\", \"shard\" and \"context\"");
   mesh->allow_only(kMeshKeys);
   if (const auto node = mesh->find("replicate"); node && !node->is_null()) {
     plan.mesh_replicate = node->integer(1, kMostRanks);
   }
   if (const auto node = mesh->find("shard"); node && !node->is_null()) {
     plan.mesh_shard = node->integer(1, kMostRanks);
+  }
+  if (const auto node = mesh->find("context"); node && !node->is_null()) {
+    plan.mesh_context = node->integer(1, kMostRanks);
   }
 }
 
@@ -462,6 +465,9 @@ std::string to_json(const Plan& plan) {
   }
   if (plan.mesh_shard) {
     mesh["shard"] = *plan.mesh_shard;
+  }
+  if (plan.mesh_context > 1) {
+    mesh["context"] = plan.mesh_context;
   }
   out["mesh"] = mesh;
   out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];

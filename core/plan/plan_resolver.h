@@ -79,6 +79,7 @@ class Resolver {
   void own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& first_owner);
 
   void check_sub_meshes();
+  void set_groups();
   void check_unshard_in_backward() const;
 
   [[nodiscard]] UnitId unit_named(const std::string& name, const std::string& pointer) const;

@@ -6,8 +6,6 @@
 #include "core/plan/plan_resolver.h"
 
 namespace shardlens::plan {
-namespace {}  // namespace
-
 Resolver::Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size)
     : plan_(plan), tree_(tree) {
   out_.plan = plan;
@@ -50,6 +48,7 @@ ResolvedPlan Resolver::run_settings() {
 // Checks and resolves the settings of units that depend on the mesh or on other units.
 void Resolver::settle_units() {
   check_sub_meshes();
+  set_groups();
   check_unshard_in_backward();
   set_prefetch_lists("forward_prefetch", plan_.forward_prefetch_lists, &Unit::forward_prefetch,
                      &Unit::has_forward_prefetch_list);
@@ -71,17 +70,31 @@ void Resolver::set_mesh() {
   if (world < 1 || world > kMostRanks) {
     throw InputError("", fmt::format("world size {}: expected 1 to {}", world, kMostRanks));
   }
+  const int64_t context = plan_.mesh_context;
+  const int64_t data = world / context;  // ranks along replicate and shard
   // Only shard = 1, without replicate, means no_shard: every rank is a replica.
-  const bool no_shard = plan_.mesh_shard == 1 && !plan_.mesh_replicate;
-  out_.replicate = no_shard ? world : plan_.mesh_replicate.value_or(1);
-  out_.shard = plan_.mesh_shard.value_or(std::max<int64_t>(1, world / out_.replicate));
-  if (out_.replicate * out_.shard != world) {
+  const bool no_shard = plan_.mesh_shard == 1 && !plan_.mesh_replicate && context == 1;
+  const int64_t replicate = no_shard ? world : plan_.mesh_replicate.value_or(1);
+  const int64_t shard = plan_.mesh_shard.value_or(std::max<int64_t>(1, data / replicate));
+  if (replicate * shard * context != world) {
     const std::string fit =
-        world % out_.shard == 0 && plan_.mesh_shard
-            ? fmt::format("; with shard {} expected replicate {}", out_.shard, world / out_.shard)
-            : "; expected two factors of the world size";
-    fail("/mesh", fmt::format("replicate {} x shard {} = {} ranks, but the world size is {}{}",
-                              out_.replicate, out_.shard, out_.replicate * out_.shard, world, fit));
+        world % (shard * context) == 0 && plan_.mesh_shard
+            ? fmt::format("; with shard {} expected replicate {}", shard, data / shard)
+        : context == 1 ? "; expected two factors of the world size"
+                       : "; expected three factors of the world size";
+    fail("/mesh",
+         fmt::format("replicate {} x shard {}{} = {} ranks, but the world size is {}{}", replicate,
+                     shard, context == 1 ? "" : fmt::format(" x context {}", context),
+                     replicate * shard * context, world, fit));
+  }
+  out_.mesh = mesh::Mesh({{std::string(mesh::kReplicate), replicate},
+                          {std::string(mesh::kShard), shard},
+                          {std::string(mesh::kContext), context}});
+  // Parameters are sharded over the ranks of a context too: each has the whole model.
+  out_.groups = {out_.mesh.group(mesh::kShard, mesh::kContext, std::string(mesh::kShard)),
+                 out_.mesh.group(mesh::kReplicate)};
+  if (context > 1) {
+    out_.groups.push_back(out_.mesh.group(mesh::kContext));
   }
 }
 
@@ -134,23 +147,50 @@ UnitId Resolver::enclosing_unit(const Unit& unit) const {
   return 0;
 }
 
+void Resolver::set_groups() {
+  const int64_t shard = out_.shards();
+  const auto add = [this](mesh::Group group) {
+    const auto found = std::ranges::find(out_.groups, group);
+    const auto id = static_cast<mesh::GroupId>(found - out_.groups.begin());
+    if (found == out_.groups.end()) {
+      out_.groups.push_back(std::move(group));
+    }
+    return id;
+  };
+  mesh::GroupId reduce = kShardGroup;
+  if (plan_.separate_reduce_scatter_group && shard > 1) {
+    mesh::Group own = out_.groups[kShardGroup];
+    own.name = "reduce_scatter";
+    own.separate = true;
+    reduce = add(std::move(own));
+  }
+  for (Unit& unit : out_.units) {
+    const Reshard& reshard = unit.reshard_after_forward;
+    unit.reduce = reduce;
+    unit.kept = reshard.kind == Reshard::Kind::kSubMesh
+                    ? add(mesh::part_of(out_.groups[unit.gather], reshard.ranks,
+                                        fmt::format("sub_shard{}", reshard.ranks)))
+                    : mesh::kNoGroup;
+  }
+}
+
 void Resolver::check_sub_meshes() {
+  const int64_t shard = out_.shards();
   for (Unit& unit : out_.units) {
     Reshard& reshard = unit.reshard_after_forward;
     if (reshard.kind != Reshard::Kind::kSubMesh) {
       continue;
     }
-    if (out_.shard % reshard.ranks != 0) {
+    if (shard % reshard.ranks != 0) {
       const bool own =
           unit.entry >= 0 && plan_.units[static_cast<size_t>(unit.entry)].reshard_after_forward;
       fail(own ? fmt::format("/units/{}/reshard_after_forward", unit.entry)
                : "/reshard_after_forward",
            fmt::format("{} ranks; expected a divisor of the size of the shard axis, {}",
-                       reshard.ranks, out_.shard));
+                       reshard.ranks, shard));
     }
-    if (reshard.ranks == out_.shard || reshard.ranks == 1) {
-      reshard = {reshard.ranks == 1 && out_.shard > 1 ? Reshard::Kind::kNo : Reshard::Kind::kYes,
-                 0};
+    if (reshard.ranks == shard || reshard.ranks == 1) {
+      reshard = {reshard.ranks == 1 && shard > 1 ? Reshard::Kind::kNo : Reshard::Kind::kYes, 0};
     }
   }
 }
@@ -291,10 +331,10 @@ ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too) {
   // FSDP1 pads to a multiple of its process group's size; with NO_SHARD the group has all ranks.
   return {plan.plan.layout,
           shapes,
-          plan.shard,
+          plan.groups[u.gather].size,
           plan.param_dtype(unit),
           ShardLayout::kAlignmentBytes,
-          plan.shard == 1 ? plan.world_size : 1};
+          plan.shards() == 1 ? plan.world_size : 1};
 }
 
 }  // namespace

@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/mesh/mesh.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/shard_layout.h"
 
 namespace shardlens::plan {
+
+// Groups that every plan has.
+inline constexpr mesh::GroupId kShardGroup = 0, kReplicateGroup = 1;
 
 // Modules that are sharded together.
 struct Unit {
@@ -37,6 +41,10 @@ struct Unit {
   // Explicit lists. In fsdp2 resolve() converts a forward_prefetch depth d into lists too: every
   // unit prefetches the next d units in pre-order that have an all-gather, the root the first d.
   std::vector<UnitId> forward_prefetch, backward_prefetch;
+  // Groups over which its parameters are gathered, gradients reduce-scattered and then all-reduced;
+  // `kept`: over which it keeps its parameters sharded after forward (kSubMesh), else kNoGroup.
+  mesh::GroupId gather = kShardGroup, reduce = kShardGroup, replicate = kReplicateGroup,
+                kept = mesh::kNoGroup;
   bool has_forward_prefetch_list = false, has_backward_prefetch_list = false;
   int32_t entry = -1;  // index into Plan::units; -1: not in the plan (a root that owns no
                        // parameters, or a plan without "units")
@@ -46,7 +54,12 @@ struct Unit {
 struct ResolvedPlan {
   Plan plan;
   ModuleTree tree;
-  int64_t world_size = 1, replicate = 1, shard = 1;
+  int64_t world_size = 1;
+  mesh::Mesh mesh;  // of the axes `replicate`, `shard` and `context`
+  // By mesh::GroupId: kShardGroup (along `shard` and `context`), kReplicateGroup, that along
+  // `context` if it has several ranks, that of reduce-scatters if they have their own, and one for
+  // each size of sub-meshes that units keep after forward.
+  std::vector<mesh::Group> groups{{.name = "shard"}, {.name = "replicate"}};
   std::vector<Unit> units;  // pre-order; [0] is the root, which may own no parameters
   std::vector<uint32_t> ignored_parameters;    // in no unit; unsharded on every rank
   std::vector<uint32_t> checkpointed_modules;  // activation_checkpointing, pre-order
@@ -54,6 +67,9 @@ struct ResolvedPlan {
   // too; in this engine the shard is then the parameter.
   bool copies_in_group_of_one = false;
 
+  // Ranks that shard the parameters; that have copies of each shard.
+  [[nodiscard]] int64_t shards() const { return groups[kShardGroup].size; }
+  [[nodiscard]] int64_t replicas() const { return groups[kReplicateGroup].size; }
   [[nodiscard]] ShardLayout layout(
       UnitId unit) const;  // over the shard axis, in the unit's master dtype
   // The layout of what a reduction carries: the whole flat parameter, or in layout per_parameter

@@ -14,7 +14,6 @@ constexpr std::array<std::string_view, kStreamCount> kStreams{
 constexpr std::array<std::string_view, kCauseCount> kCauses{
     "own",  "forward_prefetch", "backward_prefetch", "explicit_prefetch", "limiter",
     "user", "backward_end"};
-constexpr std::array<std::string_view, 4> kAxes{"none", "shard", "replicate", "sub_shard"};
 constexpr std::array<std::string_view, kBufferKindCount> kBuffers{
     "none",           "unsharded",    "gathered",     "sub_shard",
     "unsharded_grad", "reduce_input", "reduce_output"};
@@ -40,9 +39,6 @@ std::string_view name_of(Stream stream) {
 std::string_view name_of(Cause cause) {
   return kCauses[static_cast<size_t>(cause)];
 }
-std::string_view name_of(Axis axis) {
-  return kAxes[static_cast<size_t>(axis)];
-}
 std::string_view name_of(BufferKind kind) {
   return kBuffers[static_cast<size_t>(kind)];
 }
@@ -55,9 +51,6 @@ std::optional<Stream> parse_stream(std::string_view name) {
 }
 std::optional<Cause> parse_cause(std::string_view name) {
   return parse<Cause>(kCauses, name);
-}
-std::optional<Axis> parse_axis(std::string_view name) {
-  return parse<Axis>(kAxes, name);
 }
 std::optional<BufferKind> parse_buffer_kind(std::string_view name) {
   return parse<BufferKind>(kBuffers, name);

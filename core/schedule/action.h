@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/units.h"
+#include "core/mesh/mesh.h"
 
 namespace shardlens::schedule {
 
@@ -28,8 +29,9 @@ enum class Op : uint8_t {
   // layout without a cast). Under no_shard with a cast, the slice is the whole buffer, and no
   // all-gather follows.
   kCopyIn,
-  // Gathers all ranks' slices of `buffer` over `axis`. Input: the slice that kCopyIn wrote or, if
-  // there was no kCopyIn, the local shard (with axis kSubShard, the buffer kSubShard).
+  // Gathers all ranks' slices of `buffer` over `group`. Input: the slice that kCopyIn wrote or, if
+  // there was no kCopyIn, the local shard (over the group of the kept sub-mesh, the buffer
+  // kSubShard).
   kAllGather,
   // Per-parameter layout: kGathered is split into the unsharded parameters (`buffer`,
   // kUnsharded). With `buffer` kSubShard (reshard_after_forward = k): this rank's part of
@@ -45,10 +47,10 @@ enum class Op : uint8_t {
   // to it.
   kReduceCopyIn,
   // Reduce-scatters kReduceInput (kUnshardedGrad if no copy-in was needed) of `unit` into `buffer`,
-  // kReduceOutput, over `axis`. If the buffer was not newly allocated, it contains a partial sum
+  // kReduceOutput, over `group`. If the buffer was not newly allocated, it contains a partial sum
   // (all-reduce switched off), and the result is added to it.
   kReduceScatter,
-  // In place on `buffer`, over `axis`.
+  // In place on `buffer`, over `group`.
   kAllReduce,
   // `buffer` (kReduceOutput, or the all-reduced gradient) is cast to the master dtype and added
   // to, or becomes, the gradient of the unit's shard.
@@ -94,9 +96,6 @@ enum class Cause : uint8_t {
 };
 inline constexpr int kCauseCount = 7;
 
-// Mesh axis that a collective runs over. kSubShard: the smaller mesh of reshard_after_forward = k.
-enum class Axis : uint8_t { kNone, kShard, kReplicate, kSubShard };
-
 enum class BufferKind : uint8_t {  // which tensor of a unit an action is about
   kNone,
   kUnsharded,      // param_dtype, padded_numel (flat: the flat parameter; gathered in place)
@@ -124,7 +123,7 @@ struct BufferId {
 struct Action {  // one thing that the executor does
   Op op = Op::kAlloc;
   Stream stream = Stream::kCompute;
-  Axis axis = Axis::kNone;
+  mesh::GroupId group = mesh::kNoGroup;  // of a collective: one of the plan's groups
   Cause cause = Cause::kOwn;
   UnitId unit = kNoUnit;
   BufferId buffer;
@@ -140,12 +139,10 @@ using ActionList = std::vector<Action>;
 [[nodiscard]] std::string_view name_of(Op op);
 [[nodiscard]] std::string_view name_of(Stream stream);
 [[nodiscard]] std::string_view name_of(Cause cause);
-[[nodiscard]] std::string_view name_of(Axis axis);
 [[nodiscard]] std::string_view name_of(BufferKind kind);
 [[nodiscard]] std::optional<Op> parse_op(std::string_view name);
 [[nodiscard]] std::optional<Stream> parse_stream(std::string_view name);
 [[nodiscard]] std::optional<Cause> parse_cause(std::string_view name);
-[[nodiscard]] std::optional<Axis> parse_axis(std::string_view name);
 [[nodiscard]] std::optional<BufferKind> parse_buffer_kind(std::string_view name);
 
 }  // namespace shardlens::schedule

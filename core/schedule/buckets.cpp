@@ -214,13 +214,14 @@ std::vector<Gradient> gradients_of(const plan::ResolvedPlan& plan, const Replica
   return gradients;
 }
 
-Action bucket_launch(UnitId unit, uint32_t generation) {
-  return {Op::kAllReduce,
-          Stream::kAllReduce,
-          Axis::kReplicate,
-          Cause::kOwn,
-          unit,
-          {BufferKind::kUnshardedGrad, unit, generation}};
+mesh::GroupId bucket_group(const plan::ResolvedPlan& plan) {
+  return plan.replicas() > 1 ? plan::kReplicateGroup : plan::kShardGroup;
+}
+
+Action bucket_launch(UnitId unit, uint32_t generation, mesh::GroupId group) {
+  return {Op::kAllReduce, Stream::kAllReduce,
+          group,          Cause::kOwn,
+          unit,           {BufferKind::kUnshardedGrad, unit, generation}};
 }
 
 Action bucket_event(Op op, UnitId unit) {

@@ -106,9 +106,12 @@ struct ReplicateGroup {
 [[nodiscard]] std::vector<Gradient> gradients_of(const plan::ResolvedPlan& plan,
                                                  const ReplicateGroup& group);
 
-// The actions of a bucket's all-reduce over the replicate axis: the launch, and record or host wait
-// (`op`) of the event after it. `unit`: id of the bucket, after the ids of the plan's units.
-[[nodiscard]] Action bucket_launch(UnitId unit, uint32_t generation);
+// The group that reduces buckets: of all ranks that the plan shards or replicates over.
+[[nodiscard]] mesh::GroupId bucket_group(const plan::ResolvedPlan& plan);
+
+// The actions of a bucket's all-reduce over `group`: the launch, and record or host wait (`op`) of
+// the event after it. `unit`: id of the bucket, after the ids of the plan's units.
+[[nodiscard]] Action bucket_launch(UnitId unit, uint32_t generation, mesh::GroupId group);
 [[nodiscard]] Action bucket_event(Op op, UnitId unit);
 
 // A bucket of a planned step.

@@ -38,7 +38,7 @@ std::vector<PlannedCollective> planned_collectives(const plan::ResolvedPlan& pla
   for (const PlannedAction& planned : step.actions) {
     const Action& action = planned.action;
     if (const auto kind = collective_of(action.op)) {
-      out.push_back({*kind, action.unit, action.axis, message(units.at(action.unit), action)});
+      out.push_back({*kind, action.unit, action.group, message(units.at(action.unit), action)});
     }
   }
   return out;

@@ -21,7 +21,7 @@ struct CollectiveTotal {  // all collectives of one kind
 struct PlannedCollective {
   CollectiveKind kind = CollectiveKind::kAllGather;
   UnitId unit = kNoUnit;
-  Axis axis = Axis::kNone;
+  mesh::GroupId group = mesh::kNoGroup;
   Bytes bytes = 0;  // the larger of input and output
 };
 

@@ -3,10 +3,10 @@
 namespace shardlens::schedule {
 
 void Schedule::Impl::push(
-    Op op, Stream stream, UnitId unit, BufferId buffer, EventId event, Axis axis) {
+    Op op, Stream stream, UnitId unit, BufferId buffer, EventId event, mesh::GroupId group) {
   out->push_back(Action{.op = op,
                         .stream = stream,
-                        .axis = axis,
+                        .group = group,
                         .cause = cause,
                         .unit = base + unit,
                         .buffer = buffer,

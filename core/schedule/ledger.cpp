@@ -22,6 +22,7 @@ Ledger::Ledger(std::span<const UnitSpec> units, const ScheduleOptions& options)
   for (const UnitSpec& spec : units) {
     Unit unit;
     unit.name = spec.name;
+    unit.kept = spec.kept;
     unit.flat_gather = !spec.copy_out || !sharded_;
     unit.copy_in = spec.copy_in || spec.cpu_offload || options.cpu_offload;
     units_.push_back(std::move(unit));
@@ -151,7 +152,7 @@ Result<void> Ledger::gather(const Action& action) {
         !why.empty()) {
       return broken(action, why);
     }
-  } else if (action.axis == Axis::kSubShard) {
+  } else if (unit.kept != mesh::kNoGroup && action.group == unit.kept) {
     Buffer& sub = unit.buffers[static_cast<size_t>(BufferKind::kSubShard)];
     if (const std::string why = unreadable(sub, BufferKind::kSubShard, action.stream);
         !why.empty()) {

@@ -61,7 +61,8 @@ class Ledger {
   };
   struct Unit {
     std::string name;
-    bool flat_gather = true;  // gathered in place, no copy-out
+    mesh::GroupId kept = mesh::kNoGroup;  // UnitSpec::kept
+    bool flat_gather = true;              // gathered in place, no copy-out
     bool copy_in = false;
     bool full = false;
     bool gather_pending = false;

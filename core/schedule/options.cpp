@@ -9,7 +9,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
   std::vector<UnitSpec> specs;
   specs.reserve(plan.units.size());
   const bool per_parameter = plan.plan.layout == plan::Layout::kPerParameter &&
-                             (plan.shard > 1 || plan.copies_in_group_of_one);
+                             (plan.shards() > 1 || plan.copies_in_group_of_one);
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const plan::Unit& unit = plan.units[id];
     UnitSpec spec;
@@ -21,6 +21,10 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.trainable = !plan.is_frozen(id);
     spec.reshard_after_forward = unit.reshard_after_forward;
     spec.unshard_in_backward = unit.unshard_in_backward;
+    spec.gather = unit.gather;
+    spec.reduce = unit.reduce;
+    spec.replicate = unit.replicate;
+    spec.kept = unit.kept;
     if (spec.has_parameters) {
       spec.copy_in = per_parameter || plan.casts_parameters(id);
       spec.copy_out = per_parameter;
@@ -46,8 +50,8 @@ ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
                          .backward_prefetch = plan.plan.backward_prefetch,
                          .forward_prefetch = plan.plan.forward_prefetch,
                          .limit_all_gathers = plan.plan.limit_all_gathers,
-                         .shard = plan.shard,
-                         .replicate = plan.replicate,
+                         .shard = plan.shards(),
+                         .replicate = plan.replicas(),
                          .copies_in_group_of_one = plan.copies_in_group_of_one};
 }
 

@@ -80,7 +80,7 @@ void PlannedBuckets::begin(bool sync) {
 void PlannedBuckets::launch(Group& group, const std::vector<uint32_t>& buckets, ActionList& out) {
   for (const uint32_t index : buckets) {
     const UnitId unit = group.first + index;
-    out.push_back(bucket_launch(unit, group.launches[index]++));
+    out.push_back(bucket_launch(unit, group.launches[index]++, bucket_group(plan_)));
     out.push_back(bucket_event(Op::kRecord, unit));
   }
 }

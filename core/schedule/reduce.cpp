@@ -98,14 +98,14 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   const Stream reads = sharded() ? Stream::kReduceScatter : Stream::kAllReduce;
   wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
   if (!sharded()) {
-    push(Op::kAllReduce, reads, unit, input, kNoEvent, Axis::kReplicate);
+    push(Op::kAllReduce, reads, unit, input, kNoEvent, u.spec.replicate);
     store(unit, reads, input);
     comm->reduce = {base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)};
     return;
   }
   const BufferId output = u.partial ? current(BufferKind::kReduceOutput, unit)
                                     : alloc(BufferKind::kReduceOutput, unit, reads);
-  push(Op::kReduceScatter, reads, unit, output, kNoEvent, Axis::kShard);
+  push(Op::kReduceScatter, reads, unit, output, kNoEvent, u.spec.reduce);
   u.partial = replicated && !u.all_reduce;
   if (!replicated) {
     store(unit, reads, output);
@@ -114,7 +114,7 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   comm->reduce = {base + unit, input, replicated ? BufferId{} : output, done};
   if (replicated && u.all_reduce) {
     wait(Stream::kAllReduce, unit, done);
-    push(Op::kAllReduce, Stream::kAllReduce, unit, output, kNoEvent, Axis::kReplicate);
+    push(Op::kAllReduce, Stream::kAllReduce, unit, output, kNoEvent, u.spec.replicate);
     store(unit, Stream::kAllReduce, output);
     record(Stream::kAllReduce, unit, UnitEvent::kStored);
     u.stored = true;
@@ -127,20 +127,20 @@ void Schedule::Impl::fsdp1_reduce(UnitId unit) {
   wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
   const BufferId input = reduce_input(unit, reads);
   if (!sharded()) {  // FSDP1 all-reduces over a group of one rank too
-    push(Op::kAllReduce, reads, unit, input, kNoEvent, Axis::kReplicate);
+    push(Op::kAllReduce, reads, unit, input, kNoEvent, u.spec.replicate);
     store(unit, reads, input);
     free(input, reads);
     comm->reduce = {base + unit, {}, {}, record(reads, unit, UnitEvent::kReduced)};
     return;
   }
   const BufferId output = alloc(BufferKind::kReduceOutput, unit, reads);
-  push(Op::kReduceScatter, reads, unit, output, kNoEvent, Axis::kShard);
+  push(Op::kReduceScatter, reads, unit, output, kNoEvent, u.spec.reduce);
   free(input, reads);
   Stream stores = reads;
   if (options.replicate > 1) {
     stores = Stream::kAllReduce;
     wait(stores, unit, record(reads, unit, UnitEvent::kReduced));
-    push(Op::kAllReduce, stores, unit, output, kNoEvent, Axis::kReplicate);
+    push(Op::kAllReduce, stores, unit, output, kNoEvent, u.spec.replicate);
     u.stored = true;
   }
   store(unit, stores, output);

@@ -37,6 +37,10 @@ std::string check_spec(std::span<const UnitSpec> units,
                                 " should be a factor of the shard size " +
                                 std::to_string(options.shard));
   }
+  if (spec.kept == mesh::kNoGroup && ranks > 1 && ranks < options.shard) {
+    return unit_error(
+        spec, "reshard_after_forward = " + std::to_string(ranks) + " needs a group of the plan");
+  }
   return {};
 }
 

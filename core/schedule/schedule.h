@@ -29,6 +29,9 @@ struct UnitSpec {
   bool optimizer_in_backward = false;  // not with cpu_offload
   bool unshard_in_backward = true;
   plan::Reshard reshard_after_forward;
+  // As in plan::Unit.
+  mesh::GroupId gather = plan::kShardGroup, reduce = plan::kShardGroup,
+                replicate = plan::kReplicateGroup, kept = mesh::kNoGroup;
   std::optional<std::vector<UnitId>> forward_prefetch, backward_prefetch;  // explicit lists
 };
 

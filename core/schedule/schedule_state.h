@@ -45,12 +45,11 @@ struct UnitData {
   // State
   UnitState state = UnitState::kSharded;
   Phase phase = Phase::kIdle;
-  Axis gather_axis = Axis::kNone;  // axis of the pending all-gather
-  bool pending = false;            // an all-gather was issued and not yet waited for
-  bool full = false;               // the parameters are unsharded (kUseFull after kUseShard)
-  bool allocated = false;          // kUnsharded has storage
-  bool sub_sharded = false;        // kSubShard contains the parameters' data
-  bool sub_shard_event = false;    // the copy into kSubShard has not been waited for
+  bool pending = false;          // an all-gather was issued and not yet waited for
+  bool full = false;             // the parameters are unsharded (kUseFull after kUseShard)
+  bool allocated = false;        // kUnsharded has storage
+  bool sub_sharded = false;      // kSubShard contains the parameters' data
+  bool sub_shard_event = false;  // the copy into kSubShard has not been waited for
   bool has_grad = false;     // an unsharded gradient is not yet reduced (accumulation without sync)
   bool partial = false;      // kReduceOutput contains a partial sum
   bool accumulated = false;  // kReduceInput contains gradients of earlier backwards without sync
@@ -100,7 +99,7 @@ struct Schedule::Impl {
             UnitId unit,
             BufferId buffer = {},
             EventId event = kNoEvent,
-            Axis axis = Axis::kNone);
+            mesh::GroupId group = mesh::kNoGroup);
   BufferId alloc(BufferKind kind, UnitId unit, Stream stream);
   void free(BufferId buffer, Stream stream = Stream::kCompute);
   [[nodiscard]] BufferId current(BufferKind kind, UnitId unit) const;

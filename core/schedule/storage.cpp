@@ -51,8 +51,8 @@ void Schedule::Impl::issue_gather(UnitId unit) {
     }
     wait(Stream::kAllGather, unit, copied);
   }
-  u.gather_axis = u.sub_sharded ? Axis::kSubShard : Axis::kShard;
-  push(Op::kAllGather, Stream::kAllGather, unit, buffer, kNoEvent, u.gather_axis);
+  push(Op::kAllGather, Stream::kAllGather, unit, buffer, kNoEvent,
+       u.sub_sharded ? u.spec.kept : u.spec.gather);
   record(Stream::kAllGather, unit, UnitEvent::kGathered);
 }
 

@@ -76,7 +76,8 @@ class LaunchRecorder final : public replicate::BucketObserver {
     if (log_->recorder != nullptr) {
       log_->recorder->hook({Hook::kGradsReady, unit});
     }
-    const uint32_t sequence = log_->action(schedule::bucket_launch(unit, launches_.at(index)++));
+    const uint32_t sequence = log_->action(
+        schedule::bucket_launch(unit, launches_.at(index)++, schedule::bucket_group(plan_)));
     static_cast<void>(log_->action(schedule::bucket_event(schedule::Op::kRecord, unit)));
     return {unit, log_->names[unit], sequence};
   }
@@ -371,6 +372,7 @@ std::shared_ptr<fsdp::ShardedModel> apply_plan(const ModulePtr& model,
     if (options.recorder != nullptr) {
       const std::vector<std::string> names(log->names.begin(), log->names.end());
       options.recorder->units(names);
+      options.recorder->groups(mesh::names_of(plan.groups));
     }
   }
   auto result = std::make_shared<ParallelModel>(plan, sharded, log, *options.world);

@@ -93,7 +93,8 @@ bool RunCheckpoints::writes(uint32_t parameter) const {
   const plan::ResolvedPlan& plan = model_.plan();
   switch (holders_[parameter]) {
     case Holder::kShard:
-      return world_.rank() / plan.shard == parameter % plan.replicate;
+      return plan.groups[plan::kReplicateGroup].position(world_.rank()) ==
+             parameter % plan.replicas();
     case Holder::kReplica:
       return world_.rank() == parameter % plan.world_size;
     case Holder::kOwn:

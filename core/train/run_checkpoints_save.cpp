@@ -28,8 +28,8 @@ namespace {
 
 checkpoint::Origin origin_of(const plan::ResolvedPlan& plan, const plan::StepSettings& step) {
   return {plan.world_size,
-          plan.replicate,
-          plan.shard,
+          plan.replicas(),
+          plan.shards(),
           plan.plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
           plan.plan.layout == plan::Layout::kFlat ? "flat" : "per_parameter",
           std::string(plan::name_of(step.optimizer))};

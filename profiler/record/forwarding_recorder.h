@@ -20,6 +20,11 @@ class ForwardingRecorder : public Recorder {
       next_->units(fqns);
     }
   }
+  void groups(std::span<const std::string> names) override {
+    if (next_ != nullptr) {
+      next_->groups(names);
+    }
+  }
   void step_begin(int64_t step) override {
     if (next_ != nullptr) {
       next_->step_begin(step);

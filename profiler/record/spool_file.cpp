@@ -84,6 +84,7 @@ bool outlives_its_step(trace::SpoolType type) {
   switch (type) {
     case trace::SpoolType::kText:
     case trace::SpoolType::kUnit:
+    case trace::SpoolType::kGroup:
     case trace::SpoolType::kMetadata:
     case trace::SpoolType::kDeviceProperties:
     case trace::SpoolType::kNote:

@@ -77,6 +77,12 @@ void SpoolRecorder::units(std::span<const std::string> fqns) {
   now_.units(fqns);
 }
 
+void SpoolRecorder::groups(std::span<const std::string> names) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    append_text(SpoolType::kGroup, static_cast<uint32_t>(i), names[i]);
+  }
+}
+
 void SpoolRecorder::step_begin(int64_t step) {
   step_ = step;
   in_step_ = true;
@@ -161,7 +167,7 @@ void SpoolRecorder::action(uint32_t seq, const schedule::Action& action) {
                    .thread = thread_id(),
                    .op = static_cast<uint8_t>(action.op),
                    .stream = static_cast<uint8_t>(action.stream),
-                   .axis = static_cast<uint8_t>(action.axis),
+                   .group = action.group,
                    .cause = static_cast<uint8_t>(action.cause),
                    .time = now_ns(),
                    .buffer_kind = static_cast<uint8_t>(action.buffer.kind),

@@ -74,6 +74,7 @@ class SpoolRecorder final : public Recorder {
   ~SpoolRecorder() override;
 
   void units(std::span<const std::string> fqns) override;
+  void groups(std::span<const std::string> names) override;
   void step_begin(int64_t step) override;
   void step_end() override;
   uint32_t hook(const HookEvent& event) override;

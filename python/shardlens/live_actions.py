@@ -189,7 +189,7 @@ class ActionLog:
 
         def after(pending, start, end):
             if not pending and group._all_gather_result is not None and _gathers(group):
-                axis = "sub_shard" if group.is_sharded_post_forward else "shard"
+                axis = f"sub_shard{group.post_forward_mesh_info.shard_mesh_size}" if group.is_sharded_post_forward else "shard"
                 cause = self._cause or ("own" if self._hooks else "user")
                 self.add("all_gather", unit.name, "all_gather", "gathered", axis, start, end, cause)
 

@@ -184,7 +184,7 @@ class Adviser {
     }
     // Over Gloo an all-reduce follows from the other collectives (CalibratedCostModel).
     if (!follows && !out_.all_gathers_block && scenario.plan.mesh_shard == 1 &&
-        now_.plan.shard > 1) {
+        now_.plan.shards() > 1) {
       throw InputError(own_.model->run()->observation().source,
                        "a run with a shard axis has no all-reduces of whole gradients to measure");
     }

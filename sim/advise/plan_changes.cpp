@@ -37,7 +37,7 @@ class Changes {
 
   std::vector<PlanChange> take() {
     if (sharded_) {
-      if (now_.shard > 1) {
+      if (now_.shards() > 1) {
         reshard();
         prefetch();
         communicators();
@@ -262,7 +262,7 @@ class Changes {
     // FSDP1 has another sharding strategy for replicas only.
     for (int64_t shard = now_.plan.dialect == plan::Dialect::kFsdp2 ? 1 : 2; shard <= ranks;
          ++shard) {
-      if (ranks % shard != 0 || shard == now_.shard) {
+      if (ranks % shard != 0 || shard == now_.shards()) {
         continue;
       }
       const int64_t replicate = ranks / shard;

@@ -297,7 +297,7 @@ Observation observe_recorded(const trace::Run& run) {
       analysis::recorded_pass(run.traces.front(), out.plan, out.diagnostics);
   require_shapes(run, recorded);
   out.workload = recorded.workload;
-  ProgramRun program{run, recorded, {}, {out.plan.replicate, out.plan.shard}};
+  ProgramRun program{run, recorded, {}, {out.plan.replicas(), out.plan.shards()}};
   for (const trace::Trace& trace : run.traces) {
     analysis::FsdpLog log = analysis::read_fsdp_log(trace, analysis::EventLists(trace));
     const std::vector<uint32_t> units = analysis::log_units_of(trace, out.plan, log);

@@ -4,10 +4,6 @@
 
 namespace shardlens::sim {
 
-int64_t bucket_ranks(const plan::ResolvedPlan& plan) {
-  return plan.replicate > 1 ? plan.replicate : plan.shard;
-}
-
 void add_bucket_costs(const plan::ResolvedPlan& plan,
                       const schedule::PlannedStep& step,
                       const CostModel& model,
@@ -15,7 +11,7 @@ void add_bucket_costs(const plan::ResolvedPlan& plan,
   const bool views = std::all_of(plan.units.begin(), plan.units.end(), [](const plan::Unit& unit) {
     return unit.api != plan::Api::kReplicate || unit.gradient_as_bucket_view;
   });
-  const Group group{bucket_ranks(plan), plan.replicate > 1 ? plan.shard : 1};
+  const mesh::Group& group = plan.groups[schedule::bucket_group(plan)];
   for (size_t id = costs.units.size(); id < step.unit_names.size(); ++id) {
     UnitCosts& unit = costs.units.emplace_back();
     // Buckets from before the rebuild have names too, but are not in this step.

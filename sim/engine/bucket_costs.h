@@ -7,15 +7,12 @@
 namespace shardlens::sim {
 
 // Appends the durations of the buckets of replicated units to those of the plan's units, so that
-// Action::unit of `step` is an index into `costs.units`. A bucket has an all-reduce over the
-// replicate axis (over the shard axis if there is no replicate axis) and, unless gradients are
-// views of the bucket, copies of gradients into and out of it.
+// Action::unit of `step` is an index into `costs.units`. A bucket has an all-reduce over
+// schedule::bucket_group() and, unless gradients are views of the bucket, copies of gradients into
+// and out of it.
 void add_bucket_costs(const plan::ResolvedPlan& plan,
                       const schedule::PlannedStep& step,
                       const CostModel& model,
                       StepCosts& costs);
-
-// Number of ranks that reduce a bucket.
-[[nodiscard]] int64_t bucket_ranks(const plan::ResolvedPlan& plan);
 
 }  // namespace shardlens::sim

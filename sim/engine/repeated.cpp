@@ -48,7 +48,7 @@ std::vector<uint32_t> recordings(const PlannedStep& step,
 
 bool same_work(const PlannedStep& step, size_t a, size_t b) {
   const Action *one = action_of(step, a), *other = action_of(step, b);
-  return schedule::same_item(step, a, b) && (one == nullptr || one->axis == other->axis);
+  return schedule::same_item(step, a, b) && (one == nullptr || one->group == other->group);
 }
 
 // Whether a simulation does the same in each microbatch as in the second one.

@@ -17,7 +17,6 @@ namespace shardlens::sim {
 namespace {
 
 using schedule::Action;
-using schedule::Axis;
 using schedule::BufferKind;
 using schedule::Op;
 using schedule::PlannedItem;
@@ -91,8 +90,7 @@ class Writer {
         times_(simulated.ranks[simulated.ranks.size() == 1 ? 0 : static_cast<size_t>(rank)].items),
         rank_(rank),
         options_(options),
-        cpu_(options.host == HostMode::kCompute),
-        separate_(plan.plan.separate_reduce_scatter_group) {
+        cpu_(options.host == HostMode::kCompute) {
     SHARDLENS_CHECK(times_.size() == step.order.size(), "the step was simulated without times");
   }
 
@@ -125,8 +123,8 @@ class Writer {
     host.labels = "simulated host";
     if (cpu_) {
       for (size_t group = 0; group < metadata.groups.size(); ++group) {
-        tracks_[group] =
-            trace_.track(process, kFirstCommunicatorTrack + 1 + static_cast<int64_t>(group));
+        tracks_.push_back(
+            trace_.track(process, kFirstCommunicatorTrack + 1 + static_cast<int64_t>(group)));
         trace_.tracks[tracks_[group]].name =
             trace_.strings.intern("communicator " + metadata.groups[group].name);
       }
@@ -135,42 +133,27 @@ class Writer {
     trace::Process& device = trace_.process(rank_);
     device.name = fmt::format("GPU {}", rank_);
     device.labels = options_.device_name.empty() ? "simulated" : options_.device_name;
-    for (size_t stream = 0; stream < tracks_.size(); ++stream) {
-      tracks_[stream] = trace_.track(
-          rank_, stream == 0 ? kComputeStream : kFirstSideStream + static_cast<int64_t>(stream));
+    for (size_t stream = 0; stream < schedule::kStreamCount; ++stream) {
+      tracks_.push_back(trace_.track(
+          rank_, stream == 0 ? kComputeStream : kFirstSideStream + static_cast<int64_t>(stream)));
       trace_.tracks[tracks_[stream]].name = trace_.strings.intern(
           fmt::format("stream {}", schedule::name_of(static_cast<Stream>(stream))));
     }
   }
 
   void add_groups() {
-    constexpr std::array<const char*, 4> kNames{"shard", "replicate", "sub_shard",
-                                                "reduce_scatter"};
-    const std::array<int64_t, 4> sizes{plan_.shard, plan_.replicate, smaller(), plan_.shard};
-    for (size_t i = 0; i < (separate_ ? sizes.size() : sizes.size() - 1); ++i) {
+    for (const mesh::Group& each : plan_.groups) {
       trace::ProcessGroup group;
-      group.name = kNames[i];
-      group.description = kNames[i];
+      group.name = group.description = each.name;
       group.backend_config = "simulated";
-      group.size = sizes[i];
-      for (int64_t k = 0; k < sizes[i]; ++k) {
-        group.ranks.push_back(i == 1 ? k * plan_.shard + rank_ % plan_.shard
-                                     : rank_ / sizes[i] * sizes[i] + k);
-      }
-      groups_[i].name = trace_.strings.intern(group.name);
-      groups_[i].ranks = trace_.strings.intern(fmt::format("[{}]", fmt::join(group.ranks, ", ")));
-      groups_[i].size = sizes[i];
+      group.size = each.size;
+      group.ranks = each.members(rank_);
+      groups_.push_back({trace_.strings.intern(group.name),
+                         trace_.strings.intern(fmt::format("[{}]", fmt::join(group.ranks, ", "))),
+                         each.size});
       trace_.metadata.groups.push_back(std::move(group));
+      trace_.groups.push_back(each.name);
     }
-  }
-
-  [[nodiscard]] int64_t smaller() const {
-    for (const plan::Unit& unit : plan_.units) {
-      if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
-        return unit.reshard_after_forward.ranks;
-      }
-    }
-    return 1;
   }
 
   void write_step() {
@@ -292,9 +275,9 @@ class Writer {
     } else if (cpu_) {
       const uint32_t track =
           action.stream == Stream::kCompute || action.stream == Stream::kCopyIn ? main_
-          : action.stream == Stream::kAllReduce                                 ? tracks_[1]
-          : separate_ && action.stream == Stream::kReduceScatter ? tracks_[kReduceScatters]
-                                                                 : tracks_[0];
+          : action.stream == Stream::kAllReduce     ? tracks_[plan::kReplicateGroup]
+          : action.stream == Stream::kReduceScatter ? tracks_[plan_.units[action.unit].reduce]
+                                                    : tracks_[plan::kShardGroup];
       trace_.add_complete(Category::kCpuOp, name, track, offset_ + times.stream.start,
                           offset_ + times.stream.end);
     } else {
@@ -331,12 +314,7 @@ class Writer {
   void write_collective(const Action& action, const ItemTimes& times) {
     const CollectiveKind kind = *schedule::collective_of(action.op);
     const bool bucket = is_bucket(action.unit);
-    const size_t index = bucket                            ? (plan_.replicate > 1 ? 1 : 0)
-                         : action.axis == Axis::kReplicate ? 1
-                         : action.axis == Axis::kSubShard  ? 2
-                         : separate_ && kind == CollectiveKind::kReduceScatter ? kReduceScatters
-                                                                               : 0;
-    Group& group = groups_[index];
+    Group& group = groups_[action.group];
     const DType dtype = bucket                               ? DType::kF32
                         : kind == CollectiveKind::kAllGather ? plan_.gather_dtype(action.unit)
                                                              : plan_.reduce_dtype(action.unit);
@@ -372,7 +350,7 @@ class Writer {
       const std::string& fqn = step_.unit_names[action.unit];
       const std::string name = fmt::format("simulated:{}{}", name_of(kind),
                                            fqn.empty() ? "" : fmt::format(" ({})", fqn));
-      trace_.add_collective(name, tracks_[index], start, end, args);
+      trace_.add_collective(name, tracks_[action.group], start, end, args);
       return;
     }
     const uint32_t correlation = launch(times);
@@ -391,7 +369,6 @@ class Writer {
     return 0;
   }
 
-  static constexpr size_t kReduceScatters = 3;  // index into groups_
   struct Group {
     trace::StringId name = trace::kEmptyString, ranks = trace::kEmptyString;
     int64_t size = 1, issued = 0;
@@ -405,11 +382,10 @@ class Writer {
   int64_t rank_;
   const SimulatedRunOptions& options_;
   bool cpu_;
-  bool separate_;  // reduce-scatters have a communicator of their own
   trace::Trace trace_;
   uint32_t main_ = 0;
-  std::array<uint32_t, schedule::kStreamCount> tracks_{};  // kCompute: by communicator
-  std::array<Group, 4> groups_;
+  std::vector<uint32_t> tracks_;  // by stream; on a CPU by mesh::GroupId
+  std::vector<Group> groups_;     // by mesh::GroupId
   Nanoseconds offset_ = 0, host_ = 0;
   uint32_t hooks_ = 0, actions_ = 0, correlation_ = 0;
 };

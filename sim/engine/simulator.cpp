@@ -15,24 +15,20 @@ namespace shardlens::sim {
 namespace {
 
 using schedule::Action;
-using schedule::Axis;
 using schedule::BufferKind;
 using schedule::Op;
 using schedule::PlannedItem;
 using schedule::Stream;
 
-// Communicators of a rank: shard, replicate, sub-shard, reduce-scatters.
-constexpr uint32_t kGroups = 4;
-
 struct Inputs {
   const plan::Workload& workload;
+  const plan::ResolvedPlan& plan;
   const schedule::PlannedStep& step;
   const StepCosts& costs;
   const SimulationOptions& options;
-  size_t buckets = 0;         // number of unit names after the plan's units
-  uint32_t bucket_group = 0;  // communicator of buckets
-  bool separate = false;      // reduce-scatters have a communicator of their own
-  bool laps = false;          // microbatches are timed
+  size_t buckets = 0;     // number of unit names after the plan's units
+  bool separate = false;  // reduce-scatters have a communicator of their own
+  bool laps = false;      // microbatches are timed
   // Items that are not simulated; none if both are equal.
   size_t skip_from = 0, skip_to = 0;
 };
@@ -43,18 +39,18 @@ class Host {
   Host(const Inputs& inputs,
        Machine& machine,
        uint32_t rank,
-       std::array<uint32_t, kGroups> communicators,
+       std::vector<uint32_t> communicators,
        std::vector<ItemTimes>& times)
       : in_(inputs),
         machine_(machine),
         rank_(rank),
-        communicators_(communicators),
+        communicators_(std::move(communicators)),
+        tickets_(communicators_.size(), 0),
         times_(times),
         operators_(inputs.costs.operators),
         sums_(inputs.costs.sums),
         computes_(inputs.options.host == HostMode::kCompute),
-        stored_(inputs.costs.units.size(), false),
-        bucket_group_(inputs.bucket_group) {
+        stored_(inputs.costs.units.size(), false) {
     if (!inputs.options.rank_slowdown.empty() && inputs.options.rank_slowdown[rank] != 1) {
       slow_down(inputs.options.rank_slowdown[rank]);
     }
@@ -226,13 +222,9 @@ class Host {
   }
 
   void communicate(const Action& action, const CollectiveCost& cost) {
-    const uint32_t group = action.axis == Axis::kReplicate                   ? 1
-                           : action.axis == Axis::kSubShard                  ? 2
-                           : in_.separate && action.op == Op::kReduceScatter ? 3
-                                                                             : 0;
     const uint32_t on = lane(action.stream);
     reach(on);
-    collective(on, cost, group);
+    collective(on, cost, action.group);
     const auto kind = schedule::collective_of(action.op);
     if (computes_ && kind && in_.costs.blocking[static_cast<size_t>(*kind)]) {
       machine_.wait(lane(Stream::kCompute), clock_, machine_.mark(on, clock_), nullptr,
@@ -241,13 +233,17 @@ class Host {
   }
 
   // While it waits for peers, NCCL's kernel spins and occupies its SMs; a CPU thread sleeps.
-  void collective(uint32_t on, const CollectiveCost& cost, uint32_t group) {
+  void collective(uint32_t on, const CollectiveCost& cost, mesh::GroupId group) {
     if (cost.wait.alone > 0) {
       machine_.work(on, clock_, cost.wait,
                     computes_ ? WorkClass::kPeerWait : WorkClass::kCommunication, stream_span());
     }
     machine_.collective(on, clock_, cost.run, cost.link, communicators_[group], tickets_[group]++,
                         stream_span());
+  }
+
+  [[nodiscard]] bool is_kept(const Action& action) const {
+    return action.group == in_.plan.units[action.unit].kept;
   }
 
   // On a CPU the communication thread starts at once, concurrently with the rest of the call.
@@ -282,8 +278,7 @@ class Host {
         return copy(action.stream, copy_time(action, unit, adds));
       }
       case Op::kAllGather:
-        return communicate(action,
-                           action.axis == Axis::kSubShard ? unit.sub_all_gather : unit.all_gather);
+        return communicate(action, is_kept(action) ? unit.sub_all_gather : unit.all_gather);
       case Op::kReduceScatter:
         return communicate(action, unit.reduce_scatter);
       case Op::kAllReduce:
@@ -324,7 +319,7 @@ class Host {
       case Op::kAllReduce:
         copy_gradients(cost.reduce_copy_in, WorkClass::kCompute);
         machine_.wait(on, clock_, machine_.mark(compute, clock_));
-        collective(on, cost.all_reduce_full, bucket_group_);
+        collective(on, cost.all_reduce_full, action.group);
         return;
       case Op::kRecord:
         done = machine_.mark(on, clock_, stream_span());
@@ -366,8 +361,7 @@ class Host {
   const Inputs& in_;
   Machine& machine_;
   uint32_t rank_;
-  std::array<uint32_t, kGroups> communicators_;
-  std::array<uint32_t, kGroups> tickets_{};
+  std::vector<uint32_t> communicators_, tickets_;  // by mesh::GroupId
   std::vector<ItemTimes>& times_;
   std::span<const OperatorCost> operators_;
   std::span<const OperatorSums> sums_;  // of operators_
@@ -376,7 +370,6 @@ class Host {
   bool computes_;
   std::vector<bool> stored_;  // units whose shard has a gradient
   std::vector<Mark> events_, bucket_marks_;
-  uint32_t bucket_group_;  // communicator of buckets
   size_t next_ = 0;
   Nanoseconds clock_ = 0;
   Mark blocked_ = kNoMark;
@@ -385,39 +378,24 @@ class Host {
   bool loss_read_ = false;
 };
 
-// The communicators of each rank. Ranks of a mesh are numbered along the shard axis first.
-std::vector<std::array<uint32_t, kGroups>> communicators(Machine& machine,
-                                                         const plan::ResolvedPlan& plan,
-                                                         uint32_t ranks) {
-  std::vector<std::array<uint32_t, kGroups>> of(ranks);
-  if (ranks == 1) {
-    for (uint32_t& each : of[0]) {
-      each = machine.add_communicator(1);
+// The communicators of each rank, by mesh::GroupId.
+std::vector<std::vector<uint32_t>> communicators(Machine& machine,
+                                                 const plan::ResolvedPlan& plan,
+                                                 uint32_t ranks) {
+  std::vector<std::vector<uint32_t>> of(ranks);
+  for (const mesh::Group& group : plan.groups) {
+    if (ranks == 1) {  // one for all: identical ranks do not wait for each other
+      of[0].push_back(machine.add_communicator(1));
+      continue;
     }
-    return of;
-  }
-  const auto shard = static_cast<uint32_t>(plan.shard);
-  const auto replicate = static_cast<uint32_t>(plan.replicate);
-  uint32_t smaller = 1;
-  for (const plan::Unit& unit : plan.units) {
-    if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
-      smaller = static_cast<uint32_t>(unit.reshard_after_forward.ranks);
-    }
-  }
-  const auto group = [&](uint32_t kind, uint32_t size, auto index) {
-    std::vector<uint32_t> made;
-    for (uint32_t i = 0; i < ranks / size; ++i) {
-      made.push_back(machine.add_communicator(size));
-    }
+    std::vector<uint32_t> made(ranks);  // by the first rank of the group
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      of[rank][kind] = made[index(rank)];
+      const auto first = static_cast<size_t>(group.first(rank));
+      if (first == rank) {
+        made[rank] = machine.add_communicator(static_cast<uint32_t>(group.size));
+      }
+      of[rank].push_back(made[first]);
     }
-  };
-  group(0, shard, [&](uint32_t rank) { return rank / shard; });
-  group(1, replicate, [&](uint32_t rank) { return rank % shard; });
-  group(2, smaller, [&](uint32_t rank) { return rank / smaller; });
-  if (plan.plan.separate_reduce_scatter_group) {
-    group(3, shard, [&](uint32_t rank) { return rank / shard; });
   }
   return of;
 }
@@ -451,12 +429,12 @@ Inputs inputs_of(const plan::Workload& workload,
                  const StepCosts& costs,
                  const SimulationOptions& options) {
   return {.workload = workload,
+          .plan = plan,
           .step = step,
           .costs = costs,
           .options = options,
           .buckets = step.unit_names.size() - plan.units.size(),
-          .bucket_group = plan.replicate > 1 ? 1U : 0U,
-          .separate = plan.plan.separate_reduce_scatter_group,
+          .separate = std::ranges::any_of(plan.groups, &mesh::Group::separate),
           .laps = options.more_microbatches > 0};
 }
 

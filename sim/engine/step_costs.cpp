@@ -42,7 +42,7 @@ void add_host_copies(const plan::ResolvedPlan& plan,
                      const CostModel& model,
                      UnitCosts& costs) {
   const Bytes master = size_of(plan.master_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
-  const Bytes shard = size.sharded, own = size.unsharded / plan.shard;
+  const Bytes shard = size.sharded, own = size.unsharded / plan.shards();
   const Bytes reduced = size.reduced_shard * reduce, gradient = size.reduced_shard * master;
   if (!model.has_device()) {
     costs.to_device = model.copy_of(schedule::Op::kToDevice, shard, own);
@@ -59,11 +59,8 @@ void add_host_copies(const plan::ResolvedPlan& plan,
 
 // Whether the plan's collectives have several communicators.
 bool has_several_communicators(const plan::ResolvedPlan& plan) {
-  return plan.shard > 1 &&
-         (plan.replicate > 1 || plan.plan.separate_reduce_scatter_group ||
-          std::any_of(plan.units.begin(), plan.units.end(), [](const auto& unit) {
-            return unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh;
-          }));
+  return std::ranges::count_if(plan.groups,
+                               [](const mesh::Group& group) { return group.size > 1; }) > 1;
 }
 
 UnitCosts unit_costs(const plan::ResolvedPlan& plan,
@@ -78,28 +75,29 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   }
   const Bytes master = size_of(plan.master_dtype(id));
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
-  const Group shards{plan.shard, 1}, replicas{plan.replicate, plan.shard};
-  const Bytes unsharded = size.unsharded, own = size.unsharded / plan.shard;
+  const mesh::Group &shards = plan.groups[unit.gather], &replicas = plan.groups[unit.replicate];
+  const Bytes unsharded = size.unsharded, own = size.unsharded / shards.size;
   const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
   const plan::UnitMessages messages = plan::unit_messages(plan, id, size);
-  const auto cost = [&](CollectiveKind kind, const Group& group, Bytes message) {
+  const auto cost = [&](CollectiveKind kind, const mesh::Group& group, Bytes message) {
     return collective_cost(model, kind, group, message, shares);
   };
   costs.all_gather = cost(CollectiveKind::kAllGather, shards, messages.all_gather);
-  costs.reduce_scatter = cost(CollectiveKind::kReduceScatter, shards, messages.reduce_scatter);
+  costs.reduce_scatter =
+      cost(CollectiveKind::kReduceScatter, plan.groups[unit.reduce], messages.reduce_scatter);
   costs.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
   costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.sharded, own);
   costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded);
-  if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
-    const int64_t ranks = unit.reshard_after_forward.ranks;
-    costs.sub_all_gather = cost(CollectiveKind::kAllGather, {ranks, 1}, messages.all_gather);
+  if (unit.kept != mesh::kNoGroup) {
+    const mesh::Group& kept = plan.groups[unit.kept];
+    costs.sub_all_gather = cost(CollectiveKind::kAllGather, kept, messages.all_gather);
     costs.sub_copy_out =
-        model.copy_of(schedule::Op::kCopyOut, unsharded / ranks, unsharded / ranks);
+        model.copy_of(schedule::Op::kCopyOut, unsharded / kept.size, unsharded / kept.size);
   }
   costs.reduce_copy_in =
       model.copy_of(schedule::Op::kReduceCopyIn, reduced_full * param, reduced_full * reduce);
-  if (plan.copies_in_group_of_one && plan.shard == 1) {  // in place of the reduce-scatter
+  if (plan.copies_in_group_of_one && shards.size == 1) {  // in place of the reduce-scatter
     costs.reduce_copy_in += model.copy(reduced_full * reduce, reduced_full * reduce);
   }
   if (plan.plan.layout == plan::Layout::kFlat && reduce == param) {
@@ -120,26 +118,27 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
 bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
   const plan::Unit &x = plan.units[a], &y = plan.units[b];
   return x.parameters.empty() == y.parameters.empty() && x.api == y.api &&
-         x.reshard_after_forward == y.reshard_after_forward && x.cpu_offload == y.cpu_offload &&
-         plan.param_dtype(a) == plan.param_dtype(b) && plan.reduce_dtype(a) == plan.reduce_dtype(b);
+         x.reshard_after_forward == y.reshard_after_forward && x.kept == y.kept &&
+         x.cpu_offload == y.cpu_offload && plan.param_dtype(a) == plan.param_dtype(b) &&
+         plan.reduce_dtype(a) == plan.reduce_dtype(b);
 }
 
 }  // namespace
 
 CollectiveCost collective_cost(const CostModel& model,
                                CollectiveKind kind,
-                               const Group& group,
+                               const mesh::Group& group,
                                Bytes larger_message,
                                bool shares) {
   const int64_t per_node =
-      std::clamp<int64_t>(model.node_ranks() / group.stride, 1, std::max<int64_t>(1, group.ranks));
-  const auto ranks = static_cast<int>(group.ranks);
+      std::clamp<int64_t>(model.node_ranks() / group.stride, 1, std::max<int64_t>(1, group.size));
+  const auto ranks = static_cast<int>(group.size);
   const Nanoseconds alone =
       model.duration_across(kind, ranks, static_cast<int>(per_node), larger_message);
   const auto work = [&model](Nanoseconds time) {
     return WorkTime{time, std::llround(static_cast<double>(time) * model.collective_slowdown())};
   };
-  LinkUse link{.transfer = 0, .across_nodes = per_node < group.ranks};
+  LinkUse link{.transfer = 0, .across_nodes = per_node < group.size};
   link.takes_cores = link.across_nodes || model.takes_cores(kind);
   if (shares && alone > 0 && model.shares_links(kind)) {
     // The time of the smallest message is all latency.

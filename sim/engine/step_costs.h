@@ -6,6 +6,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/hook.h"
+#include "core/mesh/mesh.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
@@ -45,14 +46,10 @@ struct StepCosts {
   double host_slowdown = 1;  // issue, hooks and copies on a CPU, during communication
 };
 
-// A group of `ranks` ranks, whose numbers are `stride` apart.
-struct Group {
-  int64_t ranks = 1, stride = 1;
-};
 // `shares`: whether collectives of other communicators may run at the same time.
 [[nodiscard]] CollectiveCost collective_cost(const CostModel& model,
                                              CollectiveKind kind,
-                                             const Group& group,
+                                             const mesh::Group& group,
                                              Bytes larger_message,
                                              bool shares = false);
 

@@ -9,7 +9,6 @@
 
 #include "core/schedule/collective_totals.h"
 #include "sim/calibrate/calibration.h"
-#include "sim/engine/bucket_costs.h"
 
 namespace shardlens::sim {
 namespace {
@@ -17,20 +16,6 @@ namespace {
 // How far outside the measured sizes, on either side.
 double far_outside(double beyond) {
   return std::max(beyond, 1 / beyond);
-}
-
-int64_t ranks_of(const schedule::PlannedCollective& each, const plan::ResolvedPlan& plan) {
-  if (each.unit >= plan.units.size()) {
-    return bucket_ranks(plan);
-  }
-  switch (each.axis) {
-    case schedule::Axis::kReplicate:
-      return plan.replicate;
-    case schedule::Axis::kSubShard:
-      return plan.units[each.unit].reshard_after_forward.ranks;
-    default:
-      return plan.shard;
-  }
 }
 
 class Extrapolations {
@@ -83,7 +68,7 @@ std::vector<Extrapolation> extrapolations(const plan::Workload& workload,
     }
   }
   for (const schedule::PlannedCollective& each : schedule::planned_collectives(plan, step)) {
-    const auto ranks = static_cast<int>(ranks_of(each, plan));
+    const auto ranks = static_cast<int>(plan.groups[each.group].size);
     if (const double beyond = costs.beyond(each.kind, ranks, each.bytes); beyond != 1) {
       found.add(fmt::format("{} between {} ranks", name_of(each.kind), ranks), beyond,
                 costs.duration(each.kind, ranks, each.bytes));

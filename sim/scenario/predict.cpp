@@ -14,7 +14,7 @@ namespace shardlens::sim {
 namespace {
 
 bool shards_gradients(const plan::ResolvedPlan& plan) {
-  return plan.shard > 1 &&
+  return plan.shards() > 1 &&
          std::any_of(plan.units.begin(), plan.units.end(),
                      [](const plan::Unit& unit) { return unit.api != plan::Api::kReplicate; });
 }
@@ -32,13 +32,21 @@ Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
   return target;
 }
 
+void require_simulated_axes(const plan::Plan& plan) {
+  if (plan.mesh_context > 1) {
+    throw InputError(plan.source + "#/mesh/context",
+                     fmt::format("context {} is not simulated yet; expected 1", plan.mesh_context));
+  }
+}
+
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target) {
   if (plan.world_size > target.ranks) {
     throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,
                                                  target.name, target.ranks));
   }
+  require_simulated_axes(plan.plan);
   for (const plan::Unit& unit : plan.units) {
-    if (unit.api == plan::Api::kReplicate && plan.replicate > 1 && plan.shard > 1) {
+    if (unit.api == plan::Api::kReplicate && plan.replicas() > 1 && plan.shards() > 1) {
       throw InputError(fmt::format("{}#/mesh", plan.plan.source),
                        "replicated units on a mesh with both axes are not supported by the "
                        "simulator yet");

@@ -61,6 +61,8 @@ struct StepPrediction {  // a predicted step: its times and its memory
 // Rejects plans with features that the simulator does not model, instead of ignoring the features.
 // Errors  InputError naming the plan's key, or stating that it has more ranks than the target.
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target);
+// The part of it that needs no resolved plan: the axes of the mesh.
+void require_simulated_axes(const plan::Plan& plan);
 
 // The steady step's plan, with the duration of everything in it.
 struct PricedStep {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "sim/scenario/predict.h"
 #include "sim/search/evaluator.h"
 
 namespace shardlens::sim {
@@ -317,6 +318,7 @@ SearchResult search(const Scenario& scenario, const SearchOptions& options) {
                      "the traces do not contain the model, which a search needs to try other "
                      "batches and units; search with --model");
   }
+  require_simulated_axes(scenario.plan);
   std::vector<Candidate> all = with_precisions(
       candidates(scenario.model->tree(), scenario.world_size, scenario.step.samples()),
       options.precisions);

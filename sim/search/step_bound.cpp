@@ -154,15 +154,15 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
       out.gradients += of.plan.units[id].optimizer_in_backward ? 0 : size.reduced_shard * master;
     }
     const UnitCosts& costs = of.costs.units[id];
-    out.gathers += of.plan.shard > 1 ? costs.all_gather.run.alone : 0;
-    out.reductions += of.plan.shard > 1 ? costs.reduce_scatter.run.alone : 0;
-    out.all_reductions += of.plan.replicate > 1
-                              ? (of.plan.shard > 1 ? costs.all_reduce_shard.run.alone
-                                                   : costs.all_reduce_full.run.alone)
+    out.gathers += of.plan.shards() > 1 ? costs.all_gather.run.alone : 0;
+    out.reductions += of.plan.shards() > 1 ? costs.reduce_scatter.run.alone : 0;
+    out.all_reductions += of.plan.replicas() > 1
+                              ? (of.plan.shards() > 1 ? costs.all_reduce_shard.run.alone
+                                                      : costs.all_reduce_full.run.alone)
                               : 0;
   }
   const uint32_t last = scenario.model->tree().blocks.back();
-  for (UnitId id = 0; of.plan.shard > 1 && id < of.sizes.size(); ++id) {
+  for (UnitId id = 0; of.plan.shards() > 1 && id < of.sizes.size(); ++id) {
     const std::vector<uint32_t>& modules = of.plan.units[id].modules;
     const bool gathered = id == 0
                               ? !of.plan.units[id].parameters.empty()

@@ -40,8 +40,10 @@ class PlanCommandTest : public ShardlensCommandTest {
 // llama-tiny, computed by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
 TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   const json out = json_of("plan --model " + kData + "/llama-tiny --world-size 3");
-  EXPECT_EQ(out.size(), 4U);
+  EXPECT_EQ(out.size(), 6U);
   EXPECT_EQ(out["schema"], 1);
+  EXPECT_EQ(out["mesh"], (json{{"replicate", 1}, {"shard", 3}, {"context", 1}}));
+  EXPECT_EQ(out["groups"], (json{{{"name", "shard"}, {"ranks", 3}, {"stride", 1}}}));
   ASSERT_EQ(out["units"].size(), 5U);
   EXPECT_EQ(out["units"][0], (json{{"fqn", ""},
                                    {"parameters", 32832},
@@ -61,6 +63,37 @@ TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   EXPECT_EQ(out["collectives"],
             (json{{"all_gather", {{"count", 9}, {"bytes", kRoot + 2 * kBlocks}}},
                   {"reduce_scatter", {{"count", 5}, {"bytes", kRoot + kBlocks}}}}));
+}
+
+TEST_F(PlanCommandTest, GroupsHaveTheirRanks) {
+  const std::string plan = file("kept.json", R"({"version": 1, "mesh": {"replicate": 2},
+    "units": [{"modules": ""}, {"modules": "model.layers.0", "reshard_after_forward": 2},
+              {"modules": "model.layers.1", "reshard_after_forward": 4},
+              {"modules": "model.layers.2"}, {"modules": "model.layers.3"}]})");
+  const std::string command =
+      "plan --model " + kData + "/llama-tiny --world-size 16 --plan " + plan;
+  const json out = json_of(command + " --actions");
+  EXPECT_EQ(out["mesh"], (json{{"replicate", 2}, {"shard", 8}, {"context", 1}}));
+  EXPECT_EQ(out["groups"], (json{{{"name", "shard"}, {"ranks", 8}, {"stride", 1}},
+                                 {{"name", "replicate"}, {"ranks", 2}, {"stride", 8}},
+                                 {{"name", "sub_shard2"}, {"ranks", 2}, {"stride", 1}},
+                                 {{"name", "sub_shard4"}, {"ranks", 4}, {"stride", 1}}}));
+  std::map<std::string, int> gathers, others;
+  for (const json& action : out["actions"]) {
+    if (action["op"] == "all_gather" && action["hook"] != "root_pre_forward") {
+      ++gathers[action["unit"].get<std::string>() + " " + action["group"].get<std::string>()];
+    } else if (!action["group"].is_null()) {
+      ++others[action["op"].get<std::string>() + " " + action["group"].get<std::string>()];
+    }
+  }
+  EXPECT_EQ(gathers["model.layers.0 sub_shard2"], 1);
+  EXPECT_EQ(gathers["model.layers.1 sub_shard4"], 1);
+  EXPECT_EQ(others["reduce_scatter shard"], 5);
+  EXPECT_EQ(others["all_reduce replicate"], 5);
+  const std::string text = run(command).out;
+  EXPECT_THAT(text, HasSubstr("process groups"));
+  EXPECT_THAT(text, testing::ContainsRegex("replicate +2 +8 +8 +0 8\n"));
+  EXPECT_THAT(text, testing::ContainsRegex("sub_shard4 +4 +1 +4 +0 1 2 3\n"));
 }
 
 // All-gathers G + (G - 1), reduce-scatters G, with the root kept.
@@ -84,7 +117,7 @@ TEST_F(PlanCommandTest, ActionsCountCollectivesAsPyTorchDoes) {
     uint32_t seq = 0;
     const json parsed = json_of("plan --model " + kData + "/gpt2-tiny --actions " + flags);
     for (const json& action : parsed["actions"]) {
-      EXPECT_EQ(action.size(), 7U);
+      EXPECT_EQ(action.size(), 8U);
       EXPECT_EQ(action["seq"], ++seq);
       EXPECT_TRUE(action["hook"].is_string() && action["hook_unit"].is_string() &&
                   action["stream"].is_string() && action["cause"].is_string());
@@ -155,7 +188,7 @@ class PlanParametersTest : public PlanCommandTest {
 // [0, 35) pad [36, 43) pad [44, 79) pad [80, 85) pad: shards of 29 elements, 116 bytes.
 TEST_F(PlanParametersTest, FlatParametersAreCutAnywhere) {
   const json out = json_of(plan("") + " --world-size 3");
-  EXPECT_EQ(out.size(), 6U);
+  EXPECT_EQ(out.size(), 8U);
   ASSERT_EQ(out["parameters"].size(), 5U);
   EXPECT_EQ(out["parameters"][0], (json{{"fqn", "embed_tokens.weight"},
                                         {"aliases", {"lm_head.weight"}},

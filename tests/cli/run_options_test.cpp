@@ -242,7 +242,7 @@ TEST(RunOptionsTest, AWorkersWrongFlagsAreShownOnOneLine) {
 TEST(PreparedRunTest, ResolvesAndCountsSamples) {
   const PreparedRun run = prepare_run(usable(), 2);
   EXPECT_EQ(run.plan.world_size, 2);
-  EXPECT_EQ(run.plan.shard, 2);
+  EXPECT_EQ(run.plan.shards(), 2);
   EXPECT_EQ(run.tokens, static_cast<int64_t>(std::filesystem::file_size(usable().tokens)) / 2);
   EXPECT_EQ(run.samples, (run.tokens - 1) / 64);
 }
@@ -252,7 +252,7 @@ TEST(PreparedRunTest, AppliesMeshAndPrecision) {
   options.mesh = "1x4";
   options.precision = Precision::kBf16;
   const PreparedRun run = prepare_run(options, 4);
-  EXPECT_EQ(run.plan.shard, 4);
+  EXPECT_EQ(run.plan.shards(), 4);
   EXPECT_EQ(run.plan.param_dtype(0), DType::kBF16);
   EXPECT_EQ(run.plan.reduce_dtype(0), DType::kF32);
   options.precision = Precision::kFp16;

@@ -339,6 +339,18 @@ TEST_F(SimulateCommandTest, TextNamesThePeak) {
   EXPECT_THAT(result.out, HasSubstr("fits"));
 }
 
+TEST_F(SimulateCommandTest, AContextIsRefused) {
+  const std::string plan = folder_ + "/context.json";
+  std::ofstream(plan) << R"({"version": 1, "mesh": {"context": 2}})";
+  for (const char* command : {"simulate", "search --memory-limit 80"}) {
+    const CommandResult result =
+        run(command + (" --model " + kLlama + " --hardware 8xH100 --plan " + plan));
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("context.json#/mesh/context: context 2 is not simulated yet"))
+        << command;
+  }
+}
+
 // A plan has no axis for what divides the model itself. No command answers for such a run what it
 // cannot know.
 TEST_F(SimulateCommandTest, ARunOfTensorParallelismIsRefusedByItsName) {

@@ -166,7 +166,7 @@ class PromptExecutor final : public fsdp::Executor {
     most_ = std::max(most_, unsharded);
     if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad ||
         action.op == schedule::Op::kStep) {
-      world_.shard().wait(world_.shard().run([] {}, {kNoUnit, "the test"}));
+      world_.world().wait(world_.world().run([] {}, {kNoUnit, "the test"}));
     }
     if (action.op == schedule::Op::kStoreGrad) {
       memory.set_role(handles_[action.unit]->shard().grad(), Role::kGradient);

@@ -56,25 +56,22 @@ Trained train(dist::World& world, const std::string& more) {
 TEST(ProcessGroupsTest, SeparateReduceScatterGroupChangesNoBit) {
   const struct {
     const char* more;
-    int ranks, replicate;
-  } cases[] = {{"", 2, 1},
-               {R"(, "layout": "per_parameter")", 3, 1},
-               {R"(, "dialect": "fsdp1")", 2, 1},
-               {R"(, "mesh": {"replicate": 2, "shard": 2})", 4, 2}};
+    int ranks;
+  } cases[] = {{"", 2},
+               {R"(, "layout": "per_parameter")", 3},
+               {R"(, "dialect": "fsdp1")", 2},
+               {R"(, "mesh": {"replicate": 2, "shard": 2})", 4}};
   for (const auto& c : cases) {
-    test::run_ranks(
-        c.ranks,
-        [&](dist::World& world) {
-          const Trained one = train(world, c.more);
-          const Trained two =
-              train(world, std::string(c.more) + R"(, "separate_reduce_scatter_group": true)");
-          EXPECT_EQ(one.losses, two.losses) << c.more;
-          ASSERT_EQ(one.parameters.size(), two.parameters.size());
-          for (size_t p = 0; p < one.parameters.size(); ++p) {
-            EXPECT_TRUE(at::equal(one.parameters[p], two.parameters[p])) << c.more << " " << p;
-          }
-        },
-        c.replicate);
+    test::run_ranks(c.ranks, [&](dist::World& world) {
+      const Trained one = train(world, c.more);
+      const Trained two =
+          train(world, std::string(c.more) + R"(, "separate_reduce_scatter_group": true)");
+      EXPECT_EQ(one.losses, two.losses) << c.more;
+      ASSERT_EQ(one.parameters.size(), two.parameters.size());
+      for (size_t p = 0; p < one.parameters.size(); ++p) {
+        EXPECT_TRUE(at::equal(one.parameters[p], two.parameters[p])) << c.more << " " << p;
+      }
+    });
   }
 }
 

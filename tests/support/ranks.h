@@ -17,7 +17,6 @@ namespace shardlens::test {
 // and rethrows the first failure.
 inline void run_ranks(int world_size,
                       const std::function<void(dist::World&)>& body,
-                      int replicate = 1,
                       const std::function<void(dist::WorldOptions&)>& adjust = {}) {
   std::string directory =
       (std::filesystem::temp_directory_path() / "shardlens_ranks_XXXXXX").string();
@@ -33,7 +32,6 @@ inline void run_ranks(int world_size,
         dist::WorldOptions options;
         options.rank = rank;
         options.world_size = world_size;
-        options.replicate = replicate;
         options.timeout = std::chrono::seconds(20);
         if (adjust) {
           adjust(options);

@@ -51,9 +51,9 @@ SELF_TEST = re.compile(r"(?!.*--find-best)(.*(step_kinds/head|pytorch_traces/fsd
 
 
 def settled(text, folders):
-    """The text without what differs each time: names of temporary folders, a capture's random identifier."""
+    """The text without what differs each time: names of temporary folders and of the checkout, a capture's random identifier."""
     text = text.replace("\u200b", "")  # the window's places where a line may break, which paths have too
-    for name, folder in folders.items():
+    for name, folder in {**folders, "checkout": ROOT}.items():
         text = text.replace(str(folder), f"{{{name}}}")
     return IDENTIFIER.sub("{id}", text)
 

@@ -62,6 +62,23 @@ UnitId EventBuilder::unit_id(const std::optional<std::string_view>& fqn) {
   return id;
 }
 
+// nullopt: "", or there are too many groups.
+std::optional<mesh::GroupId> EventBuilder::group_id(std::string_view name) {
+  if (name == "none") {
+    return mesh::kNoGroup;
+  }
+  std::vector<std::string>& all = trace_.groups;
+  const auto found = std::ranges::find(all, name);
+  const auto id = static_cast<size_t>(found - all.begin());
+  if (name.empty() || id >= mesh::kNoGroup) {
+    return std::nullopt;
+  }
+  if (found == all.end()) {
+    all.emplace_back(name);
+  }
+  return static_cast<mesh::GroupId>(id);
+}
+
 bool EventBuilder::add_detail(Event& event) {
   if (event.category == Category::kShardlens) {
     return has(Argument::kOp) ? add_action(event) : add_hook(event);
@@ -169,17 +186,17 @@ bool EventBuilder::add_action(Event& event) {
   const auto op = schedule::parse_op(text(Argument::kOp).value_or(""));
   const auto stream = schedule::parse_stream(text(Argument::kStream).value_or(""));
   const auto cause = schedule::parse_cause(text(Argument::kCause).value_or(""));
-  const auto axis = schedule::parse_axis(text(Argument::kAxis).value_or(""));
+  const auto group = group_id(text(Argument::kAxis).value_or(""));
   const auto buffer = has(Argument::kBuffer)
                           ? schedule::parse_buffer_kind(text(Argument::kBuffer).value_or(""))
                           : std::optional(schedule::BufferKind::kNone);
-  if (!op || !stream || !cause || !axis || !buffer) {
+  if (!op || !stream || !cause || !group || !buffer) {
     return false;
   }
   args.action.op = *op;
   args.action.stream = *stream;
   args.action.cause = *cause;
-  args.action.axis = *axis;
+  args.action.group = *group;
   args.action.unit = unit_id(text(Argument::kUnit));
   args.action.buffer = {*buffer, unit_id(text(Argument::kBufferUnit)),
                         small(Argument::kGeneration)};

@@ -103,6 +103,7 @@ class EventBuilder {
   StringId text_id(Argument key);
   std::string_view text(const JsonValue& value);
   UnitId unit_id(const std::optional<std::string_view>& fqn);
+  std::optional<mesh::GroupId> group_id(std::string_view name);
 
   void fault(Fault fault);
   void name_event();

@@ -435,7 +435,7 @@ class KinetoWriter::Body {
       args.integer("event", action.event);
     }
     args.text("cause", schedule::name_of(action.cause));
-    args.text("axis", schedule::name_of(action.axis));
+    args.text("axis", trace.group_name(action.group));
   }
 
   static void hook_args(Members& args, const Trace& trace, const HookArgs& h) {

@@ -160,12 +160,18 @@ class Trace {
   GrowingArray<MemoryArgs> memory_events;
   std::vector<TextArgs> texts;
   std::vector<std::string> units;  // FQN by UnitId ("": the root); only in Shardlens's traces
+  // Name by Action::group; only in Shardlens's traces.
+  std::vector<std::string> groups;
   // What PyTorch's FSDP2 issued, by start; only in run directories of shardlens.record.
   std::vector<RecordedAction> recorded_actions;
   std::vector<Diagnostic> diagnostics;
 
   [[nodiscard]] std::string_view name(const Event& event) const { return strings.view(event.name); }
   [[nodiscard]] std::string_view category(const Event& event) const;
+  // "none": no group, or one whose name is not known.
+  [[nodiscard]] std::string_view group_name(mesh::GroupId group) const {
+    return group < groups.size() ? std::string_view(groups[group]) : "none";
+  }
   // nullptr: not a collective.
   [[nodiscard]] const CollectiveArgs* collective(const Event& event) const;
   [[nodiscard]] const ActionArgs* action(const Event& event) const;

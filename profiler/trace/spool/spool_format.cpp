@@ -15,6 +15,7 @@
 #include "core/base/hook.h"
 #include "core/base/input_file.h"
 #include "core/base/recorder.h"
+#include "core/mesh/mesh.h"
 #include "core/schedule/action.h"
 #include "profiler/trace/model/event_args.h"
 #include "profiler/trace/model/latest_time.h"
@@ -26,7 +27,7 @@ namespace {
 constexpr uint32_t kMaxTextBytes = 1U << 20;           // a longer text is taken for damage
 constexpr size_t kBlockRecords = size_t{1} << 14;      // 1 MiB
 constexpr uint64_t kLargestSpool = uint64_t{5} << 30;  // more than the largest --record-limit
-constexpr int kAxisCount = 4, kGradsCount = 3;
+constexpr int kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;
 
 uint32_t hash_words(const std::array<uint64_t, kSpoolRecordBytes / 8>& words) {
@@ -93,7 +94,7 @@ bool valid_hook(const SpoolHook& h) {
 }
 
 bool valid_action(const SpoolAction& a) {
-  return a.op < schedule::kOpCount && a.stream < schedule::kStreamCount && a.axis < kAxisCount &&
+  return a.op < schedule::kOpCount && a.stream < schedule::kStreamCount &&
          a.cause < schedule::kCauseCount && a.buffer_kind < schedule::kBufferKindCount &&
          valid_unit(a.unit) && valid_unit(a.buffer_unit) && possible(a.time);
 }
@@ -146,6 +147,7 @@ bool valid(const SpoolRecord& record) {
   switch (record.type) {
     case SpoolType::kText:
     case SpoolType::kUnit:
+    case SpoolType::kGroup:
     case SpoolType::kMetadata:
     case SpoolType::kEnd:
       return true;
@@ -187,12 +189,12 @@ SpoolHeader parse_header(std::string_view bytes, const std::string& source) {
   if (std::memcmp(header.magic, kSpoolMagic, sizeof(kSpoolMagic)) != 0) {
     throw InputError(source, "not a spool: it does not begin with SHLSPOOL");
   }
-  if (header.version != kSpoolVersion || header.record_bytes != kSpoolRecordBytes) {
-    throw InputError(
-        source,
-        fmt::format(
-            "spool of version {} with records of {} bytes; this build reads version {} with {}",
-            header.version, header.record_bytes, kSpoolVersion, kSpoolRecordBytes));
+  if (header.version < kOldestSpoolVersion || header.version > kSpoolVersion ||
+      header.record_bytes != kSpoolRecordBytes) {
+    throw InputError(source, fmt::format("spool of version {} with records of {} bytes; this build "
+                                         "reads versions {} to {} with {}",
+                                         header.version, header.record_bytes, kOldestSpoolVersion,
+                                         kSpoolVersion, kSpoolRecordBytes));
   }
   if (header.check != spool_check(header) || header.world_size < 1 || header.rank < 0 ||
       header.rank >= header.world_size || header.created < 0 || !possible(header.created)) {
@@ -228,6 +230,30 @@ void name_units(Spool& spool, const std::map<uint32_t, std::string>& names) {
   for (size_t i = 0; i < count; ++i) {
     const auto found = names.find(static_cast<uint32_t>(i));
     spool.units[i] = found != names.end() ? found->second : fmt::format("unit {}", i);
+  }
+}
+
+// Before version 4, an action had one of four codes instead of a group.
+void give_groups(SpoolAction& action) {
+  action.group = action.group == 0 ? mesh::kNoGroup : static_cast<uint8_t>(action.group - 1);
+}
+constexpr std::array<std::string_view, 3> kGroupsBefore4{"shard", "replicate", "sub_shard"};
+
+void name_groups(Spool& spool, const std::map<uint32_t, std::string>& names) {
+  const bool old = spool.header.version < 4;
+  if (old) {
+    spool.groups.assign(kGroupsBefore4.begin(), kGroupsBefore4.end());
+  }
+  size_t count = names.empty() ? spool.groups.size() : size_t{names.rbegin()->first} + 1;
+  for (const SpoolRecord& record : spool.records) {
+    if (record.type == SpoolType::kAction && record.action.group != mesh::kNoGroup) {
+      count = std::max(count, size_t{record.action.group} + 1);
+    }
+  }
+  spool.groups.resize(count);
+  for (size_t i = old ? kGroupsBefore4.size() : 0; i < spool.groups.size(); ++i) {
+    const auto found = names.find(static_cast<uint32_t>(i));
+    spool.groups[i] = found != names.end() ? found->second : fmt::format("group {}", i);
   }
 }
 
@@ -298,6 +324,7 @@ class Parser {
     }
     drop_unnamed(spool_);
     name_units(spool_, units_.texts());
+    name_groups(spool_, groups_.texts());
     return std::move(spool_);
   }
 
@@ -309,6 +336,8 @@ class Parser {
         return texts_.add(record.text);
       case SpoolType::kUnit:
         return record.text.id < kMaxUnits && units_.add(record.text);
+      case SpoolType::kGroup:
+        return record.text.id < mesh::kNoGroup && groups_.add(record.text);
       case SpoolType::kMetadata:
         return metadata_.add(record.text);
       case SpoolType::kDeviceProperties:
@@ -329,11 +358,14 @@ class Parser {
         break;
     }
     spool_.records.push_back(record);
+    if (record.type == SpoolType::kAction && spool_.header.version < 4) {
+      give_groups(spool_.records.back().action);
+    }
     return true;
   }
 
   Spool spool_;
-  TextAssembler texts_, units_, metadata_, devices_, notes_;
+  TextAssembler texts_, units_, groups_, metadata_, devices_, notes_;
 };
 
 }  // namespace

@@ -20,7 +20,8 @@ namespace shardlens::trace {
 // whole records before it can be read.
 
 inline constexpr char kSpoolMagic[8] = {'S', 'H', 'L', 'S', 'P', 'O', 'O', 'L'};
-inline constexpr uint32_t kSpoolVersion = 3;
+inline constexpr uint32_t kSpoolVersion = 4;
+inline constexpr uint32_t kOldestSpoolVersion = 3;  // that is still read
 inline constexpr size_t kSpoolRecordBytes = 64;
 
 struct SpoolHeader {  // the first bytes of a spool
@@ -65,8 +66,9 @@ enum class SpoolType : uint8_t {  // which of the structs below a record is
   kDeviceProperties,  // piece of a JSON object as in Kineto's deviceProperties; id = device
   kNote,              // piece of a message for the trace's diagnostics
   kDeviceDropped,     // number of device records lost so far, in SpoolStep::dropped
+  kGroup,             // piece of the name of a plan's process group; id = mesh::GroupId
 };
-inline constexpr int kSpoolTypeCount = 26;
+inline constexpr int kSpoolTypeCount = 27;
 
 struct SpoolText {  // a piece of a string
   static constexpr size_t kPiece = 44;
@@ -90,7 +92,9 @@ struct SpoolHook {  // a call of a hook
 
 struct SpoolAction {  // an action of the schedule
   uint32_t seq, hook_seq, unit, buffer_unit, generation, event, thread;
-  uint8_t op, stream, axis, cause;
+  uint8_t op, stream;
+  uint8_t group;  // mesh::GroupId
+  uint8_t cause;
   Nanoseconds time;
   uint8_t buffer_kind;
   char reserved[15];
@@ -167,6 +171,7 @@ struct Spool {
   std::vector<SpoolRecord> records;
   std::unordered_map<uint32_t, std::string> texts;
   std::vector<std::string> units;           // FQN by UnitId; "unit 7" if the FQN was lost
+  std::vector<std::string> groups;          // name by mesh::GroupId; "group 7" if it was lost
   std::string metadata;                     // JSON, or ""
   std::map<uint32_t, std::string> devices;  // JSON by device
   std::vector<std::string> notes;

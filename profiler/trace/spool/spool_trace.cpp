@@ -81,6 +81,7 @@ class Converter {
     metadata.world_size = spool_.header.world_size;
     metadata.base_time = spool_.header.created / kBaseTimeGrain * kBaseTimeGrain;
     trace_.units = spool_.units;
+    trace_.groups = spool_.groups;
     read_metadata();
     Process& process = trace_.process(spool_.header.process);
     process.name = fmt::format("rank {}", spool_.header.rank);
@@ -188,7 +189,7 @@ class Converter {
     args.hook_seq = action.hook_seq;
     args.action.op = static_cast<schedule::Op>(action.op);
     args.action.stream = static_cast<schedule::Stream>(action.stream);
-    args.action.axis = static_cast<schedule::Axis>(action.axis);
+    args.action.group = action.group;
     args.action.cause = static_cast<schedule::Cause>(action.cause);
     args.action.unit = action.unit;
     args.action.buffer = {.kind = static_cast<schedule::BufferKind>(action.buffer_kind),

@@ -38,12 +38,12 @@ std::vector<std::string> failures(int world_size,
           out[static_cast<size_t>(world.rank())] = error.what();
         }
       },
-      1, adjust);
+      adjust);
   return out;
 }
 
 void gather(World& world, int64_t numel, const Purpose& purpose) {
-  Communicator& group = world.shard();
+  Communicator& group = world.world();
   group.wait(group.all_gather(at::zeros({numel * group.size()}), at::zeros({numel}), purpose));
 }
 

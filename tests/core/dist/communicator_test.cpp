@@ -29,7 +29,7 @@ at::Tensor filled(int64_t n, double value) {
 
 TEST(CommunicatorTest, CollectivesOverThreeGlooRanksGiveTheirDefinition) {
   test::run_ranks(3, [](World& world) {
-    Communicator& group = world.shard();
+    Communicator& group = world.world();
     const double rank = world.rank();
     const at::Tensor gathered = at::empty({6}, at::kFloat);
     const at::Tensor reduced = at::empty({2}, at::kFloat);
@@ -50,17 +50,17 @@ TEST(CommunicatorTest, CollectivesOverThreeGlooRanksGiveTheirDefinition) {
 }
 
 TEST(CommunicatorTest, HybridMeshReducesAlongEachAxis) {
-  test::run_ranks(
-      4,
-      [](World& world) {
-        const at::Tensor along_shard = filled(1, world.rank());
-        const at::Tensor along_replicate = filled(1, world.rank());
-        world.shard().wait(world.shard().all_reduce(along_shard, ReduceOp::kSum, {}));
-        world.replicate().wait(world.replicate().all_reduce(along_replicate, ReduceOp::kSum, {}));
-        EXPECT_EQ(along_shard.item<float>(), world.rank() < 2 ? 0 + 1 : 2 + 3);
-        EXPECT_EQ(along_replicate.item<float>(), world.rank() % 2 == 0 ? 0 + 2 : 1 + 3);
-      },
-      /*replicate=*/2);
+  test::run_ranks(4, [](World& world) {
+    const at::Tensor along_shard = filled(1, world.rank());
+    const at::Tensor along_replicate = filled(1, world.rank());
+    const mesh::Mesh mesh({{"replicate", 2}, {"shard", 2}});
+    Communicator& shard = world.of(mesh.group("shard"));
+    Communicator& replicate = world.of(mesh.group("replicate"));
+    shard.wait(shard.all_reduce(along_shard, ReduceOp::kSum, {}));
+    replicate.wait(replicate.all_reduce(along_replicate, ReduceOp::kSum, {}));
+    EXPECT_EQ(along_shard.item<float>(), world.rank() < 2 ? 0 + 1 : 2 + 3);
+    EXPECT_EQ(along_replicate.item<float>(), world.rank() % 2 == 0 ? 0 + 2 : 1 + 3);
+  });
 }
 
 TEST(CommunicatorTest, RequestsRunInIssueOrderAndStampTheirTimes) {
@@ -86,12 +86,12 @@ TEST(CommunicatorTest, RequestsRunInIssueOrderAndStampTheirTimes) {
   const auto world = World::join(options);
   std::vector<int> order;
   const at::Tensor gathered = at::empty({16}, at::kFloat);
-  const auto first = world->shard().all_gather(gathered, filled(2, 7), {4, "block", 11});
-  const auto local = world->shard().run([&] { order.push_back(1); }, {});
+  const auto first = world->world().all_gather(gathered, filled(2, 7), {4, "block", 11});
+  const auto local = world->world().run([&] { order.push_back(1); }, {});
   const at::Tensor scattered = at::empty({2}, at::kFloat);
-  const auto second = world->shard().reduce_scatter(scattered, at::arange(16, at::kFloat),
+  const auto second = world->world().reduce_scatter(scattered, at::arange(16, at::kFloat),
                                                     ReduceOp::kAverage, {4, "block"});
-  world->shard().wait(second);
+  world->world().wait(second);
   EXPECT_TRUE(first->done());
   EXPECT_TRUE(local->done());
   EXPECT_EQ(order, std::vector<int>{1});
@@ -119,7 +119,7 @@ TEST(CommunicatorTest, FailureReachesThisAndEveryLaterWait) {
   options.backend = BackendKind::kEmulated;
   options.world_size = 2;
   const auto world = World::join(options);
-  Communicator& group = world->shard();
+  Communicator& group = world->world();
   const auto failing =
       group.run([] { throw std::runtime_error("cable cut"); }, {3, "model.layers.3"});
   const at::Tensor tensor = filled(1, 0);
@@ -139,8 +139,8 @@ TEST(CommunicatorTest, DeadPeerEndsTheWait) {
             return;  // leaves without taking part
           }
           const at::Tensor tensor = filled(1, 0);
-          world.shard().wait(
-              world.shard().all_reduce(tensor, ReduceOp::kSum, {2, "model.layers.2"}));
+          world.world().wait(
+              world.world().all_reduce(tensor, ReduceOp::kSum, {2, "model.layers.2"}));
         });
       },
       testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr(
@@ -154,14 +154,14 @@ TEST(CommunicatorTest, WaitThatTakesTooLongNamesWhatItWaitedFor) {
   options.timeout = std::chrono::milliseconds(50);
   const auto world = World::join(options);
   std::atomic<bool> release = false;
-  const auto stuck = world->shard().run(
+  const auto stuck = world->world().run(
       [&] {
         while (!release) {
           std::this_thread::yield();
         }
       },
       {1, "model.layers.0"});
-  EXPECT_THAT([&] { world->shard().wait(stuck); },
+  EXPECT_THAT([&] { world->world().wait(stuck); },
               testing::ThrowsMessage<RuntimeFault>(
                   testing::HasSubstr("unit 'model.layers.0' over group 'world' did not finish")));
   release = true;

@@ -129,36 +129,33 @@ class AllGatherExtensionTest : public testing::TestWithParam<ExtensionCase> {};
 
 TEST_P(AllGatherExtensionTest, WhatArrivesIsUsed) {
   const ExtensionCase& c = GetParam();
-  test::run_ranks(
-      c.ranks,
-      [&](dist::World& world) {
-        std::vector<std::shared_ptr<Reversed>> made;
-        const ExtensionOutcome without = train_extended(world, c.plan, {});
-        const ExtensionOutcome with = train_extended(world, c.plan, [&](const ExtendedUnit& unit) {
-          EXPECT_EQ(unit.ranks, c.ranks / c.replicate);
-          made.push_back(std::make_shared<Reversed>(unit));
-          return made.back();
-        });
-        EXPECT_EQ(with.losses, without.losses);
-        ASSERT_EQ(with.shards.size(), without.shards.size());
-        for (size_t i = 0; i < with.shards.size(); ++i) {
-          EXPECT_TRUE(with.shards[i].equal(without.shards[i])) << "shard " << i;
-        }
-        EXPECT_EQ(with.bytes, 2 * without.bytes);
-        ASSERT_EQ(made.size(), 4U);  // the root and three blocks
-        for (const auto& each : made) {
-          EXPECT_GE(each->pre, 6);
-          EXPECT_EQ(each->post, each->pre);
-        }
-      },
-      c.replicate);
+  test::run_ranks(c.ranks, [&](dist::World& world) {
+    std::vector<std::shared_ptr<Reversed>> made;
+    const ExtensionOutcome without = train_extended(world, c.plan, {});
+    const ExtensionOutcome with = train_extended(world, c.plan, [&](const ExtendedUnit& unit) {
+      EXPECT_EQ(unit.ranks, c.ranks / c.replicate);
+      made.push_back(std::make_shared<Reversed>(unit));
+      return made.back();
+    });
+    EXPECT_EQ(with.losses, without.losses);
+    ASSERT_EQ(with.shards.size(), without.shards.size());
+    for (size_t i = 0; i < with.shards.size(); ++i) {
+      EXPECT_TRUE(with.shards[i].equal(without.shards[i])) << "shard " << i;
+    }
+    EXPECT_EQ(with.bytes, 2 * without.bytes);
+    ASSERT_EQ(made.size(), 4U);  // the root and three blocks
+    for (const auto& each : made) {
+      EXPECT_GE(each->pre, 6);
+      EXPECT_EQ(each->post, each->pre);
+    }
+  });
 }
 
 // On a device nothing but streams and events orders hooks, collectives and the use.
 TEST_P(AllGatherExtensionTest, HooksAreOrderedByEventsOnADevice) {
   const ExtensionCase& c = GetParam();
   const auto emulated = [&](c10::Device device, bool extend) {
-    const auto world = test::emulated_world(c.ranks, device, c.replicate);
+    const auto world = test::emulated_world(c.ranks, device);
     const bool offloads = c.plan.find("cpu_offload") != std::string::npos;
     const MakeAllGatherExtension reversed = [](const ExtendedUnit& unit) {
       return std::make_shared<Reversed>(unit);

@@ -45,7 +45,7 @@ std::vector<std::string> train(
           said[static_cast<size_t>(world.rank())] = error.what();
         }
       },
-      1, [](dist::WorldOptions& options) { options.check_ranks = true; });
+      [](dist::WorldOptions& options) { options.check_ranks = true; });
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
   return said;
 }

@@ -24,7 +24,7 @@ namespace {
 struct TrainingCase {
   const char* name;
   std::string plan;  // JSON
-  int ranks = 2, replicate = 1;
+  int ranks = 2;
   int microbatches = 1;
   bool sync_every = true;
   bool own_stream = false;  // trains on another stream than that of fully_shard
@@ -42,7 +42,7 @@ struct Outcome {
 };
 
 Outcome train(const TrainingCase& c, c10::Device device) {
-  const auto world = test::emulated_world(c.ranks, device, c.replicate);
+  const auto world = test::emulated_world(c.ranks, device);
   test::Mlp model = test::make_mlp(5, 3);
   if (!device.is_cpu()) {
     test::move_to_device(*model);
@@ -111,16 +111,16 @@ INSTANTIATE_TEST_SUITE_P(
         TrainingCase{"reshard_with_prefetch",
                      plan_of(R"(, "reshard_after_forward": true, "forward_prefetch": 2)"), 3},
         TrainingCase{"reshard_to_2_ranks", plan_of(R"(, "reshard_after_forward": 2)"), 4},
-        TrainingCase{"no_reshard_accumulated", plan_of(R"(, "reshard_after_forward": false)"), 2, 1,
-                     3, false},
-        TrainingCase{"microbatches_with_sync", plan_of(""), 2, 1, 3, true},
-        TrainingCase{"microbatches_without_sync", plan_of(""), 2, 1, 3, false},
+        TrainingCase{"no_reshard_accumulated", plan_of(R"(, "reshard_after_forward": false)"), 2, 3,
+                     false},
+        TrainingCase{"microbatches_with_sync", plan_of(""), 2, 3, true},
+        TrainingCase{"microbatches_without_sync", plan_of(""), 2, 3, false},
         TrainingCase{
             "mixed_precision",
             plan_of(R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})"), 3,
-            1, 2, false},
-        TrainingCase{"hybrid_shard", plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4, 2},
-        TrainingCase{"replicated", plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2, 2},
+            2, false},
+        TrainingCase{"hybrid_shard", plan_of(R"(, "mesh": {"replicate": 2, "shard": 2})"), 4},
+        TrainingCase{"replicated", plan_of(R"(, "mesh": {"replicate": 2, "shard": 1})"), 2},
         TrainingCase{"gradient_divide_factor", plan_of(R"(, "gradient_divide_factor": 3.0)")},
         TrainingCase{
             "fsdp1_reduce_dtype",
@@ -128,10 +128,10 @@ INSTANTIATE_TEST_SUITE_P(
         TrainingCase{"fsdp1_replicated_reduce_dtype",
                      plan_of(R"(, "dialect": "fsdp1", "mesh": {"replicate": 2, "shard": 1},
                                 "mixed_precision": {"reduce_dtype": "bf16"})"),
-                     2, 2},
-        TrainingCase{"own_stream", plan_of(""), 2, 1, 2, true, true},
-        TrainingCase{"own_stream_fsdp1", plan_of(R"(, "dialect": "fsdp1")"), 2, 1, 2, false, true},
-        TrainingCase{"own_stream_per_parameter", plan_of(R"(, "layout": "per_parameter")"), 2, 1, 2,
+                     2},
+        TrainingCase{"own_stream", plan_of(""), 2, 2, true, true},
+        TrainingCase{"own_stream_fsdp1", plan_of(R"(, "dialect": "fsdp1")"), 2, 2, false, true},
+        TrainingCase{"own_stream_per_parameter", plan_of(R"(, "layout": "per_parameter")"), 2, 2,
                      true, true}),
     [](const auto& each) { return std::string(each.param.name); });
 

@@ -9,13 +9,10 @@
 namespace shardlens::test {
 
 // Rank 0 of an emulated world.
-inline std::unique_ptr<dist::World> emulated_world(int ranks,
-                                                   c10::Device device,
-                                                   int replicate = 1) {
+inline std::unique_ptr<dist::World> emulated_world(int ranks, c10::Device device) {
   dist::WorldOptions options;
   options.backend = dist::BackendKind::kEmulated;
   options.world_size = ranks;
-  options.replicate = replicate;
   options.device = device;
   return dist::World::join(options);
 }

@@ -94,44 +94,39 @@ void expect_equals_plain(const FullyShardCase& c) {
                std::to_string(c.microbatches) + (c.sync_every ? "" : " without sync"));
   const int steps = 4;
   const Trained plain = train_plain(c.world_size, steps, c.microbatches, c.clip);
-  test::run_ranks(
-      c.world_size,
-      [&](dist::World& world) {
-        SCOPED_TRACE(c.reshard + " " + std::to_string(c.no_shard) + " " +
-                     std::to_string(c.sync_every));
-        Mlp model = make_model();
-        const plan::Plan plan =
-            mlp_plan(c.reshard, c.no_shard ? R"(, "mesh": {"shard": 1, "replicate": )" +
-                                                 std::to_string(c.world_size) + "}"
-                                           : "");
-        const auto sharded =
-            fully_shard(model.ptr(), plan, {.world = &world, .check_ledger = true});
-        torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
-        for (int step = 0; step < steps; ++step) {
-          double mine = 0;
-          for (int m = 0; m < c.microbatches; ++m) {
-            sharded->set_requires_gradient_sync(c.sync_every || m + 1 == c.microbatches);
-            const at::Tensor loss =
-                loss_of(model, rows_of(step, m * c.world_size + world.rank())) / c.microbatches;
-            loss.backward();
-            mine += loss.item<double>();
-          }
-          static_cast<void>(sharded->clip_grad_norm(c.clip));
-          optimizer.step();
-          sharded->optimizer_done();
-          optimizer.zero_grad();
-          const at::Tensor total = at::full({1}, mine, at::kDouble);
-          world.world().wait(world.world().all_reduce(total, dist::ReduceOp::kSum, {}));
-          EXPECT_NEAR(total.item<double>() / c.world_size, plain.losses[static_cast<size_t>(step)],
-                      1e-5);
-        }
-        for (uint32_t p = 0; p < plain.parameters.size(); ++p) {
-          const at::Tensor whole = sharded->full_parameter(p);
-          EXPECT_EQ(whole.sizes(), plain.parameters[p].sizes());
-          EXPECT_TRUE(at::allclose(whole, plain.parameters[p], 1e-4, 1e-5)) << "parameter " << p;
-        }
-      },
-      c.no_shard ? c.world_size : 1);
+  test::run_ranks(c.world_size, [&](dist::World& world) {
+    SCOPED_TRACE(c.reshard + " " + std::to_string(c.no_shard) + " " + std::to_string(c.sync_every));
+    Mlp model = make_model();
+    const plan::Plan plan =
+        mlp_plan(c.reshard, c.no_shard ? R"(, "mesh": {"shard": 1, "replicate": )" +
+                                             std::to_string(c.world_size) + "}"
+                                       : "");
+    const auto sharded = fully_shard(model.ptr(), plan, {.world = &world, .check_ledger = true});
+    torch::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
+    for (int step = 0; step < steps; ++step) {
+      double mine = 0;
+      for (int m = 0; m < c.microbatches; ++m) {
+        sharded->set_requires_gradient_sync(c.sync_every || m + 1 == c.microbatches);
+        const at::Tensor loss =
+            loss_of(model, rows_of(step, m * c.world_size + world.rank())) / c.microbatches;
+        loss.backward();
+        mine += loss.item<double>();
+      }
+      static_cast<void>(sharded->clip_grad_norm(c.clip));
+      optimizer.step();
+      sharded->optimizer_done();
+      optimizer.zero_grad();
+      const at::Tensor total = at::full({1}, mine, at::kDouble);
+      world.world().wait(world.world().all_reduce(total, dist::ReduceOp::kSum, {}));
+      EXPECT_NEAR(total.item<double>() / c.world_size, plain.losses[static_cast<size_t>(step)],
+                  1e-5);
+    }
+    for (uint32_t p = 0; p < plain.parameters.size(); ++p) {
+      const at::Tensor whole = sharded->full_parameter(p);
+      EXPECT_EQ(whole.sizes(), plain.parameters[p].sizes());
+      EXPECT_TRUE(at::allclose(whole, plain.parameters[p], 1e-4, 1e-5)) << "parameter " << p;
+    }
+  });
 }
 
 TEST(FullyShardTest, FullShardTrainsAsOneProcessDoes) {

@@ -41,7 +41,6 @@ struct GradNormCase {
   int ranks;
   double norm_type, max_norm;
   std::string more = {};
-  int replicate = 1;
 };
 
 TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
@@ -56,8 +55,8 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
   for (const double type : {1.0, 2.0, kInfinity}) {
     cases.push_back({3, type, 0.05, R"(, "layout": "per_parameter")"});
   }
-  cases.push_back({2, 1.0, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});
-  cases.push_back({2, kInfinity, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})", 2});
+  cases.push_back({2, 1.0, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})"});
+  cases.push_back({2, kInfinity, 0.05, R"(, "mesh": {"shard": 1, "replicate": 2})"});
   for (const GradNormCase& c : cases) {
     Mlp plain = make_norm_model();
     for (int rank = 0; rank < c.ranks; ++rank) {
@@ -65,25 +64,21 @@ TEST(GradNormTest, NormsAndClippedGradientsAreThoseOfOneProcess) {
     }
     const double expected =
         torch::nn::utils::clip_grad_norm_(plain->parameters(), c.max_norm, c.norm_type);
-    test::run_ranks(
-        c.ranks,
-        [&](dist::World& world) {
-          SCOPED_TRACE("ranks " + std::to_string(c.ranks) + ", norm " +
-                       std::to_string(c.norm_type) + c.more);
-          Mlp model = make_norm_model();
-          const auto sharded =
-              fully_shard(model.ptr(), test::mlp_plan("null", c.more), {.world = &world});
-          loss_of(model, world.rank()).backward();
-          EXPECT_NEAR(sharded->clip_grad_norm(c.max_norm, c.norm_type), expected, 1e-5 * expected);
-          for (const ParameterSlice& slice : sharded->slices()) {
-            const at::Tensor grad = model->parameters()[slice.parameter].grad();
-            const at::Tensor whole =
-                plain->parameters()[slice.parameter].grad().reshape({-1}).narrow(
-                    0, slice.offset, slice.values.numel());
-            EXPECT_TRUE(at::allclose(grad, whole, 1e-5, 1e-7)) << "parameter " << slice.parameter;
-          }
-        },
-        c.replicate);
+    test::run_ranks(c.ranks, [&](dist::World& world) {
+      SCOPED_TRACE("ranks " + std::to_string(c.ranks) + ", norm " + std::to_string(c.norm_type) +
+                   c.more);
+      Mlp model = make_norm_model();
+      const auto sharded =
+          fully_shard(model.ptr(), test::mlp_plan("null", c.more), {.world = &world});
+      loss_of(model, world.rank()).backward();
+      EXPECT_NEAR(sharded->clip_grad_norm(c.max_norm, c.norm_type), expected, 1e-5 * expected);
+      for (const ParameterSlice& slice : sharded->slices()) {
+        const at::Tensor grad = model->parameters()[slice.parameter].grad();
+        const at::Tensor whole = plain->parameters()[slice.parameter].grad().reshape({-1}).narrow(
+            0, slice.offset, slice.values.numel());
+        EXPECT_TRUE(at::allclose(grad, whole, 1e-5, 1e-7)) << "parameter " << slice.parameter;
+      }
+    });
   }
 }
 

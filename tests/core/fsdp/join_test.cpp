@@ -31,7 +31,6 @@ struct JoinCase {
   const char* name;
   std::string plan;               // keys of a plan
   std::vector<uint64_t> batches;  // of each rank
-  int replicate = 1;
   bool by_initial = true;
   double divisor = 0;  // 0: the ranks
   std::string reshard = "null";
@@ -103,7 +102,7 @@ TEST_P(JoinTest, HasTheParametersOfTheBatchesThatThereAre) {
           optimizer.step();
           sharded->optimizer_done();
           optimizer.zero_grad();
-          EXPECT_EQ(sharded->plan().shard == 1 ? 0 : sharded->unsharded_bytes(), 0);
+          EXPECT_EQ(sharded->plan().shards() == 1 ? 0 : sharded->unsharded_bytes(), 0);
         }
         EXPECT_EQ(step, *std::max_element(c.batches.begin(), c.batches.end()));
         for (uint32_t i = 0; i < values.size(); ++i) {
@@ -111,7 +110,7 @@ TEST_P(JoinTest, HasTheParametersOfTheBatchesThatThereAre) {
           EXPECT_TRUE(at::allclose(seen, values[i], 1e-4, 1e-6)) << "parameter " << i;
         }
       },
-      c.replicate, [](dist::WorldOptions& options) { options.check_ranks = true; });
+      [](dist::WorldOptions& options) { options.check_ranks = true; });
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -119,33 +118,32 @@ INSTANTIATE_TEST_SUITE_P(
     JoinTest,
     testing::Values(
         JoinCase{"defaults", "", {4, 2, 3}},
-        JoinCase{"by_ranks_with_data", "", {4, 2, 3}, 1, false},
-        JoinCase{"one_rank_is_left", "", {1, 5}, 1, false},
-        JoinCase{"even", "", {3, 3}, 1, false},
-        JoinCase{"per_parameter", R"(, "layout": "per_parameter")", {2, 4, 3}, 1, false},
-        JoinCase{"fsdp1", R"(, "dialect": "fsdp1")", {2, 4}, 1, false},
+        JoinCase{"by_ranks_with_data", "", {4, 2, 3}, false},
+        JoinCase{"one_rank_is_left", "", {1, 5}, false},
+        JoinCase{"even", "", {3, 3}, false},
+        JoinCase{"per_parameter", R"(, "layout": "per_parameter")", {2, 4, 3}, false},
+        JoinCase{"fsdp1", R"(, "dialect": "fsdp1")", {2, 4}, false},
         JoinCase{"fsdp1_by_all", R"(, "dialect": "fsdp1")", {3, 1, 2}},
         JoinCase{"fsdp1_prefetch", R"(, "dialect": "fsdp1", "forward_prefetch": 1)", {2, 4, 3}},
-        JoinCase{"hybrid", R"(, "mesh": {"replicate": 2, "shard": 2})", {3, 1, 2, 4}, 2, false},
-        JoinCase{"no_shard", R"(, "mesh": {"shard": 1})", {1, 3}, 2},
-        JoinCase{"kept", "", {1, 3}, 1, false, 0, "false"},
-        JoinCase{"over_2_ranks", "", {1, 3, 2, 2}, 1, false, 0, "2"},
+        JoinCase{"hybrid", R"(, "mesh": {"replicate": 2, "shard": 2})", {3, 1, 2, 4}, false},
+        JoinCase{"no_shard", R"(, "mesh": {"shard": 1})", {1, 3}},
+        JoinCase{"kept", "", {1, 3}, false, 0, "false"},
+        JoinCase{"over_2_ranks", "", {1, 3, 2, 2}, false, 0, "2"},
         JoinCase{"checkpoints", R"(, "activation_checkpointing": ["layers.*"])", {1, 3}},
         JoinCase{"prefetch", R"(, "forward_prefetch": 2, "views": "frozen")", {3, 1}},
-        JoinCase{"offloaded", R"(, "cpu_offload": true)", {3, 1}, 1, false},
-        JoinCase{"divide_factor", R"(, "gradient_divide_factor": 3.0)", {3, 1}, 1, false, 3},
-        JoinCase{"divide_factor_by_all", R"(, "gradient_divide_factor": 3.0)", {3, 1}, 1, true, 3},
+        JoinCase{"offloaded", R"(, "cpu_offload": true)", {3, 1}, false},
+        JoinCase{"divide_factor", R"(, "gradient_divide_factor": 3.0)", {3, 1}, false, 3},
+        JoinCase{"divide_factor_by_all", R"(, "gradient_divide_factor": 3.0)", {3, 1}, true, 3},
         JoinCase{"divide_factor_and_frozen_views",
                  R"(, "gradient_divide_factor": 4.0, "views": "frozen")",
                  {1, 3},
-                 1,
                  false,
                  4}),
     [](const auto& each) { return std::string(each.param.name); });
 
 // A rank without data updates its shards in backward, as the others do.
 TEST(JoinMicrobatchesTest, ShadowsWithTheOptimizerInBackward) {
-  const JoinCase c{"", "", {1, 3}, 1, false};
+  const JoinCase c{"", "", {1, 3}, false};
   const std::vector<at::Tensor> values = expected_of(c, 0);
   test::run_ranks(2, [&](dist::World& world) {
     const auto rank = static_cast<size_t>(world.rank());

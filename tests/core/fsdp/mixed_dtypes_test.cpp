@@ -138,10 +138,10 @@ struct Issued : NullRecorder {
       const plan::UnitMessages planned = plan::unit_messages(plan, each.unit, sizes[each.unit]);
       const bool gathers = each.kind == CollectiveKind::kAllGather;
       const bool reduces = each.kind == CollectiveKind::kReduceScatter;
-      EXPECT_EQ(each.bytes, gathers          ? planned.all_gather
-                            : reduces        ? planned.reduce_scatter
-                            : plan.shard > 1 ? planned.all_reduce_shard
-                                             : planned.all_reduce_full)
+      EXPECT_EQ(each.bytes, gathers             ? planned.all_gather
+                            : reduces           ? planned.reduce_scatter
+                            : plan.shards() > 1 ? planned.all_reduce_shard
+                                                : planned.all_reduce_full)
           << kineto_name(each.kind) << " of unit " << each.unit;
       EXPECT_EQ(each.dtype, gathers ? plan.gather_dtype(each.unit) : plan.reduce_dtype(each.unit));
     }
@@ -235,48 +235,45 @@ void expect_one_process(const Choice& choice) {
     stepper.step();
     stepper.zero_grad();
   }
-  test::run_ranks(
-      choice.ranks,
-      [&](dist::World& world) {
-        SCOPED_TRACE(
-            fmt::format("{} ranks, {} replicas{}", choice.ranks, choice.replicate, choice.keys));
-        Issued issued;
-        world.set_recorder(&issued);
-        Adapted model = make_adapted();
-        const auto sharded = fully_shard(
-            model.ptr(), adapter_plan(choice.keys),
-            {.world = &world, .check_ledger = true, .force_collectives = choice.force_collectives});
-        torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
-        for (int step = 0; step < 2; ++step) {
-          sharded->set_requires_gradient_sync(step == 1);
-          if (step == 0) {
-            adapted_loss(model, 7, world.rank()).backward();
-            sharded->set_requires_gradient_sync(true);
-          }
-          {
-            const at::NoGradGuard no_grad;
-            adapted_loss(model, 9, world.rank());
-          }
-          adapted_loss(model, step, world.rank()).backward();
-          expect_gradients(*sharded, model, wanted[static_cast<size_t>(step)], 1e-6);
-          optimizer.step();
-          optimizer.zero_grad();
-          sharded->optimizer_done();
-        }
-        if (choice.ranks > 1) {
-          issued.expect_planned(sharded->plan());
-        }
-        const std::vector<at::Tensor> all = plain->parameters();
-        for (uint32_t i = 0; i < all.size(); ++i) {
-          const at::Tensor whole = sharded->full_parameter(i);
-          ASSERT_EQ(whole.scalar_type(), all[i].scalar_type());
-          EXPECT_TRUE(all[i].requires_grad() ? at::allclose(whole, all[i], 1e-5, 1e-6)
-                                             : at::equal(whole, all[i]))
-              << i;
-        }
-        world.set_recorder(nullptr);
-      },
-      choice.replicate);
+  test::run_ranks(choice.ranks, [&](dist::World& world) {
+    SCOPED_TRACE(
+        fmt::format("{} ranks, {} replicas{}", choice.ranks, choice.replicate, choice.keys));
+    Issued issued;
+    world.set_recorder(&issued);
+    Adapted model = make_adapted();
+    const auto sharded = fully_shard(
+        model.ptr(), adapter_plan(choice.keys),
+        {.world = &world, .check_ledger = true, .force_collectives = choice.force_collectives});
+    torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
+    for (int step = 0; step < 2; ++step) {
+      sharded->set_requires_gradient_sync(step == 1);
+      if (step == 0) {
+        adapted_loss(model, 7, world.rank()).backward();
+        sharded->set_requires_gradient_sync(true);
+      }
+      {
+        const at::NoGradGuard no_grad;
+        adapted_loss(model, 9, world.rank());
+      }
+      adapted_loss(model, step, world.rank()).backward();
+      expect_gradients(*sharded, model, wanted[static_cast<size_t>(step)], 1e-6);
+      optimizer.step();
+      optimizer.zero_grad();
+      sharded->optimizer_done();
+    }
+    if (choice.ranks > 1) {
+      issued.expect_planned(sharded->plan());
+    }
+    const std::vector<at::Tensor> all = plain->parameters();
+    for (uint32_t i = 0; i < all.size(); ++i) {
+      const at::Tensor whole = sharded->full_parameter(i);
+      ASSERT_EQ(whole.scalar_type(), all[i].scalar_type());
+      EXPECT_TRUE(all[i].requires_grad() ? at::allclose(whole, all[i], 1e-5, 1e-6)
+                                         : at::equal(whole, all[i]))
+          << i;
+    }
+    world.set_recorder(nullptr);
+  });
 }
 
 TEST(MixedDtypesTest, GradientsAreThoseOfOneProcess) {

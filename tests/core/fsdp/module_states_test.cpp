@@ -67,23 +67,19 @@ bool is_whole(Whole& model, ShardedModel& sharded, double value) {
 
 TEST(ModuleStatesTest, EveryRankGetsThoseOfRankZero) {
   for (const int replicate : {1, 2}) {
-    test::run_ranks(
-        4,
-        [&](dist::World& world) {
-          const std::string mesh = replicate == 1 ? "" : R"("mesh": {"replicate": 2}, )";
-          for (const bool sync : {false, true}) {
-            Whole model(world.rank() + 1);
-            const auto sharded = fully_shard(
-                model.ptr(),
-                plan::parse_plan(R"({"version": 1, )" + mesh + std::string(kPlan).substr(15),
-                                 "test"),
-                {.world = &world, .sync_module_states = sync});
-            // Every rank gathers, so all must do the same.
-            const bool of_first = is_whole(model, *sharded, 1);
-            EXPECT_EQ(of_first, sync) << "rank " << world.rank();
-          }
-        },
-        replicate);
+    test::run_ranks(4, [&](dist::World& world) {
+      const std::string mesh = replicate == 1 ? "" : R"("mesh": {"replicate": 2}, )";
+      for (const bool sync : {false, true}) {
+        Whole model(world.rank() + 1);
+        const auto sharded = fully_shard(
+            model.ptr(),
+            plan::parse_plan(R"({"version": 1, )" + mesh + std::string(kPlan).substr(15), "test"),
+            {.world = &world, .sync_module_states = sync});
+        // Every rank gathers, so all must do the same.
+        const bool of_first = is_whole(model, *sharded, 1);
+        EXPECT_EQ(of_first, sync) << "rank " << world.rank();
+      }
+    });
   }
 }
 

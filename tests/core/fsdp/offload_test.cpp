@@ -25,7 +25,7 @@ namespace {
 struct OffloadCase {
   const char* name;
   std::string plan;  // keys of a plan
-  int ranks = 2, replicate = 1;
+  int ranks = 2;
   int microbatches = 1;
   bool sync_every = true;
   std::string offload =
@@ -50,7 +50,6 @@ struct Sharded {
     dist::WorldOptions options;
     options.backend = dist::BackendKind::kEmulated;
     options.world_size = c.ranks;
-    options.replicate = c.replicate;
     options.device = device;
     world = dist::World::join(options);
     if ((!offload || !c.everything) && !device.is_cpu()) {
@@ -160,30 +159,30 @@ INSTANTIATE_TEST_SUITE_P(
         OffloadCase{"defaults", ""},
         OffloadCase{"per_parameter", R"(, "layout": "per_parameter")", 3},
         OffloadCase{"fsdp1", R"(, "dialect": "fsdp1")"},
-        OffloadCase{"fsdp1_prefetch", R"(, "dialect": "fsdp1", "forward_prefetch": 1)", 2, 1, 2,
+        OffloadCase{"fsdp1_prefetch", R"(, "dialect": "fsdp1", "forward_prefetch": 1)", 2, 2,
                     false},
-        OffloadCase{"fsdp1_added", R"(, "dialect": "fsdp1")", 2, 1, 3},
+        OffloadCase{"fsdp1_added", R"(, "dialect": "fsdp1")", 2, 3},
         OffloadCase{"reshard_to_2_ranks", R"(, "reshard_after_forward": 2)", 4},
-        OffloadCase{"no_reshard", R"(, "reshard_after_forward": false)", 2, 1, 3, false},
-        OffloadCase{"added", "", 2, 1, 3},
-        OffloadCase{"added_per_parameter", R"(, "layout": "per_parameter")", 2, 1, 3},
+        OffloadCase{"no_reshard", R"(, "reshard_after_forward": false)", 2, 3, false},
+        OffloadCase{"added", "", 2, 3},
+        OffloadCase{"added_per_parameter", R"(, "layout": "per_parameter")", 2, 3},
         OffloadCase{"mixed_precision",
-                    R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})", 3, 1,
-                    2, false},
+                    R"(, "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"})", 3, 2,
+                    false},
         OffloadCase{"bf16_per_parameter",
                     R"(, "layout": "per_parameter", "mixed_precision": {"param_dtype": "bf16"})",
                     2},
-        OffloadCase{"hybrid_shard", R"(, "mesh": {"replicate": 2, "shard": 2})", 4, 2},
-        OffloadCase{"replicated", R"(, "mesh": {"replicate": 2, "shard": 1})", 2, 2},
+        OffloadCase{"hybrid_shard", R"(, "mesh": {"replicate": 2, "shard": 2})", 4},
+        OffloadCase{"replicated", R"(, "mesh": {"replicate": 2, "shard": 1})", 2},
         OffloadCase{"fsdp1_replicated",
-                    R"(, "dialect": "fsdp1", "mesh": {"replicate": 2, "shard": 1})", 2, 2},
+                    R"(, "dialect": "fsdp1", "mesh": {"replicate": 2, "shard": 1})", 2},
         OffloadCase{"one_rank", "", 1},
         OffloadCase{"divide_factor", R"(, "gradient_divide_factor": 3.0)"},
-        OffloadCase{"blocks", "", 2, 1, 1, true,
+        OffloadCase{"blocks", "", 2, 1, true,
                     R"("units": [{"modules": ""}, {"modules": "layers.*", "cpu_offload": true}])",
                     false},
         OffloadCase{
-            "root", R"(, "layout": "per_parameter")", 2, 1, 1, true,
+            "root", R"(, "layout": "per_parameter")", 2, 1, true,
             R"("cpu_offload": true, "units": [{"modules": ""}, {"modules": "layers.*", "cpu_offload": false}])",
             false}),
     [](const auto& each) { return std::string(each.param.name); });

@@ -176,7 +176,6 @@ std::vector<StepOutcome> run_in(const RandomProgram& program, const Place& place
   dist::WorldOptions options;
   options.backend = dist::BackendKind::kEmulated;
   options.world_size = program.ranks;
-  options.replicate = program.replicate;
   options.rank = static_cast<int>(program.seed / 3) % program.ranks;
   options.device = place.device;
   const auto world = dist::World::join(options);

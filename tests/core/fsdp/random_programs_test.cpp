@@ -155,7 +155,7 @@ std::string run_program(const RandomProgram& program) {
         throw;
       }
     };
-    test::run_ranks(program.ranks, run, program.replicate,
+    test::run_ranks(program.ranks, run,
                     [](dist::WorldOptions& options) { options.timeout = std::chrono::seconds(5); });
   } catch (const std::exception& failure) {
     failed(failure);

@@ -295,7 +295,6 @@ std::map<std::string, int> compare(const std::string& api,
     dist::WorldOptions options;
     options.backend = dist::BackendKind::kEmulated;
     options.world_size = static_cast<int>(recorded.world);
-    options.replicate = static_cast<int>(recorded.replicate);
     const auto world = dist::World::join(options);
     Chain model = test::make_chain({.links = recorded.blocks,
                                     .root_owns = recorded.root,

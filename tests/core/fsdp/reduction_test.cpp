@@ -50,65 +50,61 @@ std::map<std::string, at::Tensor> summed_gradients(int ranks) {
 
 // `all_reduce_last`: the earlier microbatches are reduced over the shard axis only.
 void expect_gradients(int ranks,
-                      int replicate,
                       const std::string& settings,
                       double divisor,
                       bool all_reduce_last = false) {
   SCOPED_TRACE(settings);
   const auto expected = summed_gradients(ranks);
-  test::run_ranks(
-      ranks,
-      [&](dist::World& world) {
-        Chain model = make_chain({});
-        const auto sharded = fully_shard(model.ptr(), reduction_plan_of(settings),
-                                         {.world = &world, .check_ledger = true});
-        for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
-          if (all_reduce_last) {
-            ShardedUnit(model.ptr()).set_requires_all_reduce(microbatch + 1 == kMicrobatches);
-          }
-          model(input(world.rank(), microbatch)).sum().backward();
-        }
-        const auto parameters = model->named_parameters();
-        int64_t compared = 0;
-        for (const ParameterSlice& slice : sharded->slices()) {
-          const std::string& fqn = sharded->plan().tree.parameters[slice.parameter].fqn;
-          const at::Tensor found = parameters[fqn].grad();
-          const at::Tensor wanted =
-              expected.at(fqn).narrow(0, slice.offset, slice.values.numel()).div(divisor);
-          EXPECT_TRUE(at::allclose(found, wanted, 1e-5, 1e-6)) << fqn;
-          ++compared;
-        }
-        EXPECT_GT(compared, 0);
-      },
-      replicate);
+  test::run_ranks(ranks, [&](dist::World& world) {
+    Chain model = make_chain({});
+    const auto sharded = fully_shard(model.ptr(), reduction_plan_of(settings),
+                                     {.world = &world, .check_ledger = true});
+    for (int microbatch = 0; microbatch < kMicrobatches; ++microbatch) {
+      if (all_reduce_last) {
+        ShardedUnit(model.ptr()).set_requires_all_reduce(microbatch + 1 == kMicrobatches);
+      }
+      model(input(world.rank(), microbatch)).sum().backward();
+    }
+    const auto parameters = model->named_parameters();
+    int64_t compared = 0;
+    for (const ParameterSlice& slice : sharded->slices()) {
+      const std::string& fqn = sharded->plan().tree.parameters[slice.parameter].fqn;
+      const at::Tensor found = parameters[fqn].grad();
+      const at::Tensor wanted =
+          expected.at(fqn).narrow(0, slice.offset, slice.values.numel()).div(divisor);
+      EXPECT_TRUE(at::allclose(found, wanted, 1e-5, 1e-6)) << fqn;
+      ++compared;
+    }
+    EXPECT_GT(compared, 0);
+  });
 }
 
 TEST(ReductionTest, EveryLayoutAndMeshAverages) {
   for (const std::string layout : {"flat", "per_parameter"}) {
     const std::string key = R"("layout": ")" + layout + "\"";
-    expect_gradients(3, 1, key, 3);  // neither 5 nor 7 rows divide by three
-    expect_gradients(4, 2, key + R"(, "mesh": {"replicate": 2})", 4);
-    expect_gradients(4, 1, key + R"(, "reshard_after_forward": 2)", 4);
-    expect_gradients(2, 2, key + R"(, "mesh": {"shard": 1})", 2);
+    expect_gradients(3, key, 3);  // neither 5 nor 7 rows divide by three
+    expect_gradients(4, key + R"(, "mesh": {"replicate": 2})", 4);
+    expect_gradients(4, key + R"(, "reshard_after_forward": 2)", 4);
+    expect_gradients(2, key + R"(, "mesh": {"shard": 1})", 2);
   }
-  expect_gradients(3, 1, R"("dialect": "fsdp1")", 3);
-  expect_gradients(4, 2, R"("dialect": "fsdp1", "mesh": {"replicate": 2})", 4);
+  expect_gradients(3, R"("dialect": "fsdp1")", 3);
+  expect_gradients(4, R"("dialect": "fsdp1", "mesh": {"replicate": 2})", 4);
 }
 
 TEST(ReductionTest, AllReduceOfTheLastMicrobatchTakesTheSumOfAll) {
   for (const std::string layout : {"flat", "per_parameter"}) {
-    expect_gradients(4, 2, R"("mesh": {"replicate": 2}, "layout": ")" + layout + "\"", 4,
+    expect_gradients(4, R"("mesh": {"replicate": 2}, "layout": ")" + layout + "\"", 4,
                      /*all_reduce_last=*/true);
   }
 }
 
 TEST(ReductionTest, DivideFactorTakesThePlaceOfTheRanks) {
-  expect_gradients(2, 1, R"("gradient_divide_factor": 3)", 3);
-  expect_gradients(2, 1, R"("gradient_divide_factor": 2)", 2);
-  expect_gradients(4, 2, R"("gradient_divide_factor": 3, "mesh": {"replicate": 2})", 3);
+  expect_gradients(2, R"("gradient_divide_factor": 3)", 3);
+  expect_gradients(2, R"("gradient_divide_factor": 2)", 2);
+  expect_gradients(4, R"("gradient_divide_factor": 3, "mesh": {"replicate": 2})", 3);
   // Equal to the size of the shard axis: averaged there, summed over replicas, as in PyTorch.
-  expect_gradients(4, 2, R"("gradient_divide_factor": 2, "mesh": {"replicate": 2})", 2);
-  expect_gradients(1, 1, R"("gradient_divide_factor": 4)", 4);
+  expect_gradients(4, R"("gradient_divide_factor": 2, "mesh": {"replicate": 2})", 2);
+  expect_gradients(1, R"("gradient_divide_factor": 4)", 4);
 }
 
 // Divisors as PyTorch 2.11 chose them in recorded runs.
@@ -120,7 +116,7 @@ TEST(ReductionTest, Fsdp1AndFp16DivideInTwoHalves) {
               {7, 2, 3.5}, {8, 4, 2}, {16, 4, 4},  {32, 8, 4}, {64, 8, 8}};
   for (const auto& row : rows) {
     plan::ResolvedPlan plan;
-    plan.world_size = plan.shard = row.ranks;
+    plan.world_size = plan.groups[plan::kShardGroup].size = row.ranks;
     plan.units.resize(1);
     plan.units[0].mixed_precision.reduce_dtype = DType::kF16;
     for (const plan::Dialect dialect : {plan::Dialect::kFsdp1, plan::Dialect::kFsdp2}) {

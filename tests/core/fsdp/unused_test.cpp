@@ -164,7 +164,7 @@ TEST(UnusedTest, RanksThatUseDifferentParametersPerParameterAreNamed) {
           said[static_cast<size_t>(world.rank())] = error.what();
         }
       },
-      1, [](dist::WorldOptions& options) { options.check_ranks = true; });
+      [](dist::WorldOptions& options) { options.check_ranks = true; });
   EXPECT_THAT(said, Each(AllOf(HasSubstr("rank 0: reduces gradients of 'a.weight', 'a.bias'"),
                                HasSubstr("rank 1: reduces gradients of 'b.weight', 'b.bias'"))));
 }

@@ -56,7 +56,7 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
 
 TEST(PlanJsonTest, ReadsEveryKey) {
   const Plan plan = parse_plan(R"({
-      "version": 1, "mesh": {"replicate": 2, "shard": 4}, "dialect": "fsdp1", "layout": "per_parameter", "views": "frozen",
+      "version": 1, "mesh": {"replicate": 2, "shard": 4, "context": 3}, "dialect": "fsdp1", "layout": "per_parameter", "views": "frozen",
       "units": [{"modules": "model.layers.*", "api": "replicate", "bucket_cap_mb": 0.25,
                  "mixed_precision": {"param_dtype": "fp32"},
                  "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true},
@@ -73,6 +73,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
                                "plan.json");
   EXPECT_EQ(plan.mesh_replicate, 2);
   EXPECT_EQ(plan.mesh_shard, 4);
+  EXPECT_EQ(plan.mesh_context, 3);
   EXPECT_EQ(plan.dialect, Dialect::kFsdp1);
   EXPECT_EQ(plan.layout, Layout::kPerParameter);
   EXPECT_EQ(plan.views, Views::kFrozen);
@@ -269,6 +270,7 @@ class RandomPlan {
     }
     if (coin()) {
       plan.mesh_shard = pick(1, 8);
+      plan.mesh_context = pick(1, 3);
     }
     plan.dialect = coin() ? Dialect::kFsdp1 : Dialect::kFsdp2;
     const bool fsdp1 = plan.dialect == Dialect::kFsdp1;

@@ -10,40 +10,19 @@
 #include "core/plan/plan.h"
 #include "core/plan/tree_builder.h"
 #include "core/plan/unit_sizes.h"
+#include "tests/core/plan/resolved.h"
 
 namespace shardlens::plan {
 namespace {
 
+using test::error_of;
+using test::kBlocksAndRoot;
+using test::llama;
+using test::resolved;
+using test::tree_of;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-ModuleTree tree_of(const std::string& model) {
-  return module_tree(load_model_config(std::string(SHARDLENS_TEST_DATA) + "/" + model));
-}
-ModuleTree llama() {
-  return tree_of("llama-tiny");
-}
-
-ResolvedPlan resolved(const std::string& units,
-                      int64_t world,
-                      const ModuleTree& tree,
-                      const std::string& more = "") {
-  return resolve(parse_plan(R"({"version": 1, "units": )" + units + more + "}", "plan.json"), tree,
-                 world);
-}
-
-std::string error_of(const std::string& units,
-                     int64_t world,
-                     const ModuleTree& tree,
-                     const std::string& more = "") {
-  try {
-    (void)resolved(units, world, tree, more);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "accepted";
-}
 
 std::vector<std::string> unit_names(const ResolvedPlan& plan) {
   std::vector<std::string> out;
@@ -77,15 +56,13 @@ void expect_partition(const ResolvedPlan& plan) {
       ++owners[parameter];
     }
     int64_t owned = 0;
-    for (int64_t rank = 0; rank < plan.shard; ++rank) {
+    for (int64_t rank = 0; rank < plan.shards(); ++rank) {
       owned += plan.layout(id).owned_numel(rank);
     }
     EXPECT_EQ(owned, plan.layout(id).numel());
   }
   EXPECT_EQ(owners, std::vector<int>(owners.size(), 1));
 }
-
-const std::string kBlocksAndRoot = R"([{"modules": "model.layers.*"}, {"modules": ""}])";
 
 TEST(ResolveTest, StrategiesMakeOneUnitPerBlockAndTheRoot) {
   for (const std::string& strategy : strategy_names()) {
@@ -117,13 +94,13 @@ TEST(ResolveTest, StrategiesDifferInReshardMeshAndApi) {
     return resolve(strategy_plan(strategy, tree), tree, world);
   };
   EXPECT_EQ(of("full_shard", 8).units[1].reshard_after_forward.kind, Reshard::Kind::kAuto);
-  EXPECT_EQ(of("full_shard", 8).shard, 8);
-  EXPECT_EQ(of("full_shard", 8).replicate, 1);
+  EXPECT_EQ(of("full_shard", 8).shards(), 8);
+  EXPECT_EQ(of("full_shard", 8).replicas(), 1);
   EXPECT_EQ(of("shard_grad_op", 8).units[1].reshard_after_forward.kind, Reshard::Kind::kNo);
-  EXPECT_EQ(of("no_shard", 8).shard, 1);
-  EXPECT_EQ(of("no_shard", 8).replicate, 8);
-  EXPECT_EQ(of("hybrid_shard", 8).replicate, 2);
-  EXPECT_EQ(of("hybrid_shard", 8).shard, 4);
+  EXPECT_EQ(of("no_shard", 8).shards(), 1);
+  EXPECT_EQ(of("no_shard", 8).replicas(), 8);
+  EXPECT_EQ(of("hybrid_shard", 8).replicas(), 2);
+  EXPECT_EQ(of("hybrid_shard", 8).shards(), 4);
   EXPECT_EQ(of("replicate", 8).units[1].api, Api::kReplicate);
   EXPECT_THROW(of("hybrid_shard", 7), InputError);
   try {
@@ -217,40 +194,6 @@ TEST(ResolveTest, ImpossibleUnitsNameThePlace) {
   }
   EXPECT_THAT(error_of(R"([{"modules": "model.layers"}, {"modules": ""}])", 2, tree),
               HasSubstr("ModuleList"));
-}
-
-TEST(ResolveTest, ImpossibleMeshesAreRejected) {
-  const ModuleTree tree = llama();
-  EXPECT_THAT(
-      error_of(kBlocksAndRoot, 8, tree, R"(, "mesh": {"replicate": 3, "shard": 2})"),
-      HasSubstr("plan.json#/mesh: replicate 3 x shard 2 = 6 ranks, but the world size is 8"));
-  EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "mesh": {"replicate": 3})"),
-              HasSubstr("plan.json#/mesh"));
-  EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "mesh": {"shard": 4})"),
-              AllOf(HasSubstr("plan.json#/mesh"), HasSubstr("expected replicate 2")));
-  EXPECT_THAT(error_of(kBlocksAndRoot, 0, tree), HasSubstr("world size 0"));
-  EXPECT_EQ(resolved(kBlocksAndRoot, 8, tree, R"(, "mesh": {"replicate": 2})").shard, 4);
-  EXPECT_EQ(resolved(kBlocksAndRoot, 8, tree, R"(, "mesh": {"shard": 1})").replicate, 8);
-  EXPECT_EQ(resolved(kBlocksAndRoot, 1, tree).shard, 1);
-}
-
-TEST(ResolveTest, SubMeshesMustDivideTheShardAxis) {
-  const ModuleTree tree = llama();
-  const auto reshard = [&](const std::string& value, int64_t world) {
-    return resolved(kBlocksAndRoot, world, tree, R"(, "reshard_after_forward": )" + value)
-        .units[1]
-        .reshard_after_forward;
-  };
-  EXPECT_EQ(reshard("2", 8), (Reshard{Reshard::Kind::kSubMesh, 2}));
-  EXPECT_EQ(reshard("8", 8).kind, Reshard::Kind::kYes);
-  EXPECT_EQ(reshard("1", 8).kind, Reshard::Kind::kNo);
-  EXPECT_THAT(error_of(kBlocksAndRoot, 8, tree, R"(, "reshard_after_forward": 3)"),
-              AllOf(HasSubstr("plan.json#/reshard_after_forward"),
-                    HasSubstr("divisor of the size of the shard axis, 8")));
-  EXPECT_THAT(
-      error_of(R"([{"modules": "model.layers.*", "reshard_after_forward": 3}, {"modules": ""}])", 8,
-               tree),
-      HasSubstr("plan.json#/units/0/reshard_after_forward"));
 }
 
 TEST(ResolveTest, PrefetchListsNameUnits) {

@@ -70,12 +70,12 @@ TEST(StrategyChangeTest, AMeshOfTheStrategyStays) {
   hybrid.mesh_shard = 2;
   EXPECT_EQ(changed(hybrid, "hybrid_shard"), hybrid);
   EXPECT_EQ(changed(hybrid, "shard_grad_op").mesh_replicate, 4);
-  EXPECT_EQ(resolve(changed(hybrid, "full_shard"), tree(), 8).shard, 8);
+  EXPECT_EQ(resolve(changed(hybrid, "full_shard"), tree(), 8).shards(), 8);
   Plan replicas = recorded();
   replicas.mesh_replicate = 4;
   replicas.mesh_shard = 1;
   EXPECT_EQ(changed(replicas, "no_shard"), replicas);
-  EXPECT_EQ(resolve(changed(replicas, "shard_grad_op"), tree(), 4).shard, 4);
+  EXPECT_EQ(resolve(changed(replicas, "shard_grad_op"), tree(), 4).shards(), 4);
 }
 
 TEST(StrategyChangeTest, ReplicatedUnitsAreOthers) {

@@ -178,6 +178,9 @@ std::vector<UnitSpec> specs_of(const OrdersCase& test,
     if (unit.name == "norm+out") {
       spec.reshard_after_forward = {plan::Reshard::Kind::kNo, 0};
     }
+    if (spec.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
+      spec.kept = plan::kReplicateGroup + 1;
+    }
     specs.push_back(spec);
   }
   if (test.special == "last_false") {

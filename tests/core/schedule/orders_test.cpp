@@ -200,7 +200,7 @@ class Sizes {
     switch (action.op) {
       case Op::kAllGather: {
         const int64_t group =
-            action.axis == Axis::kSubShard ? test_.raf.get<int64_t>() : test_.shard;
+            action.group > plan::kReplicateGroup ? test_.raf.get<int64_t>() : test_.shard;
         return {'A',
                 unit,
                 group,

@@ -77,6 +77,7 @@ std::vector<UnitSpec> random_units(Random& random, const ScheduleOptions& option
       case 2:
         if (options.dialect == plan::Dialect::kFsdp2 && options.shard > 2) {
           unit.reshard_after_forward = {plan::Reshard::Kind::kSubMesh, 2};
+          unit.kept = 2;
         }
         break;
       default:

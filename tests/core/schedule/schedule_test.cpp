@@ -182,13 +182,13 @@ TEST(ScheduleTest, HybridReducesOverBothAxes) {
   on(Hook::kPreBackward, 0);
   on(Hook::kPreBackward, 1);
   const ActionList actions = on(Hook::kGradsReady, 1);
-  std::vector<Axis> axes;
+  std::vector<mesh::GroupId> groups;
   for (const Action& action : actions) {
-    if (action.axis != Axis::kNone) {
-      axes.push_back(action.axis);
+    if (action.group != mesh::kNoGroup) {
+      groups.push_back(action.group);
     }
   }
-  EXPECT_THAT(axes, ElementsAre(Axis::kShard, Axis::kReplicate));
+  EXPECT_THAT(groups, ElementsAre(plan::kShardGroup, plan::kReplicateGroup));
   EXPECT_THAT(words(on(Hook::kBackwardEnd, 0)),
               ElementsAre("use_shard", "free unsharded", "record compute", "stream_wait compute",
                           "free reduce_output", "stream_wait compute", "free unsharded_grad"));
@@ -374,6 +374,9 @@ TEST(ScheduleTest, ImpossibleOptionsAreRefusedByName) {
   units[1].reshard_after_forward = {plan::Reshard::Kind::kSubMesh, 4};
   EXPECT_THAT(refusal(units, options),
               HasSubstr("'layers.0': reshard_after_forward = 4 should be a factor"));
+  units[1].reshard_after_forward.ranks = 3;
+  EXPECT_THAT(refusal(units, options),
+              HasSubstr("'layers.0': reshard_after_forward = 3 needs a group"));
   units = blocks(2);
   units[1].forward_prefetch = {{9}};
   EXPECT_THAT(refusal(units, options), HasSubstr("a unit that does not exist"));
@@ -463,9 +466,6 @@ TEST(ActionTest, NamesReadBackToTheirValues) {
   }
   for (int i = 0; i < kBufferKindCount; ++i) {
     EXPECT_EQ(parse_buffer_kind(name_of(static_cast<BufferKind>(i))), static_cast<BufferKind>(i));
-  }
-  for (const Axis axis : {Axis::kNone, Axis::kShard, Axis::kReplicate, Axis::kSubShard}) {
-    EXPECT_EQ(parse_axis(name_of(axis)), axis);
   }
   EXPECT_EQ(parse_op("gather"), std::nullopt);
   EXPECT_EQ(name_of(Op::kAllGather), "all_gather");

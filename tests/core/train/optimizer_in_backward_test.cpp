@@ -36,7 +36,7 @@ constexpr const char* kUnitsOfLayers = R"(, "units": [{"modules": ""}, {"modules
 struct InBackwardCase {
   const char* name;
   std::string plan;  // keys of a plan
-  int ranks = 2, replicate = 1;
+  int ranks = 2;
   int64_t accumulate = 1;
   plan::Optimizer optimizer = plan::Optimizer::kAdamW;
   std::string units = kUnitsOfLayers;
@@ -126,20 +126,17 @@ class OptimizerInBackwardTest : public testing::TestWithParam<InBackwardCase> {}
 
 TEST_P(OptimizerInBackwardTest, HasTheNumbersOfTheOrdinaryOptimizer) {
   const InBackwardCase& c = GetParam();
-  test::run_ranks(
-      c.ranks,
-      [&](dist::World& world) {
-        expect_equal_outcome(run(c, world, true, in_backward_options(c)),
-                             run(c, world, false, in_backward_options(c)));
-      },
-      c.replicate);
+  test::run_ranks(c.ranks, [&](dist::World& world) {
+    expect_equal_outcome(run(c, world, true, in_backward_options(c)),
+                         run(c, world, false, in_backward_options(c)));
+  });
 }
 
 // On a device nothing but streams and events orders the work.
 TEST_P(OptimizerInBackwardTest, IsOrderedByEventsOnADevice) {
   const InBackwardCase& c = GetParam();
   const auto emulated = [&](c10::Device device, bool in_backward) {
-    const auto world = test::emulated_world(c.ranks, device, c.replicate);
+    const auto world = test::emulated_world(c.ranks, device);
     return run(c, *world, in_backward, in_backward_options(c));
   };
   const InBackwardOutcome cpu = emulated(c10::kCPU, false);
@@ -166,29 +163,28 @@ INSTANTIATE_TEST_SUITE_P(
     OptimizerInBackwardTest,
     testing::Values(
         InBackwardCase{"defaults", ""},
-        InBackwardCase{"sgd", "", 2, 1, 1, kSgd},
-        InBackwardCase{"sgd_without_momentum", "", 2, 1, 1, kSgd, kUnitsOfLayers, 0},
+        InBackwardCase{"sgd", "", 2, 1, kSgd},
+        InBackwardCase{"sgd_without_momentum", "", 2, 1, kSgd, kUnitsOfLayers, 0},
         InBackwardCase{"per_parameter", R"(, "layout": "per_parameter")", 3},
-        InBackwardCase{"per_parameter_sgd", R"(, "layout": "per_parameter")", 2, 1, 1, kSgd},
+        InBackwardCase{"per_parameter_sgd", R"(, "layout": "per_parameter")", 2, 1, kSgd},
         InBackwardCase{"fsdp1", R"(, "dialect": "fsdp1")"},
-        InBackwardCase{"microbatches", "", 2, 1, 3},
-        InBackwardCase{"fsdp1_microbatches", R"(, "dialect": "fsdp1")", 2, 1, 3},
-        InBackwardCase{"kept",
-                       R"(, "reshard_after_forward": false, "reshard_after_backward": false)", 2, 1,
-                       2},
+        InBackwardCase{"microbatches", "", 2, 3},
+        InBackwardCase{"fsdp1_microbatches", R"(, "dialect": "fsdp1")", 2, 3},
+        InBackwardCase{
+            "kept", R"(, "reshard_after_forward": false, "reshard_after_backward": false)", 2, 2},
         InBackwardCase{"bf16", R"(, "mixed_precision": {"param_dtype": "bf16"})"},
-        InBackwardCase{"hybrid", R"(, "mesh": {"replicate": 2, "shard": 2})", 4, 2},
-        InBackwardCase{"no_shard", R"(, "mesh": {"replicate": 2, "shard": 1})", 2, 2},
+        InBackwardCase{"hybrid", R"(, "mesh": {"replicate": 2, "shard": 2})", 4},
+        InBackwardCase{"no_shard", R"(, "mesh": {"replicate": 2, "shard": 1})", 2},
         InBackwardCase{"one_rank", "", 1},
         InBackwardCase{"frozen",
                        R"(, "frozen_parameters": ["layers.*.fc2.weight", "layers.0.**"])"},
         InBackwardCase{"checkpoints", R"(, "activation_checkpointing": ["layers.*"])"},
         InBackwardCase{"frozen_views", R"(, "views": "frozen")"},
-        InBackwardCase{"blocks", "", 2, 1, 1, kAdamW,
+        InBackwardCase{"blocks", "", 2, 1, kAdamW,
                        R"(, "units": [{"modules": "", "optimizer_in_backward": false},
                             {"modules": "layers.*"}])"},
         InBackwardCase{
-            "replicated_blocks", "", 2, 1, 1, kAdamW,
+            "replicated_blocks", "", 2, 1, kAdamW,
             R"(, "units": [{"modules": ""}, {"modules": "layers.*", "api": "replicate"}])"}),
     [](const auto& each) { return std::string(each.param.name); });
 

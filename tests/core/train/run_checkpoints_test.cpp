@@ -70,7 +70,6 @@ constexpr int64_t kSamples = 12;  // of a step, over all ranks and microbatches
 struct Training {
   std::string plan = R"({"version": 1})";
   int world = 2;
-  int replicate = 1;
   int64_t steps = 6;
   int64_t accumulate = 1;
   plan::Optimizer optimizer = plan::Optimizer::kAdamW;
@@ -102,54 +101,49 @@ Outcome train_run(const Training& run,
   const plan::ModelConfig config = plan::parse_model_config(run.model, "model");
   Outcome outcome;
   std::mutex mutex;
-  test::run_ranks(
-      run.world,
-      [&](dist::World& world) {
-        const auto model = models::make_model(config, models::Init::kNone);
-        const plan::ModuleTree tree = plan::module_tree(config);
-        fsdp::Options sharding;
-        sharding.world = &world;
-        const auto sharded = apply_plan(
-            model, plan::resolve(plan::parse_plan(run.plan, "plan.json"), tree, run.world),
-            sharding);
-        TrainOptions options;
-        options.steps = run.steps;
-        options.step.accumulate = run.accumulate;
-        options.step.batch = kSamples / run.world / run.accumulate;
-        options.step.seq = 8;
-        options.step.optimizer = run.optimizer;
-        options.lr = 1e-2;
-        options.scaler.growth_interval = 2;
-        RunCheckpoints checkpoints(*sharded, world, options.step,
-                                   of_rank_1 && world.rank() == 1 ? *of_rank_1 : saving);
-        if (saving.resume.empty()) {
-          initialize_parameters(*sharded, config, 1);
-        } else {
-          checkpoints.restore_parameters();
-        }
-        const TokenFile tokens(std::string(SHARDLENS_TEST_DATA) + "/tokens.u16.bin");
-        TrainContext context = context_of(*model, *sharded, world, tokens);
-        context.checkpoints = &checkpoints;
-        StopInForward stopper(world.rank() == 1 ? run.stop_in_forward : 0);
-        if (run.stop_in_forward > 0) {
-          context.recorder = &stopper;
-          context.stop = &stopper.stop;
-        }
-        train(context, options, [&](const StepReport& report) {
-          const std::lock_guard lock(mutex);
-          outcome.losses[report.step] = report.loss;
-          if (report.loss_scale) {
-            outcome.scales[report.step] = *report.loss_scale;
-          }
-        });
-        const std::lock_guard lock(mutex);
-        for (const fsdp::ParameterSlice& slice : sharded->slices()) {
-          const auto* first = slice.values.const_data_ptr<float>();
-          outcome.parameters[{world.rank(), slice.parameter}] = {first,
-                                                                 first + slice.values.numel()};
-        }
-      },
-      run.replicate);
+  test::run_ranks(run.world, [&](dist::World& world) {
+    const auto model = models::make_model(config, models::Init::kNone);
+    const plan::ModuleTree tree = plan::module_tree(config);
+    fsdp::Options sharding;
+    sharding.world = &world;
+    const auto sharded = apply_plan(
+        model, plan::resolve(plan::parse_plan(run.plan, "plan.json"), tree, run.world), sharding);
+    TrainOptions options;
+    options.steps = run.steps;
+    options.step.accumulate = run.accumulate;
+    options.step.batch = kSamples / run.world / run.accumulate;
+    options.step.seq = 8;
+    options.step.optimizer = run.optimizer;
+    options.lr = 1e-2;
+    options.scaler.growth_interval = 2;
+    RunCheckpoints checkpoints(*sharded, world, options.step,
+                               of_rank_1 && world.rank() == 1 ? *of_rank_1 : saving);
+    if (saving.resume.empty()) {
+      initialize_parameters(*sharded, config, 1);
+    } else {
+      checkpoints.restore_parameters();
+    }
+    const TokenFile tokens(std::string(SHARDLENS_TEST_DATA) + "/tokens.u16.bin");
+    TrainContext context = context_of(*model, *sharded, world, tokens);
+    context.checkpoints = &checkpoints;
+    StopInForward stopper(world.rank() == 1 ? run.stop_in_forward : 0);
+    if (run.stop_in_forward > 0) {
+      context.recorder = &stopper;
+      context.stop = &stopper.stop;
+    }
+    train(context, options, [&](const StepReport& report) {
+      const std::lock_guard lock(mutex);
+      outcome.losses[report.step] = report.loss;
+      if (report.loss_scale) {
+        outcome.scales[report.step] = *report.loss_scale;
+      }
+    });
+    const std::lock_guard lock(mutex);
+    for (const fsdp::ParameterSlice& slice : sharded->slices()) {
+      const auto* first = slice.values.const_data_ptr<float>();
+      outcome.parameters[{world.rank(), slice.parameter}] = {first, first + slice.values.numel()};
+    }
+  });
   return outcome;
 }
 
@@ -214,12 +208,8 @@ const Case kCases[] = {
     {"Fp16",
      {.plan =
           R"({"version": 1, "mixed_precision": {"param_dtype": "fp16", "reduce_dtype": "fp32"}})"}},
-    {"Hybrid",
-     {.plan = R"({"version": 1, "mesh": {"replicate": 2, "shard": 2}})",
-      .world = 4,
-      .replicate = 2}},
-    {"NoShard",
-     {.plan = R"({"version": 1, "mesh": {"replicate": 2, "shard": 1}})", .replicate = 2}},
+    {"Hybrid", {.plan = R"({"version": 1, "mesh": {"replicate": 2, "shard": 2}})", .world = 4}},
+    {"NoShard", {.plan = R"({"version": 1, "mesh": {"replicate": 2, "shard": 1}})"}},
     {"Replicate", {.plan = R"({"version": 1, "units": [{"modules": "", "api": "replicate"}]})"}},
     {"Frozen",
      {.plan =
@@ -281,7 +271,6 @@ TEST_F(RunCheckpointsTest, OtherWorldSizesLayoutsAndDialectsContinueTheRun) {
       {.plan = R"({"version": 1, "layout": "per_parameter"})", .world = 3, .steps = 4},
       {.plan = R"({"version": 1, "dialect": "fsdp1", "mesh": {"replicate": 2, "shard": 1}})",
        .world = 2,
-       .replicate = 2,
        .steps = 6,
        .accumulate = 3},
       {.world = 1, .steps = 8}};

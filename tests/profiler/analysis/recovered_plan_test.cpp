@@ -72,8 +72,8 @@ TEST_P(RecoveredPlanTest, IsThePlanThatWasRun) {
   EXPECT_EQ(again.plan.forward_prefetch_lists, ran.plan.forward_prefetch_lists);
   EXPECT_EQ(again.plan.limit_all_gathers, ran.plan.limit_all_gathers);
   EXPECT_EQ(again.plan.mixed_precision, ran.plan.mixed_precision);
-  EXPECT_EQ(again.replicate, ran.replicate);
-  EXPECT_EQ(again.shard, ran.shard);
+  EXPECT_EQ(again.replicas(), ran.replicas());
+  EXPECT_EQ(again.shards(), ran.shards());
   ASSERT_EQ(again.units.size(), ran.units.size());
   for (UnitId id = 0; id < ran.units.size(); ++id) {
     EXPECT_EQ(again.units[id].fqn, ran.units[id].fqn);
@@ -115,7 +115,7 @@ TEST(RecoveredPlanOfACaptureTest, OrdersWhatThePlanOrders) {
   const plan::ResolvedPlan ran = plan::resolve(plan::load_plan(capture / "plan.json"), tree, 8);
   const plan::ResolvedPlan again = plan::resolve(found.plan, tree, found.world_size);
   ASSERT_EQ(again.units.size(), ran.units.size());
-  EXPECT_EQ(again.shard, ran.shard);
+  EXPECT_EQ(again.shards(), ran.shards());
   EXPECT_EQ(again.plan.layout, ran.plan.layout);
   // The schedules of both plans have the same actions.
   const auto planned = [&](const plan::ResolvedPlan& plan) {

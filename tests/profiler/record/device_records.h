@@ -142,7 +142,7 @@ class DeviceSpool {
                   .thread = kThread,
                   .op = static_cast<uint8_t>(a.op),
                   .stream = static_cast<uint8_t>(a.stream),
-                  .axis = static_cast<uint8_t>(a.axis),
+                  .group = a.group,
                   .cause = static_cast<uint8_t>(a.cause),
                   .time = time * unit_,
                   .buffer_kind = 0,

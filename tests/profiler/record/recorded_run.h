@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/recorder.h"
+#include "core/plan/resolved_plan.h"
 #include "core/schedule/action.h"
 #include "profiler/record/clock.h"
 #include "profiler/record/spool_recorder.h"
@@ -52,7 +53,7 @@ inline schedule::Action action_of(schedule::Op op,
   action.unit = unit;
   action.event = event;
   if (op == schedule::Op::kAllGather) {
-    action.axis = schedule::Axis::kShard;
+    action.group = plan::kShardGroup;
     action.buffer = {schedule::BufferKind::kUnsharded, unit, 3};
   }
   return action;

@@ -193,6 +193,38 @@ TEST(SpoolDamageTest, DeviceRecordsOfNoiseStillMakeATrace) {
   }
 }
 
+// A spool of version 3 (of the fuzzers' inputs), whose actions have one of four codes.
+TEST(SpoolDamageTest, ActionsOfVersion3AreReadWithTheirGroups) {
+  std::ifstream in(SHARDLENS_TEST_DATA "/fuzz/spool/host", std::ios::binary);
+  std::ostringstream content;
+  content << in.rdbuf();
+  std::string bytes = content.str().substr(1);  // without the fuzzer's choice
+  trace::SpoolHeader header;                    // the fuzzers' inputs have no checksums
+  std::memcpy(&header, bytes.data(), sizeof(header));
+  header.check = trace::spool_check(header);
+  std::memcpy(bytes.data(), &header, sizeof(header));
+  const std::vector<std::string> names{"none", "shard", "replicate", "sub_shard"};
+  for (uint8_t code = 0; code < names.size(); ++code) {
+    std::string changed = bytes;
+    for (size_t at = trace::kSpoolRecordBytes; at + trace::kSpoolRecordBytes <= bytes.size();
+         at += trace::kSpoolRecordBytes) {
+      trace::SpoolRecord record;
+      std::memcpy(&record, bytes.data() + at, sizeof(record));
+      if (record.type == trace::SpoolType::kAction) {
+        record.action.group = code;
+      }
+      record.check = trace::spool_check(record);
+      std::memcpy(changed.data() + at, &record, sizeof(record));
+    }
+    const Spool spool = parse_spool(changed, "old");
+    EXPECT_EQ(spool.header.version, 3U);
+    EXPECT_EQ(spool.damaged, 0);
+    const trace::Trace trace = trace::spool_to_trace(spool);
+    ASSERT_EQ(trace.actions.size(), 1U);
+    EXPECT_EQ(trace.group_name(trace.actions[0].action.group), names[code]);
+  }
+}
+
 TEST(SpoolDamageTest, SaysWhatIsWrongWithAFileThatIsNoSpool) {
   std::string bytes = recorded_bytes(1);
   const auto message = [](const std::string& content) -> std::string {

@@ -66,6 +66,7 @@ TEST(SpoolRecorderTest, KeepsEveryFieldOfWhatItIsTold) {
   {
     SpoolRecorder recorder(options_in(directory.path()));
     recorder.units(unit_names());
+    recorder.groups(std::vector<std::string>{"shard", "replicate", "sub_shard2"});
     uint32_t seq = 0;
     record_step(recorder, 0, seq);
     recorder.finish();
@@ -82,6 +83,7 @@ TEST(SpoolRecorderTest, KeepsEveryFieldOfWhatItIsTold) {
   EXPECT_EQ(spool.damaged, 0);
   EXPECT_EQ(spool.truncated, 0);
   EXPECT_EQ(spool.units, unit_names());
+  EXPECT_EQ(spool.groups, (std::vector<std::string>{"shard", "replicate", "sub_shard2"}));
   const auto metadata = nlohmann::json::parse(spool.metadata);
   EXPECT_EQ(metadata.at("backend"), "gloo");
   EXPECT_EQ(metadata.at("groups").at(0).at("ranks"), (std::vector<int>{0, 1}));
@@ -98,7 +100,8 @@ TEST(SpoolRecorderTest, KeepsEveryFieldOfWhatItIsTold) {
   EXPECT_EQ(actions[3].action.seq, 4U);
   EXPECT_EQ(actions[3].action.hook_seq, 2U);
   EXPECT_EQ(static_cast<schedule::Op>(actions[3].action.op), schedule::Op::kAllGather);
-  EXPECT_EQ(static_cast<schedule::Axis>(actions[3].action.axis), schedule::Axis::kShard);
+  EXPECT_EQ(actions[3].action.group, plan::kShardGroup);
+  EXPECT_EQ(actions[2].action.group, mesh::kNoGroup);
   EXPECT_EQ(actions[3].action.generation, 3U);
   EXPECT_EQ(actions[3].action.thread, static_cast<uint32_t>(::getpid()));
 

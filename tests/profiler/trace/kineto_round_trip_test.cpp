@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
+#include "core/plan/resolved_plan.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 
@@ -42,7 +43,7 @@ std::vector<std::string> contents(const Trace& trace) {
       line += "|" + std::to_string(a->seq) + "," + std::to_string(a->hook_seq) + "," +
               std::string(schedule::name_of(a->action.op)) + "," +
               std::string(schedule::name_of(a->action.stream)) + "," +
-              std::string(schedule::name_of(a->action.axis)) + "," +
+              std::string(trace.group_name(a->action.group)) + "," +
               std::string(schedule::name_of(a->action.cause)) + "," + unit(a->action.unit) + "," +
               std::string(schedule::name_of(a->action.buffer.kind)) + unit(a->action.buffer.unit) +
               std::to_string(a->action.buffer.generation) + "," + std::to_string(a->action.event);
@@ -69,6 +70,7 @@ Trace sample() {
   trace.metadata.backend = "gloo";
   trace.metadata.base_time = 1'795'000'000'000'000'000;
   trace.metadata.groups = {{"shard", "shard axis", "cpu:gloo", {0, 1}, 2}};
+  trace.groups = {"shard", "replicate"};
   trace.metadata.trace_name = "rank1";
   trace.metadata.other["record_shapes"] = "1";
   trace.metadata.other_distributed["nccl_version"] = "\"2.28.9\"";
@@ -102,7 +104,7 @@ Trace sample() {
   a.hook_seq = 3;
   a.action.op = schedule::Op::kAllGather;
   a.action.stream = schedule::Stream::kAllGather;
-  a.action.axis = schedule::Axis::kShard;
+  a.action.group = plan::kShardGroup;
   a.action.cause = schedule::Cause::kForwardPrefetch;
   a.action.unit = 2;
   a.action.buffer = {schedule::BufferKind::kUnsharded, 2, 9};

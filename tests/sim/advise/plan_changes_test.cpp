@@ -155,8 +155,8 @@ TEST(PlanChanges, ReplicasOnlyAreAMeshOfFsdp2) {
   const std::string title = "8 replicas, each with all parameters";
   const auto changes = changes_of(own);
   const plan::ResolvedPlan replicas = with(own, find(changes, title));
-  EXPECT_EQ(replicas.replicate, 8);
-  EXPECT_EQ(replicas.shard, 1);
+  EXPECT_EQ(replicas.replicas(), 8);
+  EXPECT_EQ(replicas.shards(), 1);
   EXPECT_EQ(replicas.units.size(), 7U);
   EXPECT_THAT(find(changes, title).pytorch, Contains(HasSubstr("init_device_mesh(device, (8, 1)")));
   own.plan.dialect = plan::Dialect::kFsdp1;

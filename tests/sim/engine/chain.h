@@ -22,6 +22,7 @@ struct Durations {
   Nanoseconds forward = 0, backward = 0;  // of a layer; backward an even number
   Nanoseconds wide_forward = 0;           // of a layer whose input is kWideWidth
   Nanoseconds all_gather = 0, reduce_scatter = 0, all_reduce = 0;
+  Nanoseconds per_peer = 0;  // that each further rank of its group adds to a collective
   Nanoseconds copy = 0;
   Nanoseconds optimizer = 0;  // each of its operators on the device
   Nanoseconds link = 0;       // a copy between host and device; 0: as `copy`
@@ -40,13 +41,12 @@ struct Durations {
 class DecreedCosts final : public CostModel {
  public:
   explicit DecreedCosts(const Durations& durations) : d_(durations) {}
-  [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
-                                     int /*ranks*/,
-                                     Bytes bytes) const override {
-    return bytes <= 1                               ? d_.latency
-           : kind == CollectiveKind::kAllGather     ? d_.all_gather
-           : kind == CollectiveKind::kReduceScatter ? d_.reduce_scatter
-                                                    : d_.all_reduce;
+  [[nodiscard]] Nanoseconds duration(CollectiveKind kind, int ranks, Bytes bytes) const override {
+    return bytes <= 1 ? d_.latency
+                      : d_.per_peer * (ranks - 1) +
+                            (kind == CollectiveKind::kAllGather       ? d_.all_gather
+                             : kind == CollectiveKind::kReduceScatter ? d_.reduce_scatter
+                                                                      : d_.all_reduce);
   }
   [[nodiscard]] WorkTime compute(const plan::Operator& op) const override {
     if (op.kind == plan::OperatorKind::kOptimizer) {

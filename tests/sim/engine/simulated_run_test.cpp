@@ -1,11 +1,14 @@
 // A simulated step as traces: analyze finds the figures that the simulator counted.
 #include "sim/engine/simulated_run.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <tuple>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -37,6 +40,57 @@ void expect_figures(const analysis::WindowFigures& figures, const StepFigures& s
   EXPECT_EQ(figures.exposed_comm, simulated.exposed_comm);
   EXPECT_EQ(figures.exposed_copy, simulated.exposed_copy);
   EXPECT_EQ(figures.duration(), simulated.duration());
+}
+
+// Units that stay sharded over 2 and over 4 of 8 ranks after forward: backward gathers each over
+// its own group, which takes as long as a group of this size.
+TEST(KeptSubMeshesTest, EachUnitIsGatheredOverItsOwnGroup) {
+  const Chain chain = make_chain(
+      {.layers = 4, .ranks = 8, .change = [](plan::Plan& plan) {
+         const auto kept = [](int64_t ranks) {
+           return plan::Reshard{plan::Reshard::Kind::kSubMesh, ranks};
+         };
+         plan.units = {{.globs = {""}},
+                       {.globs = {"layers.0", "layers.3"}, .reshard_after_forward = kept(2)},
+                       {.globs = {"layers.1", "layers.2"}, .reshard_after_forward = kept(4)}};
+       }});
+  const Durations costs{.forward = 1000, .backward = 2000, .all_gather = 100, .per_peer = 10};
+  for (const double slow : {1.0, 1.5}) {  // alike, or each rank simulated
+    SimulationOptions options;
+    if (slow > 1) {
+      options.rank_slowdown = std::vector<double>(8, 1.0);
+      options.rank_slowdown[6] = slow;
+    }
+    const trace::Run run = simulated_run(chain.workload, chain.plan, chain.step,
+                                         chain.run(costs, options), {.steps = 1});
+    const trace::Trace& trace = run.traces.at(5);
+    std::map<std::string, std::vector<int64_t>> groups;
+    for (const trace::ProcessGroup& group : trace.metadata.groups) {
+      groups[group.name] = group.ranks;
+    }
+    EXPECT_EQ(groups["sub_shard2"], (std::vector<int64_t>{4, 5}));
+    EXPECT_EQ(groups["sub_shard4"], (std::vector<int64_t>{4, 5, 6, 7}));
+    std::vector<std::tuple<std::string, std::string, int64_t, Nanoseconds>> gathers;
+    for (const trace::Event& event : trace.events) {
+      const trace::CollectiveArgs* args = trace.collective(event);
+      if (args != nullptr && trace.strings.view(args->collective) == "_allgather_base") {
+        gathers.emplace_back(trace.units.at(args->unit), trace.strings.view(args->group),
+                             args->group_size, event.duration);
+      }
+    }
+    std::ranges::sort(gathers);
+    // Rank 5 waits for the slow rank 6 in the groups that both are in.
+    const auto row = [slow](int layer, const char* group, int64_t ranks) {
+      const Nanoseconds own{100 + 10 * (ranks - 1)};
+      return testing::FieldsAre(
+          fmt::format("layers.{}", layer), group, ranks,
+          slow == 1 || ranks == 2 ? testing::Matcher<Nanoseconds>(own) : testing::Ge(own));
+    };
+    EXPECT_THAT(gathers, testing::ElementsAre(row(0, "shard", 8), row(0, "sub_shard2", 2),
+                                              row(1, "shard", 8), row(1, "sub_shard4", 4),
+                                              row(2, "shard", 8), row(2, "sub_shard4", 4),
+                                              row(3, "shard", 8), row(3, "sub_shard2", 2)));
+  }
 }
 
 class SimulatedRunTest : public ::testing::TestWithParam<std::tuple<HostMode, const char*, bool>> {
