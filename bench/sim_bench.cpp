@@ -52,8 +52,8 @@ void run_step(benchmark::State& state, const sim::SimulationOptions& options) {
   size_t items = 0;
   for (auto _ : state) {
     const schedule::PlannedStep step = schedule::planned_step(setup.workload, setup.plan);
-    const sim::SimulatedStep simulated =
-        sim::simulate(setup.workload, setup.plan, step, setup.costs, options);
+    const sim::SimulatedStep simulated = sim::simulate(
+        sim::PricedStep::borrowed(setup.workload, setup.plan, step, setup.costs), options);
     items = step.order.size();
     benchmark::DoNotOptimize(simulated.duration);
   }
@@ -106,9 +106,9 @@ void Memory(benchmark::State& state) {
   sim::MemoryOptions options;
   options.capacity = int64_t{1} << 50;
   options.list_alive = false;
+  const auto priced = sim::PricedStep::borrowed(setup.workload, setup.plan, step, setup.costs);
   for (auto _ : state) {
-    benchmark::DoNotOptimize(
-        sim::step_memory(setup.workload, setup.plan, step, options).peak_allocated);
+    benchmark::DoNotOptimize(sim::step_memory(priced, options).peak_allocated);
   }
 }
 

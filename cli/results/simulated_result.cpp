@@ -69,7 +69,8 @@ void print_simulated(const SimulatedResult& result) {
                  now.baseline->measured_text(result.recorded));
   }
   write_stdout("{}  {} on {}, {} ranks\n", bold("step"),
-               report::format_duration(figures.duration()), now.machine, now.plan.world_size);
+               report::format_duration(figures.duration()), now.machine,
+               now.priced.plan->world_size);
   if (now.interval) {
     write_stdout("90 % from {} to {}\n", report::format_duration(now.interval->low),
                  report::format_duration(now.interval->high));
@@ -121,7 +122,7 @@ void print_simulated(const SimulatedResult& result) {
       rest += row.bytes;
       continue;
     }
-    const std::string unit = row.unit == kNoUnit ? "" : now.plan.units[row.unit].fqn;
+    const std::string unit = row.unit == kNoUnit ? "" : now.priced.plan->units[row.unit].fqn;
     alive.row({row.what, row.unit == 0 ? "(root)" : unit, std::string(name_of(row.category)),
                format_bytes(row.bytes)});
   }
@@ -136,9 +137,9 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
   const std::string config = copied_config(result.config);
   const CaptureDirectory directory = prepare_capture_directory(out, force);
   const sim::Prediction& now = result.prediction;
-  const plan::ResolvedPlan& plan = now.plan;
+  const plan::ResolvedPlan& plan = *now.priced.plan;
   write_file_atomically(out / "plan.json", plan::to_json(plan.plan));
-  write_file_atomically(out / "workload.json", plan::to_json(now.workload, plan));
+  write_file_atomically(out / "workload.json", plan::to_json(*now.priced.workload, plan));
   if (!config.empty()) {
     write_file_atomically(out / "config.json", config);
   }
@@ -151,7 +152,7 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
   about["options"] = {{"model", result.config.string()},
                       {"world_size", plan.world_size},
                       {"batch", step.batch},
-                      {"seq", now.workload.seq},
+                      {"seq", now.priced.workload->seq},
                       {"accumulate", step.accumulate},
                       {"no_sync", !step.sync_every_microbatch},
                       {"optimizer", plan::name_of(step.optimizer)},

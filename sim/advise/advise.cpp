@@ -136,7 +136,7 @@ class Adviser {
   }
 
   Advice take() {
-    const std::vector<PlanChange> singles = single_changes(own_, now_.plan);
+    const std::vector<PlanChange> singles = single_changes(own_, *now_.priced.plan);
     std::vector<Tried> tried;
     for (size_t i = 0; i < singles.size(); ++i) {
       if (auto made = attempt({&singles[i]})) {
@@ -184,7 +184,7 @@ class Adviser {
     }
     // Over Gloo an all-reduce follows from the other collectives (CalibratedCostModel).
     if (!follows && !out_.all_gathers_block && scenario.plan.mesh_shard == 1 &&
-        now_.plan.shards() > 1) {
+        now_.priced.plan->shards() > 1) {
       throw InputError(own_.model->run()->observation().source,
                        "a run with a shard axis has no all-reduces of whole gradients to measure");
     }
@@ -281,7 +281,7 @@ class Adviser {
       scenario.plan = change.plan;
       scenario.step = change.step;
       const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
-      change.hides = hidden(before, exposed_of(scenario), containing(now_.plan, plan));
+      change.hides = hidden(before, exposed_of(scenario), containing(*now_.priced.plan, plan));
     }
   }
 

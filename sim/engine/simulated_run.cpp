@@ -77,21 +77,19 @@ bool marks_a_section(Range range) {
 
 class Writer {
  public:
-  Writer(const plan::Workload& workload,
-         const plan::ResolvedPlan& plan,
-         const schedule::PlannedStep& step,
+  Writer(const PricedStep& step,
          const SimulatedStep& simulated,
          int64_t rank,
          const SimulatedRunOptions& options)
-      : workload_(workload),
-        plan_(plan),
-        step_(step),
+      : workload_(*step.workload),
+        plan_(*step.plan),
+        step_(*step.planned),
         simulated_(simulated),
         times_(simulated.ranks[simulated.ranks.size() == 1 ? 0 : static_cast<size_t>(rank)].items),
         rank_(rank),
         options_(options),
         cpu_(options.host == HostMode::kCompute) {
-    SHARDLENS_CHECK(times_.size() == step.order.size(), "the step was simulated without times");
+    SHARDLENS_CHECK(times_.size() == step_.order.size(), "the step was simulated without times");
   }
 
   trace::Trace write() {
@@ -392,23 +390,19 @@ class Writer {
 
 }  // namespace
 
-trace::Trace simulated_trace(const plan::Workload& workload,
-                             const plan::ResolvedPlan& plan,
-                             const schedule::PlannedStep& step,
+trace::Trace simulated_trace(const PricedStep& step,
                              const SimulatedStep& simulated,
                              int64_t rank,
                              const SimulatedRunOptions& options) {
-  return Writer(workload, plan, step, simulated, rank, options).write();
+  return Writer(step, simulated, rank, options).write();
 }
 
-trace::Run simulated_run(const plan::Workload& workload,
-                         const plan::ResolvedPlan& plan,
-                         const schedule::PlannedStep& step,
+trace::Run simulated_run(const PricedStep& step,
                          const SimulatedStep& simulated,
                          const SimulatedRunOptions& options) {
   std::vector<trace::Trace> traces;
-  for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-    traces.push_back(simulated_trace(workload, plan, step, simulated, rank, options));
+  for (int64_t rank = 0; rank < step.plan->world_size; ++rank) {
+    traces.push_back(simulated_trace(step, simulated, rank, options));
   }
   return trace::Run::of(std::move(traces));
 }

@@ -1,9 +1,7 @@
 #pragma once
 
-#include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
-#include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
+#include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
 
 namespace shardlens::sim {
@@ -21,16 +19,12 @@ struct SimulatedRunOptions {  // of the trace that a simulation writes
 // CPU.
 //
 // Errors  RuntimeFault if the step was simulated without times.
-[[nodiscard]] trace::Run simulated_run(const plan::Workload& workload,
-                                       const plan::ResolvedPlan& plan,
-                                       const schedule::PlannedStep& step,
+[[nodiscard]] trace::Run simulated_run(const PricedStep& step,
                                        const SimulatedStep& simulated,
                                        const SimulatedRunOptions& options);
 
 // The trace of one rank.
-[[nodiscard]] trace::Trace simulated_trace(const plan::Workload& workload,
-                                           const plan::ResolvedPlan& plan,
-                                           const schedule::PlannedStep& step,
+[[nodiscard]] trace::Trace simulated_trace(const PricedStep& step,
                                            const SimulatedStep& simulated,
                                            int64_t rank,
                                            const SimulatedRunOptions& options);

@@ -21,7 +21,6 @@ using schedule::PlannedItem;
 using schedule::Stream;
 
 struct Inputs {
-  const plan::Workload& workload;
   const plan::ResolvedPlan& plan;
   const schedule::PlannedStep& step;
   const StepCosts& costs;
@@ -423,31 +422,24 @@ void add_microbatches(const schedule::PlannedStep& step,
   }
 }
 
-Inputs inputs_of(const plan::Workload& workload,
-                 const plan::ResolvedPlan& plan,
-                 const schedule::PlannedStep& step,
-                 const StepCosts& costs,
-                 const SimulationOptions& options) {
-  return {.workload = workload,
-          .plan = plan,
-          .step = step,
-          .costs = costs,
+Inputs inputs_of(const PricedStep& step, const SimulationOptions& options) {
+  return {.plan = *step.plan,
+          .step = *step.planned,
+          .costs = *step.costs,
           .options = options,
-          .buckets = step.unit_names.size() - plan.units.size(),
-          .separate = std::ranges::any_of(plan.groups, &mesh::Group::separate),
+          .buckets = step.planned->unit_names.size() - step.plan->units.size(),
+          .separate = std::ranges::any_of(step.plan->groups, &mesh::Group::separate),
           .laps = options.more_microbatches > 0};
 }
 
 // Simulates the first two microbatches and what follows the last one, and adds the others. nullopt:
 // these are not known to take as long as the second one. See [Note: Separate microbatches].
-std::optional<SimulatedStep> simulate_two(const plan::ResolvedPlan& plan,
-                                          Inputs inputs,
-                                          const RepeatedMicrobatches& repeated) {
+std::optional<SimulatedStep> simulate_two(Inputs inputs, const RepeatedMicrobatches& repeated) {
   inputs.laps = true;
   inputs.skip_from = repeated.end;
   inputs.skip_to = repeated.tail;
   Machine machine(1, schedule::kStreamCount, /*shares_cores=*/false);
-  const auto groups = communicators(machine, plan, 1);
+  const auto groups = communicators(machine, inputs.plan, 1);
   SimulatedStep out;
   out.ranks.resize(1);
   for (uint32_t lane = 0; lane < schedule::kStreamCount; ++lane) {
@@ -480,38 +472,36 @@ std::optional<SimulatedStep> simulate_two(const plan::ResolvedPlan& plan,
 
 }  // namespace
 
-SimulatedStep simulate(const plan::Workload& workload,
-                       const plan::ResolvedPlan& plan,
-                       const schedule::PlannedStep& step,
-                       const StepCosts& costs,
-                       const SimulationOptions& options) {
+SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options) {
+  const StepCosts& costs = *step.costs;
+  const size_t items = step.planned->order.size();
   const bool alike = options.rank_slowdown.empty();
-  const auto ranks = alike ? 1U : static_cast<uint32_t>(plan.world_size);
+  const auto ranks = alike ? 1U : static_cast<uint32_t>(step.plan->world_size);
   SHARDLENS_CHECK(alike || options.rank_slowdown.size() == ranks,
                   "one slowdown per rank is expected");
   SHARDLENS_CHECK(options.more_microbatches == 0 || (alike && options.keep_times),
                   "more_microbatches needs keep_times and identical ranks");
-  SHARDLENS_CHECK(costs.operators.size() == workload.operators.size() &&
+  SHARDLENS_CHECK(costs.operators.size() == step.workload->operators.size() &&
                       costs.sums.size() == costs.operators.size() + 1 &&
-                      costs.units.size() == step.unit_names.size(),
+                      costs.units.size() == step.planned->unit_names.size(),
                   "the costs are not those of this workload and plan");
-  const Inputs inputs = inputs_of(workload, plan, step, costs, options);
+  const Inputs inputs = inputs_of(step, options);
   const bool waits = options.host != HostMode::kAhead || options.waits_for_loss;
   if (options.repeated && alike && !waits) {
-    if (std::optional<SimulatedStep> out = simulate_two(plan, inputs, *options.repeated)) {
+    if (std::optional<SimulatedStep> out = simulate_two(inputs, *options.repeated)) {
       return std::move(*out);
     }
   }
   Machine machine(ranks, schedule::kStreamCount, options.host == HostMode::kCompute);
-  const auto groups = communicators(machine, plan, ranks);
+  const auto groups = communicators(machine, *step.plan, ranks);
   SimulatedStep out;
   out.ranks.resize(ranks);
   std::vector<Host> hosts;
   hosts.reserve(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
-    out.ranks[rank].items.resize(options.keep_times ? step.order.size() : 0);
+    out.ranks[rank].items.resize(options.keep_times ? items : 0);
     for (uint32_t lane = 0; lane < schedule::kStreamCount; ++lane) {
-      machine.reserve(machine.lane(rank, lane), step.order.size());
+      machine.reserve(machine.lane(rank, lane), items);
     }
     hosts.emplace_back(inputs, machine, rank, groups[rank], out.ranks[rank].items);
     hosts.back().run();
@@ -541,7 +531,7 @@ SimulatedStep simulate(const plan::Workload& workload,
     rank.figures.idle += out.duration - machine.now();  // only the host is busy at the end
   }
   if (options.more_microbatches > 0) {
-    add_microbatches(step, machine, options.more_microbatches, out);
+    add_microbatches(*step.planned, machine, options.more_microbatches, out);
   }
   return out;
 }

@@ -4,12 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
-#include "core/schedule/planned.h"
 #include "sim/engine/machine.h"
+#include "sim/engine/priced_step.h"
 #include "sim/engine/repeated.h"
-#include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {
 
@@ -44,15 +41,11 @@ struct SimulatedStep {               // the result of a simulation
   bool alike = true;  // false: more_microbatches cannot be extrapolated; plan each microbatch
 };
 
-// Executes a planned step in virtual time, from an idle machine until everything has ended (the
+// Executes a step in virtual time, from an idle machine until everything has ended (the
 // host reads the loss then, so steps do not overlap). Makes no decisions of its own: executes the
 // schedule's actions in order, as the engine's executor does.
 //
 // Errors  RuntimeFault if something waits for an event that never happens.
-[[nodiscard]] SimulatedStep simulate(const plan::Workload& workload,
-                                     const plan::ResolvedPlan& plan,
-                                     const schedule::PlannedStep& step,
-                                     const StepCosts& costs,
-                                     const SimulationOptions& options = {});
+[[nodiscard]] SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options = {});
 
 }  // namespace shardlens::sim

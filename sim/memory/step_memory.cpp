@@ -13,14 +13,12 @@ std::string_view name_of(MemoryCategory category) {
   return kNames[static_cast<size_t>(category)];
 }
 
-StepMemory step_memory(const plan::Workload& workload,
-                       const plan::ResolvedPlan& plan,
-                       const schedule::PlannedStep& step,
-                       const MemoryOptions& options) {
-  const std::vector<OperatorMemory> operators = operator_memory(workload);
-  const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
-  const MemoryOutline outline = memory_outline(step);
-  const MemoryInputs inputs{workload, operators, plan, sizes, step.buckets, outline};
+StepMemory step_memory(const PricedStep& step, const MemoryOptions& options) {
+  const std::vector<OperatorMemory> operators = operator_memory(*step.workload);
+  const std::vector<plan::UnitSize> sizes = plan::unit_sizes(*step.plan);
+  const MemoryOutline outline = memory_outline(*step.planned);
+  const MemoryInputs inputs{*step.workload,        operators, *step.plan, sizes,
+                            step.planned->buckets, outline};
   MemoryReplay replay;
   StepMemory out = replay.run(inputs, options);
   if (!out.fits) {
@@ -31,7 +29,7 @@ StepMemory step_memory(const plan::Workload& workload,
     out.fits = false;
   }
   if (options.keep_history) {
-    out.history = replay.history(step);
+    out.history = replay.history(*step.planned);
   }
   return out;
 }

@@ -8,9 +8,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
-#include "core/schedule/planned.h"
+#include "sim/engine/priced_step.h"
 
 namespace shardlens::sim {
 
@@ -101,9 +99,8 @@ struct StepMemory {  // memory of a step on one rank
 //
 // [Note: Microbatches] If one microbatch leaves the allocator as it found it, an identical next one
 // finds and does the same, so it is skipped.
-[[nodiscard]] StepMemory step_memory(const plan::Workload& workload,
-                                     const plan::ResolvedPlan& plan,
-                                     const schedule::PlannedStep& step,
-                                     const MemoryOptions& options);
+//
+// Of `step`, the durations are not read.
+[[nodiscard]] StepMemory step_memory(const PricedStep& step, const MemoryOptions& options);
 
 }  // namespace shardlens::sim

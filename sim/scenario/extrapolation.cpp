@@ -54,21 +54,20 @@ bool Extrapolation::is_far() const {
   return far_outside(beyond) > kFar && share >= kLeastShare;
 }
 
-std::vector<Extrapolation> extrapolations(const plan::Workload& workload,
-                                          const plan::ResolvedPlan& plan,
-                                          const schedule::PlannedStep& step,
+std::vector<Extrapolation> extrapolations(const PricedStep& step,
                                           const CostModel& costs,
                                           int64_t microbatches,
                                           Nanoseconds duration) {
   Extrapolations found;
-  for (const plan::Operator& op : workload.operators) {
+  for (const plan::Operator& op : step.workload->operators) {
     if (const double beyond = costs.beyond(op); beyond != 1) {
       found.add(fmt::format("{} in {}", class_of(op), plan_name(op.dtype)), beyond,
                 costs.compute(op).alone * microbatches);
     }
   }
-  for (const schedule::PlannedCollective& each : schedule::planned_collectives(plan, step)) {
-    const auto ranks = static_cast<int>(plan.groups[each.group].size);
+  for (const schedule::PlannedCollective& each :
+       schedule::planned_collectives(*step.plan, *step.planned)) {
+    const auto ranks = static_cast<int>(step.plan->groups[each.group].size);
     if (const double beyond = costs.beyond(each.kind, ranks, each.bytes); beyond != 1) {
       found.add(fmt::format("{} between {} ranks", name_of(each.kind), ranks), beyond,
                 costs.duration(each.kind, ranks, each.bytes));

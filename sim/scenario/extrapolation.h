@@ -5,10 +5,8 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
-#include "core/schedule/planned.h"
 #include "sim/cost/cost_model.h"
+#include "sim/engine/priced_step.h"
 
 namespace shardlens::sim {
 
@@ -26,10 +24,8 @@ struct Extrapolation {
 };
 
 // All work of a step with sizes outside of the measured ones, the largest share first; each kind,
-// number of ranks and class of operators once. `microbatches`: of `workload` in the step.
-[[nodiscard]] std::vector<Extrapolation> extrapolations(const plan::Workload& workload,
-                                                        const plan::ResolvedPlan& plan,
-                                                        const schedule::PlannedStep& step,
+// number of ranks and class of operators once. `microbatches`: of its workload in the step.
+[[nodiscard]] std::vector<Extrapolation> extrapolations(const PricedStep& step,
                                                         const CostModel& costs,
                                                         int64_t microbatches,
                                                         Nanoseconds duration);

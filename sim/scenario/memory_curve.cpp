@@ -23,11 +23,11 @@ std::string_view name_of(plan::Phase phase) {
 }
 
 std::string words_of(const Prediction& prediction, uint32_t position) {
-  const schedule::PlannedStep& step = prediction.planned;
+  const schedule::PlannedStep& step = *prediction.priced.planned;
   const schedule::PlannedItem& item = step.order[position];
   switch (item.kind) {
     case schedule::PlannedItem::Kind::kOperator: {
-      const plan::Operator& op = prediction.workload.operators[item.index];
+      const plan::Operator& op = prediction.priced.workload->operators[item.index];
       return fmt::format("{}{}, {}", op.name, of_unit(step.unit_names, op.unit), name_of(op.phase));
     }
     case schedule::PlannedItem::Kind::kAction: {
@@ -41,7 +41,7 @@ std::string words_of(const Prediction& prediction, uint32_t position) {
 }
 
 bool is_operator(const Prediction& prediction, uint32_t position) {
-  return prediction.planned.order[position].kind == schedule::PlannedItem::Kind::kOperator;
+  return prediction.priced.planned->order[position].kind == schedule::PlannedItem::Kind::kOperator;
 }
 
 }  // namespace

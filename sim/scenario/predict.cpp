@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "sim/engine/bucket_costs.h"
+#include "core/schedule/planned.h"
 
 namespace shardlens::sim {
 namespace {
@@ -54,30 +54,22 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const Target& tar
   }
 }
 
-PricedStep priced_step(const plan::Workload& workload,
-                       const plan::ResolvedPlan& plan,
+PricedStep priced_step(plan::Workload workload,
+                       plan::ResolvedPlan plan,
                        const Target& target,
                        const plan::StepSettings& settings) {
   require_simulator_support(plan, target);
-  PricedStep out;
-  out.planned = schedule::planned_step(workload, plan, kSteadyStep, settings);
-  out.costs = step_costs(workload, plan, *target.costs);
-  add_bucket_costs(plan, out.planned, *target.costs, out.costs);
-  return out;
+  schedule::PlannedStep planned = schedule::planned_step(workload, plan, kSteadyStep, settings);
+  return priced_step(std::move(workload), std::move(plan), std::move(planned), *target.costs);
 }
 
-StepPrediction predict(const plan::Workload& workload,
-                       const plan::ResolvedPlan& plan,
+StepPrediction predict(const PricedStep& step,
                        const Target& target,
                        const plan::StepSettings& settings,
                        const PredictOptions& options) {
-  PricedStep priced = priced_step(workload, plan, target, settings);
-  StepPrediction out = figures_of(
-      simulate(workload, plan, priced.planned, priced.costs, options.simulation),
-      step_memory(workload, plan, priced.planned, memory_options(target, settings, options)),
-      workload, plan, target, settings);
-  out.planned = std::move(priced.planned);
-  return out;
+  return figures_of(simulate(step, options.simulation),
+                    step_memory(step, memory_options(target, settings, options)), step, target,
+                    settings);
 }
 
 MemoryOptions memory_options(const Target& target,
@@ -94,14 +86,13 @@ MemoryOptions memory_options(const Target& target,
   return memory;
 }
 
-StepPrediction figures_of(SimulatedStep step,
+StepPrediction figures_of(SimulatedStep simulated,
                           StepMemory memory,
-                          const plan::Workload& workload,
-                          const plan::ResolvedPlan& plan,
+                          const PricedStep& step,
                           const Target& target,
                           const plan::StepSettings& settings) {
   StepPrediction out;
-  out.step = std::move(step);
+  out.step = std::move(simulated);
   out.memory = std::move(memory);
   out.alike = out.step.alike && out.memory.alike;
   out.figures = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
@@ -111,13 +102,13 @@ StepPrediction figures_of(SimulatedStep step,
                     ->figures;
   // During data loading, gradient clipping and metrics the GPU waits for the host.
   const Nanoseconds communication =
-      target.outside_communication + (shards_gradients(plan) ? target.norm_communication : 0);
+      target.outside_communication + (shards_gradients(*step.plan) ? target.norm_communication : 0);
   out.step.duration += target.outside + communication;
   out.figures.idle += target.outside;
   out.figures.comm += communication;
   out.figures.exposed_comm += communication;
-  const auto tokens =
-      static_cast<double>(plan.world_size * workload.batch * workload.seq * settings.accumulate);
+  const auto tokens = static_cast<double>(step.plan->world_size * step.workload->batch *
+                                          step.workload->seq * settings.accumulate);
   out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);
   return out;
 }

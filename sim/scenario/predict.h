@@ -8,10 +8,9 @@
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
-#include "core/schedule/planned.h"
 #include "sim/cost/cost_model.h"
+#include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
-#include "sim/engine/step_costs.h"
 #include "sim/hardware/hardware_spec.h"
 #include "sim/memory/step_memory.h"
 
@@ -55,7 +54,6 @@ struct StepPrediction {  // a predicted step: its times and its memory
   double tokens_per_s = 0;  // of all ranks
   // false: the prediction is not valid; all of simulation.more_microbatches must be planned.
   bool alike = true;
-  schedule::PlannedStep planned;  // step kSteadyStep; only predict() fills it
 };
 
 // Rejects plans with features that the simulator does not model, instead of ignoring the features.
@@ -64,21 +62,15 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const Target& tar
 // The part of it that needs no resolved plan: the axes of the mesh.
 void require_simulated_axes(const plan::Plan& plan);
 
-// The steady step's plan, with the duration of everything in it.
-struct PricedStep {
-  schedule::PlannedStep planned;
-  StepCosts costs;
-};
+// Step kSteadyStep. `workload` is one microbatch of `settings`.
 // Errors  as require_simulator_support(); InputError for work that was not measured on the target.
-[[nodiscard]] PricedStep priced_step(const plan::Workload& workload,
-                                     const plan::ResolvedPlan& plan,
+[[nodiscard]] PricedStep priced_step(plan::Workload workload,
+                                     plan::ResolvedPlan plan,
                                      const Target& target,
                                      const plan::StepSettings& settings);
 
-// `workload` is one microbatch of `settings`.
-// Errors  as priced_step().
-[[nodiscard]] StepPrediction predict(const plan::Workload& workload,
-                                     const plan::ResolvedPlan& plan,
+// `step` must be priced for the target and `settings`.
+[[nodiscard]] StepPrediction predict(const PricedStep& step,
                                      const Target& target,
                                      const plan::StepSettings& settings,
                                      const PredictOptions& options = {});
@@ -91,10 +83,9 @@ struct PricedStep {
 [[nodiscard]] MemoryOptions memory_options(const Target& target,
                                            const plan::StepSettings& settings,
                                            const PredictOptions& options);
-[[nodiscard]] StepPrediction figures_of(SimulatedStep step,
+[[nodiscard]] StepPrediction figures_of(SimulatedStep simulated,
                                         StepMemory memory,
-                                        const plan::Workload& workload,
-                                        const plan::ResolvedPlan& plan,
+                                        const PricedStep& step,
                                         const Target& target,
                                         const plan::StepSettings& settings);
 

@@ -18,6 +18,13 @@ SimulatedRunOptions trace_options(const Prediction& prediction) {
   return out;
 }
 
+PricedStep priced_of(const Scenario& scenario) {
+  plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
+  plan::Workload workload = scenario.model->workload(plan, scenario.step);
+  return priced_step(std::move(workload), std::move(plan), scenario.machine->target(),
+                     scenario.step);
+}
+
 }  // namespace
 
 ScenarioModel::ScenarioModel(plan::ModelConfig config)
@@ -59,8 +66,7 @@ Scenario own_scenario(std::shared_ptr<const RecordedRun> run) {
 Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   const TargetMachine& machine = *scenario.machine;
   Prediction out;
-  out.plan = scenario.model->resolve(scenario.plan, scenario.world_size);
-  out.workload = scenario.model->workload(out.plan, scenario.step);
+  out.priced = priced_of(scenario);
   out.settings = scenario.step;
   out.host = scenario.host.value_or(machine.host());
   PredictOptions options;
@@ -70,8 +76,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   options.simulation.waits_for_loss = scenario.waits_for_loss;
   options.simulation.keep_times = detail.timeline;
   options.simulation.rank_slowdown = scenario.rank_slowdown;
-  static_cast<StepPrediction&>(out) =
-      predict(out.workload, out.plan, machine.target(), scenario.step, options);
+  static_cast<StepPrediction&>(out) = predict(out.priced, machine.target(), scenario.step, options);
   out.machine = machine.target().name;
   out.capacity = machine.target().memory;
   out.available = machine.target().available();
@@ -80,13 +85,13 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   const plan::ModelConfig* config = scenario.model->config();
   if (machine.spec() && machine.calibration() == nullptr && config != nullptr &&
       config->file == nullptr) {
-    out.mfu = model_flops_utilization(*config, out.plan, *machine.spec(), out.workload.seq,
-                                      out.tokens_per_s);
+    out.mfu = model_flops_utilization(*config, *out.priced.plan, *machine.spec(),
+                                      out.priced.workload->seq, out.tokens_per_s);
   }
   if (machine.calibration() != nullptr) {
     out.unknown = machine.calibration()->unknown;
-    out.extrapolated = extrapolations(out.workload, out.plan, out.planned, *machine.target().costs,
-                                      scenario.step.accumulate, out.step.duration);
+    out.extrapolated = extrapolations(out.priced, *machine.target().costs, scenario.step.accumulate,
+                                      out.step.duration);
   }
   if (scenario.model->run() != nullptr) {
     out.baseline = scenario.model->run()->baseline();
@@ -96,9 +101,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
 
 std::string refusal_of(const Scenario& scenario) {
   try {
-    const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
-    (void)priced_step(scenario.model->workload(plan, scenario.step), plan,
-                      scenario.machine->target(), scenario.step);
+    (void)priced_of(scenario);
     return {};
   } catch (const Error& error) {
     return error.what();
@@ -106,15 +109,14 @@ std::string refusal_of(const Scenario& scenario) {
 }
 
 trace::Run predicted_run(const Prediction& prediction) {
-  trace::Run run = simulated_run(prediction.workload, prediction.plan, prediction.planned,
-                                 prediction.step, trace_options(prediction));
-  run.planned = trace::PlannedInputs{prediction.plan, prediction.workload, prediction.settings, {}};
+  trace::Run run = simulated_run(prediction.priced, prediction.step, trace_options(prediction));
+  run.planned = trace::PlannedInputs{
+      *prediction.priced.plan, *prediction.priced.workload, prediction.settings, {}};
   return run;
 }
 
 trace::Trace predicted_trace(const Prediction& prediction, int64_t rank) {
-  return simulated_trace(prediction.workload, prediction.plan, prediction.planned, prediction.step,
-                         rank, trace_options(prediction));
+  return simulated_trace(prediction.priced, prediction.step, rank, trace_options(prediction));
 }
 
 double model_flops_utilization(const plan::ModelConfig& config,

@@ -77,8 +77,7 @@ struct PredictedInterval {
 };
 
 struct Prediction : StepPrediction {  // of a scenario, with what it was made from
-  plan::ResolvedPlan plan;
-  plan::Workload workload;  // one microbatch
+  PricedStep priced;
   plan::StepSettings settings;
   HostMode host = HostMode::kAhead;
   std::string machine;               // the machine's name

@@ -90,7 +90,7 @@ StepPrediction BlockEvaluator::predicted(const PlanFrame& frame,
   const Operators& of = operators_;
   plan::require_step_size(of.workload, microbatches, plan::kMostSearchedOperators);
   schedule::SteadySteps steps(of.workload, of.outline, of.plan);
-  const schedule::PlannedStep step =
+  const schedule::PlannedStep planned =
       steps.step(static_cast<int>(microbatches), scenario_.step.sync_every_microbatch);
   PredictOptions options;
   options.list_alive = false;
@@ -98,13 +98,14 @@ StepPrediction BlockEvaluator::predicted(const PlanFrame& frame,
   options.simulation.waits_for_loss = scenario_.waits_for_loss;
   options.simulation.more_microbatches = frame.accumulate - microbatches;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
-  options.simulation.repeated = repeated_microbatches(step);
+  options.simulation.repeated = repeated_microbatches(planned);
   const MemoryOptions memory = memory_options(target, scenario_.step, options);
-  const MemoryOutline outline = memory_outline(step);
+  const MemoryOutline outline = memory_outline(planned);
+  const PricedStep step = PricedStep::borrowed(of.workload, of.plan, planned, of.costs);
   return figures_of(
-      simulate(of.workload, of.plan, step, of.costs, options.simulation),
-      replay_.run({of.workload, of.memory, of.plan, of.sizes, step.buckets, outline}, memory),
-      of.workload, of.plan, target, step_of(frame, frame.accumulate));
+      simulate(step, options.simulation),
+      replay_.run({of.workload, of.memory, of.plan, of.sizes, planned.buckets, outline}, memory),
+      step, target, step_of(frame, frame.accumulate));
 }
 
 }  // namespace shardlens::sim

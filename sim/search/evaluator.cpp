@@ -234,8 +234,8 @@ StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbat
   options.simulation.more_microbatches = candidate.accumulate - microbatches;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
   options.simulation.repeated = plan.repeated;
-  return figures_of(simulate(of.workload, plan_, plan.step, of.costs, options.simulation),
-                    memory(of, plan, options), of.workload, plan_, target_,
+  const PricedStep step = PricedStep::borrowed(of.workload, plan_, plan.step, of.costs);
+  return figures_of(simulate(step, options.simulation), memory(of, plan, options), step, target_,
                     step_of(candidate.batch, candidate.accumulate));
 }
 

@@ -89,7 +89,8 @@ sim::StepMemory simulate(const plan::ModelConfig& config, const plan::ResolvedPl
   const plan::Workload workload = plan::step_workload(config, plan, {.batch = kBatch, .seq = kSeq});
   sim::MemoryOptions options;
   options.capacity = int64_t{1} << 40;
-  return sim::step_memory(workload, plan, schedule::planned_step(workload, plan), options);
+  const schedule::PlannedStep step = schedule::planned_step(workload, plan);
+  return sim::step_memory(sim::PricedStep::borrowed(workload, plan, step, {}), options);
 }
 
 const char* const kPlans[] = {

@@ -327,12 +327,12 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
     std::vector<trace::Trace> one;
     one.push_back(sim::predicted_trace(predicted, 0));
     trace::Run run = trace::Run::of(std::move(one));
-    run.planned = trace::PlannedInputs{std::move(predicted.plan), std::move(predicted.workload),
+    run.planned = trace::PlannedInputs{*predicted.priced.plan, *predicted.priced.workload,
                                        predicted.settings, std::nullopt};
     auto data = std::make_shared<RunData>(std::move(run));
     data->unfit = unfitText(predicted);
     out.run = std::move(data);
-    predicted.planned = {};
+    predicted.priced = {};
     predicted.step.ranks.clear();
     out.prediction = std::move(predicted);
   } catch (const std::exception& error) {

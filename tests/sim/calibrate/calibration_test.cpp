@@ -61,13 +61,16 @@ struct Machine {
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan) const {
     return plan::step_workload(config, plan, kStep);
   }
+  [[nodiscard]] PricedStep priced(const plan::ResolvedPlan& plan, const Target& target) const {
+    return priced_step(workload(plan), plan, target, kStep);
+  }
   [[nodiscard]] StepPrediction run(const plan::ResolvedPlan& plan,
                                    const Target& target,
                                    std::vector<double> rank_slowdown = {}) const {
     PredictOptions options;
     options.simulation.host = host;
     options.simulation.rank_slowdown = std::move(rank_slowdown);
-    return predict(workload(plan), plan, target, kStep, options);
+    return predict(priced(plan, target), target, kStep, options);
   }
   [[nodiscard]] Target target() const {
     Target out;
@@ -82,7 +85,7 @@ struct Machine {
     SimulatedRunOptions options;
     options.host = host;
     options.steps = 5;
-    trace::Run out = simulated_run(workload(plan), plan, now.planned, now.step, options);
+    trace::Run out = simulated_run(priced(plan, target()), now.step, options);
     out.source = "run";
     out.planned = {plan, workload(plan), kStep, {}};
     return out;

@@ -10,6 +10,7 @@
 #include "core/plan/workload_builder.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"
+#include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
 
 // A chain of layers, each a unit, under a root without parameters, with given durations: a step for
@@ -98,10 +99,12 @@ struct Chain {
   schedule::PlannedStep step;
   int microbatches = 1;
 
+  [[nodiscard]] PricedStep priced(const Durations& durations = {}) const {
+    return priced_step(workload, plan, step, DecreedCosts(durations));
+  }
   [[nodiscard]] SimulatedStep run(const Durations& durations,
                                   const SimulationOptions& options = {}) const {
-    return simulate(workload, plan, step, step_costs(workload, plan, DecreedCosts(durations)),
-                    options);
+    return simulate(priced(durations), options);
   }
   // When the last forward operator with a kernel ended.
   [[nodiscard]] Nanoseconds forward_end(const SimulatedRank& rank) const {

@@ -61,8 +61,7 @@ TEST(KeptSubMeshesTest, EachUnitIsGatheredOverItsOwnGroup) {
       options.rank_slowdown = std::vector<double>(8, 1.0);
       options.rank_slowdown[6] = slow;
     }
-    const trace::Run run = simulated_run(chain.workload, chain.plan, chain.step,
-                                         chain.run(costs, options), {.steps = 1});
+    const trace::Run run = simulated_run(chain.priced(), chain.run(costs, options), {.steps = 1});
     const trace::Trace& trace = run.traces.at(5);
     std::map<std::string, std::vector<int64_t>> groups;
     for (const trace::ProcessGroup& group : trace.metadata.groups) {
@@ -110,7 +109,7 @@ TEST_P(SimulatedRunTest, AnalyzeFindsTheSameFiguresAndOrder) {
   SimulatedRunOptions options;
   options.host = host;
   options.steps = 2;
-  trace::Run run = simulated_run(chain.workload, chain.plan, chain.step, step, options);
+  trace::Run run = simulated_run(chain.priced(), step, options);
   ASSERT_EQ(run.traces.size(), 4U);
   run.planned = trace::PlannedInputs{chain.plan, chain.workload, {}, {}};
   const analysis::Analysis result = analysis::analyze(run);
@@ -141,8 +140,7 @@ TEST(SimulatedTraceTest, IsReadBackAsItWasWritten) {
   const Chain chain = make_chain({.layers = 3});
   const SimulatedStep step = chain.run(durations());
   SimulatedRunOptions options;
-  const trace::Trace written =
-      simulated_trace(chain.workload, chain.plan, chain.step, step, 1, options);
+  const trace::Trace written = simulated_trace(chain.priced(), step, 1, options);
   const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) /
                                      ("simulated_trace_" + std::to_string(::getpid()) + ".json.gz");
   trace::write_kineto(written, file);
@@ -162,7 +160,7 @@ TEST(SimulatedTraceTest, IsReadBackAsItWasWritten) {
 TEST(SimulatedTraceTest, NeedsTimes) {
   const Chain chain = make_chain({.layers = 1});
   const SimulatedStep step = chain.run(durations(), {.keep_times = false});
-  EXPECT_THROW(simulated_run(chain.workload, chain.plan, chain.step, step, {}), RuntimeFault);
+  EXPECT_THROW(simulated_run(chain.priced(), step, {}), RuntimeFault);
 }
 
 // One of eight ranks computes 1.3 times as long. By hand, for a rank whose layers take F forward
@@ -184,7 +182,7 @@ TEST(SimulatedRunTest, ASlowRankMakesTheOthersWaitInEveryReduction) {
   const SimulatedStep step =
       chain.run({.forward = 1000, .backward = 2000, .all_gather = 60, .reduce_scatter = kTransfer},
                 {.rank_slowdown = slowdown});
-  trace::Run run = simulated_run(chain.workload, chain.plan, chain.step, step, {});
+  trace::Run run = simulated_run(chain.priced(), step, {});
   const analysis::Analysis result = analysis::analyze(run, {.keep_timelines = true});
   const std::vector<Nanoseconds> gathers{0, 60, 120}, fast{5060, 7060, 9250},
       slow{6560, 9160, 11760};

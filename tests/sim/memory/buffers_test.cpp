@@ -116,7 +116,8 @@ TEST(BuffersTest, PeakIsThatOfTheEngine) {
     const schedule::PlannedStep step = schedule::planned_step(workload, resolved);
     MemoryOptions options;
     options.capacity = Bytes{1} << 40;
-    const StepMemory memory = step_memory(workload, resolved, step, options);
+    const StepMemory memory =
+        step_memory(PricedStep::borrowed(workload, resolved, step, {}), options);
     const auto bytes = [&](UnitId unit) {
       return 4.0 * static_cast<double>(resolved.layout(unit).padded_numel());
     };

@@ -19,7 +19,7 @@ constexpr Bytes kOne = 512, kNoLimit = Bytes{1} << 40;
 StepMemory memory_of(const Chain& chain, Bytes capacity = kNoLimit) {
   MemoryOptions options;
   options.capacity = capacity;
-  return step_memory(chain.workload, chain.plan, chain.step, options);
+  return step_memory(chain.priced(), options);
 }
 
 Bytes of(const StepMemory& memory, MemoryCategory category) {
@@ -52,9 +52,9 @@ TEST(StepMemoryTest, TheHistoryHasThePeak) {
   const Chain chain = make_chain({.layers = 3});
   MemoryOptions options;
   options.capacity = kNoLimit;
-  EXPECT_TRUE(step_memory(chain.workload, chain.plan, chain.step, options).history.empty());
+  EXPECT_TRUE(step_memory(chain.priced(), options).history.empty());
   options.keep_history = true;
-  const StepMemory memory = step_memory(chain.workload, chain.plan, chain.step, options);
+  const StepMemory memory = step_memory(chain.priced(), options);
   ASSERT_FALSE(memory.history.empty());
   EXPECT_EQ(memory.history.front().sum(), 9 * kOne);
   EXPECT_EQ(memory.history.front().bytes[static_cast<size_t>(MemoryCategory::kOptimizer)],
@@ -82,7 +82,7 @@ TEST(StepMemoryTest, OffloadedStateIsNotOnTheDevice) {
   MemoryOptions options;
   options.capacity = kNoLimit;
   options.keep_history = true;
-  const StepMemory memory = step_memory(chain.workload, chain.plan, chain.step, options);
+  const StepMemory memory = step_memory(chain.priced(), options);
   EXPECT_EQ(memory.peak_allocated, 9 * kOne);
   EXPECT_EQ(of(memory, MemoryCategory::kParameters), 0);
   EXPECT_EQ(of(memory, MemoryCategory::kOptimizer), 0);
@@ -101,7 +101,7 @@ TEST(StepMemoryTest, OneOffloadedUnitOfThree) {
   MemoryOptions options;
   options.capacity = kNoLimit;
   options.keep_history = true;
-  const StepMemory memory = step_memory(chain.workload, chain.plan, chain.step, options);
+  const StepMemory memory = step_memory(chain.priced(), options);
   EXPECT_EQ(memory.history.front().sum(), 6 * kOne);
   EXPECT_EQ(memory.history.back().sum(), (6 + 2) * kOne);
 }
@@ -121,7 +121,7 @@ TEST(StepMemoryTest, OptimizerInBackwardKeepsNoGradients) {
     MemoryOptions options;
     options.capacity = kNoLimit;
     options.keep_history = true;
-    return step_memory(chain.workload, chain.plan, chain.step, options);
+    return step_memory(chain.priced(), options);
   };
   const auto most = [](const StepMemory& of, MemoryCategory category) {
     Bytes most = 0;
@@ -168,7 +168,7 @@ TEST(StepMemoryTest, Fsdp1ReusesWhenComputeHasPassed) {
     MemoryOptions options;
     options.capacity = kNoLimit;
     options.delays_reuse = delays;
-    return step_memory(chain.workload, chain.plan, chain.step, options).peak_reserved;
+    return step_memory(chain.priced(), options).peak_reserved;
   };
   const auto more = [&](plan::Dialect dialect, bool limit) {
     return reserved(dialect, limit, true) - reserved(dialect, limit, false);
@@ -205,7 +205,8 @@ TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
     const schedule::PlannedStep step = schedule::planned_step(workload, resolved);
     MemoryOptions options;
     options.capacity = kNoLimit;
-    return of(step_memory(workload, resolved, step, options), MemoryCategory::kActivations);
+    return of(step_memory(PricedStep::borrowed(workload, resolved, step, {}), options),
+              MemoryCategory::kActivations);
   };
   // Not exact: the allocator does not split a block that is only a little too large.
   const auto inputs = static_cast<double>(4 * kRows * kHidden * 4);

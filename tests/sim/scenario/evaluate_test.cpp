@@ -44,8 +44,8 @@ TEST(Evaluate, TheOptimizerIsTheStepsOwn) {
   of.step.optimizer = plan::Optimizer::kSgd;
   of.step.momentum = 0;
   const Prediction sgd = evaluate(of);
-  const plan::Operator &before = adamw.workload.operators.back(),
-                       &after = sgd.workload.operators.back();
+  const plan::Operator &before = adamw.priced.workload->operators.back(),
+                       &after = sgd.priced.workload->operators.back();
   EXPECT_EQ(after.name, "aten::_fused_sgd_");
   EXPECT_EQ((after.read + after.written) * 7, (before.read + before.written) * 3);
   EXPECT_LT(sgd.figures.duration(), adamw.figures.duration());
@@ -78,9 +78,9 @@ TEST(Evaluate, UtilizationIsOfTheFormulaInTheDocs) {
   const double parameters =
       2.0 * 32000 * 1024 + 4.0 * (4.0 * 1024 * 1024 + 3.0 * 1024 * 4096 + 2 * 1024) + 1024;
   const double per_token = 6 * parameters + 12.0 * 4 * 1024 * 1024;
-  EXPECT_NEAR(
-      model_flops_utilization(*of.model->config(), now.plan, *of.machine->spec(), 1024, 1e5),
-      per_token * 1e5 / (8 * 66.9e12), 1e-9);
+  EXPECT_NEAR(model_flops_utilization(*of.model->config(), *now.priced.plan, *of.machine->spec(),
+                                      1024, 1e5),
+              per_token * 1e5 / (8 * 66.9e12), 1e-9);
 }
 
 TEST(Evaluate, TheRunHasEveryRankOfTheStep) {
@@ -88,7 +88,7 @@ TEST(Evaluate, TheRunHasEveryRankOfTheStep) {
   const trace::Run run = predicted_run(now);
   EXPECT_EQ(run.traces.size(), 4U);
   ASSERT_TRUE(run.planned);
-  EXPECT_EQ(run.planned->workload, now.workload);
+  EXPECT_EQ(run.planned->workload, *now.priced.workload);
 }
 
 // The capture's gradient norm needs an all-reduce, since its gradients are sharded: the emulated
@@ -114,15 +114,15 @@ TEST(Evaluate, OnlyShardedGradientsCommunicateForTheirNorm) {
 TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   const Scenario of = scenario_of("replicate");
   const Prediction now = predicted(of);
-  ASSERT_GT(now.planned.buckets.size(), 3U);
+  ASSERT_GT(now.priced.planned->buckets.size(), 3U);
   const GpuCostModel model(*of.machine->spec());
   Bytes bytes = 0, parameters = 0;
   Nanoseconds least = 0;
-  for (const schedule::PlannedBucket& bucket : now.planned.buckets) {
+  for (const schedule::PlannedBucket& bucket : now.priced.planned->buckets) {
     bytes += bucket.bytes;
     least += model.duration(CollectiveKind::kAllReduce, 8, bucket.bytes);
   }
-  for (const plan::Parameter& parameter : now.plan.tree.parameters) {
+  for (const plan::Parameter& parameter : now.priced.plan->tree.parameters) {
     parameters += parameter.numel * 4;
   }
   EXPECT_EQ(bytes, parameters);
@@ -130,7 +130,7 @@ TEST(Evaluate, ReplicatedUnitsReduceTheirBuckets) {
   EXPECT_LT(now.figures.exposed_comm, now.figures.comm);  // overlaps the backward of the rest
   // The last bucket is complete when backward ends: only the copies of the other buckets back to
   // their gradients can hide it.
-  const Bytes last = now.planned.buckets.back().bytes;
+  const Bytes last = now.priced.planned->buckets.back().bytes;
   EXPECT_GE(now.figures.exposed_comm + model.copy(bytes - last, bytes - last),
             model.duration(CollectiveKind::kAllReduce, 8, last) * 9 / 10);
   const auto category = [&](MemoryCategory of_category) {

@@ -30,8 +30,8 @@ class EightBlocks {
     SimulatedRunOptions options;
     options.host = own.host;
     options.steps = 4;
-    trace::Run run = simulated_run(own.workload, own.plan, own.planned, own.step, options);
-    run.planned = trace::PlannedInputs{own.plan, own.workload, own.settings, {}};
+    trace::Run run = simulated_run(own.priced, own.step, options);
+    run.planned = trace::PlannedInputs{*own.priced.plan, *own.priced.workload, own.settings, {}};
     run_ = RecordedRun::of(run);
   }
 

@@ -119,9 +119,9 @@ TEST(RecordedProgram, WithoutAShardAxisFsdp2StillCopies) {
     plan.mesh_shard = 1;
   });
   const auto count = [](const Prediction& of, schedule::Op op) {
-    return std::ranges::count_if(of.planned.actions, [op](const schedule::PlannedAction& each) {
-      return each.action.op == op;
-    });
+    return std::ranges::count_if(
+        of.priced.planned->actions,
+        [op](const schedule::PlannedAction& each) { return each.action.op == op; });
   };
   EXPECT_EQ(count(replicated, schedule::Op::kAllGather), 0);
   EXPECT_EQ(count(replicated, schedule::Op::kCopyIn), count(own, schedule::Op::kAllGather));

@@ -56,7 +56,7 @@ class NoisyMachine {
     options.host = own_.host;
     options.steps = kSteps;
     options.device_name = own_.device;
-    trace::Run run = simulated_run(own_.workload, own_.plan, own_.planned, own_.step, options);
+    trace::Run run = simulated_run(own_.priced, own_.step, options);
     for (trace::Trace& trace : run.traces) {
       for (trace::Event& event : trace.events) {
         const auto step = static_cast<size_t>(event.start / own_step());
@@ -68,7 +68,7 @@ class NoisyMachine {
         }
       }
     }
-    run.planned = trace::PlannedInputs{own_.plan, own_.workload, own_.settings, {}};
+    run.planned = trace::PlannedInputs{*own_.priced.plan, *own_.priced.workload, own_.settings, {}};
     return RecordedRun::of(run);
   }
 
