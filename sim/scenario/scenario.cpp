@@ -18,6 +18,12 @@ SimulatedRunOptions trace_options(const Prediction& prediction) {
   return out;
 }
 
+trace::Run planned(trace::Run run, const Prediction& prediction) {
+  const PricedStep& step = prediction.priced;
+  run.planned = trace::PlannedInputs{*step.plan, *step.workload, prediction.settings, {}};
+  return run;
+}
+
 PricedStep priced_of(const Scenario& scenario) {
   plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
   plan::Workload workload = scenario.model->workload(plan, scenario.step);
@@ -109,10 +115,14 @@ std::string refusal_of(const Scenario& scenario) {
 }
 
 trace::Run predicted_run(const Prediction& prediction) {
-  trace::Run run = simulated_run(prediction.priced, prediction.step, trace_options(prediction));
-  run.planned = trace::PlannedInputs{
-      *prediction.priced.plan, *prediction.priced.workload, prediction.settings, {}};
-  return run;
+  return planned(simulated_run(prediction.priced, prediction.step, trace_options(prediction)),
+                 prediction);
+}
+
+trace::Run predicted_run(const Prediction& prediction, int64_t rank) {
+  std::vector<trace::Trace> one;
+  one.push_back(predicted_trace(prediction, rank));
+  return planned(trace::Run::of(std::move(one)), prediction);
 }
 
 trace::Trace predicted_trace(const Prediction& prediction, int64_t rank) {

@@ -112,7 +112,8 @@ struct Detail {
 // The traces that a capture of the predicted step would have, together with plan and workload.
 // Errors  RuntimeFault if the prediction was made without its timeline.
 [[nodiscard]] trace::Run predicted_run(const Prediction& prediction);
-// The trace of one rank.
+// The same of one rank, and its trace.
+[[nodiscard]] trace::Run predicted_run(const Prediction& prediction, int64_t rank);
 [[nodiscard]] trace::Trace predicted_trace(const Prediction& prediction, int64_t rank);
 
 // Share of the GPUs' peak matrix rate that a model's products need; attention is counted without

@@ -323,16 +323,10 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
       subject.uncertainty->add_to(scenario, predicted);
     }
     out.memory = sim::memory_curve(predicted);
-    predicted.memory.history = {};
-    std::vector<trace::Trace> one;
-    one.push_back(sim::predicted_trace(predicted, 0));
-    trace::Run run = trace::Run::of(std::move(one));
-    run.planned = trace::PlannedInputs{*predicted.priced.plan, *predicted.priced.workload,
-                                       predicted.settings, std::nullopt};
-    auto data = std::make_shared<RunData>(std::move(run));
+    auto data = std::make_shared<RunData>(sim::predicted_run(predicted, 0));
     data->unfit = unfitText(predicted);
     out.run = std::move(data);
-    predicted.priced = {};
+    predicted.memory.history = {};  // `memory` and `run` have the same
     predicted.step.ranks.clear();
     out.prediction = std::move(predicted);
   } catch (const std::exception& error) {
@@ -404,6 +398,7 @@ void PlanSession::dropOld() {
     others[i]->run.reset();
     others[i]->memory = {};
     others[i]->prediction.memory.alive = {};
+    others[i]->prediction.priced = {};
   }
 }
 

@@ -45,13 +45,14 @@ struct PlanVersion {
   int used = 0;    // counts up; the version with the highest number was chosen last
   QString error;   // why the simulation failed; "": it succeeded
   QString engine;  // why the engine cannot run the plan; "": it can
-  // Without timeline and workload, which are in `run`. After an error all figures are 0.
+  // Without the times of each item and the history of memory: `run` and `memory` have them. After
+  // an error all figures are 0.
   sim::Prediction prediction;
   sim::MemoryCurve memory;  // of one rank; empty after an error
   RunPointer run;           // the simulated timeline of one rank
 
   // Whether everything is known that the simulation of the plan gives. Otherwise what takes most
-  // memory was dropped: `run`, `memory` and prediction.memory.alive.
+  // memory was dropped: `run`, `memory`, prediction.memory.alive and prediction.priced.
   [[nodiscard]] bool isWhole() const { return run != nullptr || !error.isEmpty(); }
   // Whether it has a step: one that does not fit ends before its end.
   [[nodiscard]] bool hasStep() const { return error.isEmpty() && prediction.memory.fits; }

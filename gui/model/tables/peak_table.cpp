@@ -24,7 +24,7 @@ QString change_text(Bytes change) {
 }
 
 std::string unit_of(const PlanVersion& version, UnitId unit) {
-  return unit == kNoUnit ? "" : unit_label(version.run->run.planned->plan.units.at(unit).fqn);
+  return unit == kNoUnit ? "" : unit_label(version.prediction.priced.planned->unit_names.at(unit));
 }
 
 }  // namespace

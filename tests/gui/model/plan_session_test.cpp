@@ -190,6 +190,7 @@ TEST_F(PlanSessionTest, OldVersionsAreSimulatedAgain) {
   const PlanVersion old = session_.versions()[1];
   EXPECT_FALSE(old.isWhole());
   EXPECT_TRUE(old.memory.empty() && old.prediction.memory.alive.empty());
+  EXPECT_EQ(old.prediction.priced.planned, nullptr);
   EXPECT_GT(old.step(), 0);
   EXPECT_NE(old.peak(), peak);
 
@@ -242,6 +243,10 @@ TEST_F(PlanSessionTest, WhatIfAnswersPointTheRightWay) {
   ASSERT_NE(base.run, nullptr);
   // The ghost's own analysis agrees with the simulator's figures.
   EXPECT_EQ(base.run->ranks[0]->figures.figures.compute, base.prediction.figures.compute);
+  // The step was kept whole: it can be simulated again.
+  const sim::PricedStep& step = base.prediction.priced;
+  EXPECT_EQ(step.plan->plan, state.plan);
+  EXPECT_EQ(sim::simulate(step).ranks.front().figures.compute, base.prediction.figures.compute);
 }
 
 // Units without all-gathers in backward still have a backward section on the host.
