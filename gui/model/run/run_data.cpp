@@ -67,12 +67,6 @@ std::optional<Interval> hull_of(const RankData& rank) {
   return hull;
 }
 
-bool is_collective(const analysis::UnitSpan& span) {
-  using SpanKind = analysis::UnitSpan::Kind;
-  return span.kind == SpanKind::kAllGather || span.kind == SpanKind::kReduceScatter ||
-         span.kind == SpanKind::kAllReduce || span.kind == SpanKind::kOther;
-}
-
 }  // namespace
 
 Kind kind_of(std::optional<CollectiveKind> kind) {
@@ -216,7 +210,7 @@ void RankData::make(const trace::PlannedInputs* planned) {
                                            gathered = rows_of_residencies();
                                          },
                                          [&] { orders = orders_of(trace, timeline, planned); },
-                                         [&] { match_spans(); }};
+                                         [&] { index_spans(); }};
   trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
   const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows,
                           const char* name = nullptr) {
@@ -237,44 +231,22 @@ void RankData::make(const trace::PlannedInputs* planned) {
   add(Kind::kAllGather, Lane::Source::kResidency, gathered);
 }
 
-// A span does not refer to the collective that it was made from. Both lists are sorted by start, so
-// the collective with the same times is searched only among those with the same start.
-void RankData::match_spans() {
-  span_by_collective_.assign(timeline.collectives.size(), -1);
+void RankData::index_spans() {
+  span_by_collective_.assign(timeline.collectives.size(), trace::kNoIndex);
   if (!figures.detail) {
     return;
   }
   const std::vector<analysis::UnitSpan>& spans = figures.detail->spans;
-  collective_by_span_.assign(spans.size(), -1);
-  size_t from = 0;
-  for (size_t s = 0; s < spans.size(); ++s) {
-    if (!is_collective(spans[s])) {
-      continue;
-    }
-    while (from < timeline.collectives.size() &&
-           timeline.collectives[from].when.start < spans[s].when.start) {
-      ++from;
-    }
-    for (size_t c = from; c < timeline.collectives.size() &&
-                          timeline.collectives[c].when.start == spans[s].when.start;
-         ++c) {
-      if (span_by_collective_[c] < 0 && timeline.collectives[c].when == spans[s].when) {
-        span_by_collective_[c] = static_cast<int32_t>(s);
-        collective_by_span_[s] = static_cast<int32_t>(c);
-        break;
-      }
+  for (uint32_t i = 0; i < spans.size(); ++i) {
+    if (spans[i].collective != trace::kNoIndex) {
+      span_by_collective_[spans[i].collective] = i;
     }
   }
 }
 
 const analysis::UnitSpan* RankData::span_of(uint32_t collective) const {
-  const int32_t span = span_by_collective_[collective];
-  return span < 0 ? nullptr : &figures.detail->spans[static_cast<size_t>(span)];
-}
-
-std::optional<uint32_t> RankData::collective_of(size_t span) const {
-  const int32_t found = span < collective_by_span_.size() ? collective_by_span_[span] : -1;
-  return found < 0 ? std::nullopt : std::optional(static_cast<uint32_t>(found));
+  const uint32_t span = span_by_collective_[collective];
+  return span == trace::kNoIndex ? nullptr : &figures.detail->spans[span];
 }
 
 std::string RankData::owner_of(uint32_t collective) const {

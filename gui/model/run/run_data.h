@@ -78,10 +78,8 @@ class RankData {
 
   // When the device had nothing to do, and why, by start; empty for traces without a device.
   [[nodiscard]] const std::vector<analysis::IdlePart>& idle() const { return figures.detail->idle; }
-  // The span in figures.detail made from the collective; it has the cause. nullptr: none.
+  // The span in figures.detail whose UnitSpan::collective it is; it has the cause. nullptr: none.
   [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
-  // The reverse: index into Timeline::collectives; nullopt for compute and copies.
-  [[nodiscard]] std::optional<uint32_t> collective_of(size_t span) const;
   // The unit (FQN, "" for the root) or section ("<clip>") that the collective belongs to.
   [[nodiscard]] std::string owner_of(uint32_t collective) const;
   // The unit ("(root)" for the root) or section that the host was working on when it launched the
@@ -100,9 +98,8 @@ class RankData {
   [[nodiscard]] std::vector<LaneRow> rows_of_residencies() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_idle() const;
   [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
-  void match_spans();
-  std::vector<int32_t> span_by_collective_;
-  std::vector<int32_t> collective_by_span_;
+  void index_spans();
+  std::vector<uint32_t> span_by_collective_;  // index into figures.detail->spans; kNoIndex: none
 };
 
 // A run and everything that views draw. It is built once and then shared; no view changes it.
