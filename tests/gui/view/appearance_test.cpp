@@ -18,7 +18,6 @@
 #include "gui/view/panels/compare_panel.h"
 #include "gui/view/widgets/text_lines.h"
 #include "gui/view/widgets/theme.h"
-#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/mouse_window.h"
 #include "tests/support/generated_run.h"
 
@@ -28,22 +27,13 @@ namespace {
 // What a user sees: text that is cut, covered or too faint, and words that are wrong.
 class AppearanceTest : public MouseTest {
  protected:
-  std::string write(const std::vector<trace::Trace>& traces, const std::string& name) {
-    const std::filesystem::path directory = folder_.path().toStdString() + "/" + name;
-    std::filesystem::create_directory(directory);
-    for (const trace::Trace& each : traces) {
-      trace::write_kineto(
-          each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
-    }
-    return directory.string();
-  }
   // The sample run as if it had been simulated.
   std::string simulated_run() {
     std::vector<trace::Trace> traces = trace::Run::open(sample_run()).traces;
     for (trace::Trace& each : traces) {
       each.metadata.backend = "simulated";
     }
-    const std::string out = write(traces, "simulated");
+    const std::string out = write_run(traces, "simulated");
     for (const char* name : {"config.json", "plan.json", "run.json", "workload.json"}) {
       std::filesystem::copy(sample_run() + "/" + name, out);
     }
@@ -271,7 +261,7 @@ TEST_F(AppearanceTest, LongNamesLeaveRoomForTheOtherColumns) {
   generated.layers = 3;
   generated.steps = 2;
   generated.layer_name = "layers.{}." + std::string(280, 'x') + ".attention";
-  open(write(generated.run().traces, "run"));
+  open(write_run(generated.run().traces, "run"));
   auto& table = static_cast<QTableView&>(shown("exposed"));
   ASSERT_GT(table.model()->rowCount(), 0);
   EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0);
@@ -314,9 +304,9 @@ TEST_F(AppearanceTest, LongNamesDoNotWidenTheComparison) {
   generated.layers = 3;
   generated.steps = 2;
   generated.layer_name = "layers.{}." + std::string(280, 'x') + ".attention";
-  const std::string a = write(generated.run().traces, "a");
+  const std::string a = write_run(generated.run().traces, "a");
   generated.layers = 4;
-  const std::string b = write(generated.run().traces, "b");
+  const std::string b = write_run(generated.run().traces, "b");
   open(a);
   compare_with(b);
   shown("compare");

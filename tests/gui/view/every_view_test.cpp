@@ -18,7 +18,6 @@
 #include "gui/model/tables/ranks_table.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/widgets/headline_strip.h"
-#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/small_gpu.h"
 #include "tests/gui/view/window_test.h"
 #include "tests/support/generated_run.h"
@@ -195,14 +194,9 @@ TEST_F(EveryViewTest, EightRanksOfGpus) {
   test::GeneratedRun generated;
   generated.ranks = 8;
   generated.steps = 4;
-  const std::filesystem::path directory = folder_.path().toStdString() + "/run";
-  std::filesystem::create_directory(directory);
-  for (const trace::Trace& each : generated.run().traces) {
-    trace::write_kineto(
-        each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
-  }
-  open(directory.string());
-  const json analyzed = said({"analyze", QString::fromStdString(directory.string())});
+  const std::string directory = write_run(generated.run().traces, "run");
+  open(directory);
+  const json analyzed = said({"analyze", QString::fromStdString(directory)});
   expect_figures(analyzed);
   expect_gpu(analyzed);
   // The others waited longest for the rank on top.

@@ -15,7 +15,6 @@
 #include <QTest>
 
 #include "core/base/heap.h"
-#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/window_test.h"
 #include "tests/support/generated_run.h"
 
@@ -166,16 +165,10 @@ TEST_F(MonkeyTest, EightRanksOfGpus) {
   test::GeneratedRun generated;
   generated.ranks = 8;
   generated.steps = 4;
-  const trace::Run run = generated.run();
-  const std::filesystem::path directory = folder_.path().toStdString() + "/run";
-  std::filesystem::create_directory(directory);
-  for (const trace::Trace& each : run.traces) {
-    trace::write_kineto(
-        each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
-  }
-  open(directory.string());
+  const std::string directory = write_run(generated.run().traces, "run");
+  open(directory);
   ASSERT_EQ(window_->context().run()->ranks.size(), 8);
-  play([&] { open(directory.string()); });
+  play([&] { open(directory); });
 }
 
 TEST_F(MonkeyTest, APlanOnly) {

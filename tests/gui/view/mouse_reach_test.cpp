@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,7 +15,6 @@
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/panel_parts/plan_form.h"
 #include "gui/view/widgets/text_lines.h"
-#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/mouse_window.h"
 #include "tests/support/generated_run.h"
 
@@ -180,14 +178,7 @@ TEST_F(MouseTest, LongNamesDoNotWidenTheWindow) {
   generated.layers = 3;
   generated.steps = 1;
   generated.layer_name = "layers.{}." + std::string(280, 'x') + ".attention";
-  const trace::Run run = generated.run();
-  const std::filesystem::path directory = folder_.path().toStdString() + "/run";
-  std::filesystem::create_directory(directory);
-  for (const trace::Trace& each : run.traces) {
-    trace::write_kineto(
-        each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
-  }
-  open(directory.string());
+  open(write_run(generated.run().traces, "run"));
   const int width = window_->width();
   const std::string unit = window_->context().rank()->owner_of(2);
   ASSERT_GT(unit.size(), 290);

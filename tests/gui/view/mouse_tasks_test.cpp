@@ -1,7 +1,6 @@
 // The tasks of docs/gui.md with the mouse, on a run of eight ranks. The page lists the number of
 // actions: a click, a double click, or something that is dropped on the window, is one.
 #include <algorithm>
-#include <filesystem>
 
 #include <QComboBox>
 #include <QDialogButtonBox>
@@ -16,9 +15,7 @@
 #include <QMenu>
 #include <QMenuBar>
 #include <QMimeData>
-#include <QProcess>
 #include <QPushButton>
-#include <QRegularExpression>
 #include <QTabBar>
 #include <QTableView>
 #include <QTextBrowser>
@@ -49,21 +46,8 @@ class MouseTasksTest : public MouseTest {
     QApplication::setDoubleClickInterval(interval_);
     MouseTest::TearDown();
   }
-  // The sample's model on eight simulated GPUs.
-  QString eightRanks(const QString& name, const QStringList& options = {}) {
-    const QString out = folder_.path() + "/" + name;
-    QProcess program;
-    program.start(
-        SHARDLENS_BIN_DIR "/shardlens",
-        QStringList{"simulate", "--model", QString::fromStdString(sample_run()) + "/config.json",
-                    "--hardware", "8xH100", "--out", out} +
-            options);
-    EXPECT_TRUE(program.waitForFinished(20'000));
-    EXPECT_EQ(program.exitCode(), 0) << program.readAllStandardError().toStdString();
-    return out;
-  }
   void openEightRanks() {
-    open(eightRanks("a").toStdString());
+    open(simulated_ranks("a").toStdString());
     ASSERT_EQ(window_->context().run()->ranks.size(), 8);
     ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
     actions_ = 0;
@@ -153,18 +137,8 @@ class MouseTasksTest : public MouseTest {
   QString inspector() {
     return window_->panels().find("inspector").panel->findChild<QTextBrowser*>()->toPlainText();
   }
-  // The number of actions that docs/gui.md has for the task with the mouse.
-  static int documented(const QString& task) {
-    QFile file(QString(SHARDLENS_TEST_DATA) + "/../../docs/gui.md");
-    EXPECT_TRUE(file.open(QIODevice::ReadOnly));
-    const QString page = QString::fromUtf8(file.readAll()).section("With the mouse", 1);
-    const QRegularExpression row("^\\| " + QRegularExpression::escape(task) + " \\| (\\d+) \\|",
-                                 QRegularExpression::MultilineOption);
-    const auto match = row.match(page);
-    return match.hasMatch() ? match.captured(1).toInt() : -1;
-  }
   void done(const char* task) {
-    EXPECT_EQ(actions_, documented(task)) << task;
+    EXPECT_EQ(actions_, documented(task, "With the mouse")) << task;
     EXPECT_LE(actions_, 5) << task;
     actions_ = 0;
   }
@@ -172,7 +146,7 @@ class MouseTasksTest : public MouseTest {
 };
 
 TEST_F(MouseTasksTest, OpenThenTheThreeWorstThenWhoOwnsWhat) {
-  const QString run = eightRanks("a");
+  const QString run = simulated_ranks("a");
   drop(run);
   ASSERT_TRUE(wait_for([&] { return settled_ > 0; }));
   settle();
@@ -222,7 +196,7 @@ TEST_F(MouseTasksTest, WhatPrefetchWouldDo) {
 }
 
 TEST_F(MouseTasksTest, CompareWithAnotherRun) {
-  eightRanks("b", {"--strategy", "shard_grad_op"});
+  simulated_ranks("b", {"--strategy", "shard_grad_op"});
   openEightRanks();
   for (const char* task : {"Was it right", "Compare with another run"}) {
     clickMenu("&Compare", "Compare with another run");

@@ -1,5 +1,4 @@
 // What is selected comes on screen, whichever panel, box or key selected it.
-#include <filesystem>
 #include <string>
 
 #include <QComboBox>
@@ -10,7 +9,6 @@
 #include "gui/model/tables/ranks_table.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/widgets/headline_strip.h"
-#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/view/mouse_window.h"
 #include "tests/support/generated_run.h"
 
@@ -25,13 +23,7 @@ class RevealTest : public MouseTest {
     test::GeneratedRun generated;
     generated.ranks = 8;
     generated.steps = 3;
-    const std::filesystem::path directory = folder_.path().toStdString() + "/run";
-    std::filesystem::create_directory(directory);
-    for (const trace::Trace& each : generated.run().traces) {
-      trace::write_kineto(
-          each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
-    }
-    open(directory.string());
+    open(write_run(generated.run().traces, "run"));
   }
   void scrollToTop() { window_->timeline().scrollBy(-1'000'000); }
   [[nodiscard]] bool isSeen(double top, double bottom) {

@@ -1,16 +1,22 @@
 #pragma once
 
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <QApplication>
+#include <QFile>
 #include <QMessageBox>
+#include <QProcess>
 #include <QPushButton>
+#include <QRegularExpression>
 #include <QSettings>
 #include <QTemporaryDir>
 #include <QTest>
 
 #include "gui/view/window/main_window.h"
+#include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {
@@ -54,6 +60,39 @@ class WindowTest : public QtTest<QApplication> {
     QObject::disconnect(connection);
     window_->panels().flush();
     QApplication::processEvents();
+  }
+  // Writes a run into the test's folder; returns its path.
+  std::string write_run(const std::vector<trace::Trace>& traces, const std::string& name) const {
+    const std::filesystem::path directory = folder_.path().toStdString() + "/" + name;
+    std::filesystem::create_directory(directory);
+    for (const trace::Trace& each : traces) {
+      trace::write_kineto(
+          each, directory / ("rank" + std::to_string(*each.metadata.rank) + ".pt.trace.json"));
+    }
+    return directory.string();
+  }
+  // The sample's model on eight simulated GPUs, in the test's folder.
+  QString simulated_ranks(const QString& name, const QStringList& options = {}) const {
+    const QString out = folder_.path() + "/" + name;
+    QProcess program;
+    program.start(
+        SHARDLENS_BIN_DIR "/shardlens",
+        QStringList{"simulate", "--model", QString::fromStdString(sample_run()) + "/config.json",
+                    "--hardware", "8xH100", "--out", out} +
+            options);
+    EXPECT_TRUE(program.waitForFinished(20'000));
+    EXPECT_EQ(program.exitCode(), 0) << program.readAllStandardError().toStdString();
+    return out;
+  }
+  // The number of actions that docs/gui.md has for a task, in its text after `title`; -1: it does
+  // not list the task.
+  static int documented(const QString& task, const QString& title) {
+    QFile file(QString(SHARDLENS_TEST_DATA) + "/../../docs/gui.md");
+    EXPECT_TRUE(file.open(QIODevice::ReadOnly));
+    const QRegularExpression row("^\\| " + QRegularExpression::escape(task) + " \\| (\\d+) \\|",
+                                 QRegularExpression::MultilineOption);
+    const auto match = row.match(QString::fromUtf8(file.readAll()).section(title, 1));
+    return match.hasMatch() ? match.captured(1).toInt() : -1;
   }
 
   QTemporaryDir folder_;
