@@ -214,8 +214,11 @@ Bytes OwnershipTable::kept(int64_t rank) const {
 // In the dtype of the shards, without padding. Headers are painted often, so all ranks at once.
 void OwnershipTable::sumUp() {
   kept_.assign(static_cast<size_t>(plan().world_size), 0);
+  whole_ = 0;
   for (const plan::ParameterPlace& row : rows_) {
     const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
+    whole_ += parameter.numel *
+              size_of(row.unit == kNoUnit ? parameter.dtype : plan().master_dtype(row.unit));
     for (size_t rank = 0; rank < kept_.size(); ++rank) {
       if (row.unit == kNoUnit) {
         kept_[rank] += parameter.numel * size_of(parameter.dtype);
@@ -226,6 +229,32 @@ void OwnershipTable::sumUp() {
       }
     }
   }
+}
+
+int OwnershipTable::columnOfRank() const {
+  return run_ != nullptr && shownRank() < plan().world_size
+             ? kFixedColumns + static_cast<int>(shownRank())
+             : 0;
+}
+
+QString OwnershipTable::summary() const {
+  if (run_ == nullptr || rows_.empty()) {
+    return {};
+  }
+  QString out = tr("%1, %2").arg(
+      countText(static_cast<qlonglong>(rows_.size()), tr("parameter"), tr("parameters")),
+      bytesText(whole_));
+  const auto [least, most] = std::ranges::minmax_element(kept_);
+  const QString low = bytesText(*least), high = bytesText(*most);
+  if (low == high) {
+    return tr("%1; each rank keeps %2").arg(out, high);
+  }
+  const QString all = tr("%1 to %2").arg(low, high);
+  return columnOfRank() == 0 ? tr("%1; the ranks keep %2").arg(out, all)
+                             : tr("%1; rank %2 keeps %3, all ranks %4")
+                                   .arg(out)
+                                   .arg(shownRank())
+                                   .arg(bytesText(kept(shownRank())), all);
 }
 
 QVariant OwnershipTable::headerData(int section, Qt::Orientation orientation, int role) const {

@@ -40,6 +40,10 @@ class OwnershipTable : public QAbstractTableModel {
   [[nodiscard]] std::optional<std::string> unitAt(const QModelIndex& index) const;
   // Bytes of the listed parameters that the rank keeps between steps.
   [[nodiscard]] Bytes kept(int64_t rank) const;
+  // The listed parameters in a sentence: their size, and what the shown rank and the others keep.
+  [[nodiscard]] QString summary() const;
+  // The column of the shown rank; 0 if the plan has no such rank.
+  [[nodiscard]] int columnOfRank() const;
 
   [[nodiscard]] int rowCount(const QModelIndex& parent = {}) const override;
   [[nodiscard]] int columnCount(const QModelIndex& parent = {}) const override;
@@ -52,6 +56,7 @@ class OwnershipTable : public QAbstractTableModel {
   [[nodiscard]] const plan::ResolvedPlan& plan() const { return *plan_; }
   void list(const std::optional<std::string>& unit);
   void sumUp();
+  [[nodiscard]] int64_t shownRank() const { return run_->ranks[rank_]->figures.rank; }
   void setInstant(size_t rank, Nanoseconds instant);
   [[nodiscard]] State stateAt(const QModelIndex& index) const;
   [[nodiscard]] QVariant fixedText(const QModelIndex& index, int role) const;
@@ -68,6 +73,7 @@ class OwnershipTable : public QAbstractTableModel {
   std::vector<plan::ShardLayout> layouts_;  // by unit
   std::vector<State> states_;               // by unit
   std::vector<Bytes> kept_;                 // by rank
+  Bytes whole_ = 0;                         // all listed parameters, unsharded
 };
 
 // State of units, by FQN, at `instant` of the rank's own time, from RankData::residencies:

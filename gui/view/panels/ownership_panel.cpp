@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include <QHeaderView>
 #include <QLabel>
@@ -9,7 +10,7 @@
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
 #include "gui/view/widgets/delegates.h"
-#include "gui/view/widgets/elided_header.h"
+#include "gui/view/widgets/frozen_table.h"
 #include "gui/view/widgets/painter_canvas.h"
 #include "gui/view/widgets/row_filter.h"
 
@@ -70,6 +71,7 @@ class OwnershipPanel final : public Panel {
  protected:
   void runChanged() override {
     instant_ = 0;
+    shown_rank_ = 0;
     clicked_.reset();
   }
   void selectionChanged() override;
@@ -83,10 +85,11 @@ class OwnershipPanel final : public Panel {
   void followInstant();
   void showTable();
   OwnershipTable table_;
-  QTableView* view_ = new QTableView;
+  FrozenTable* view_ = new FrozenTable;
   QLabel* note_ = make_note();
   SliceDelegate* slice_;
   Nanoseconds instant_ = 0;  // in display time
+  size_t shown_rank_ = 0;    // whose column was scrolled to
   // The unit of the row that was clicked here. While it is selected, all rows stay, because the row
   // would move away from the pointer otherwise.
   std::optional<std::string> clicked_;
@@ -96,17 +99,16 @@ class OwnershipPanel final : public Panel {
 
 OwnershipPanel::OwnershipPanel(const PanelContext& context)
     : Panel(context), slice_(new SliceDelegate(this)) {
-  elide_header(*view_);
-  view_->setModel(&table_);
   view_->setAccessibleName(tr("Ownership"));
+  view_->verticalHeader()->setDefaultSectionSize(view_->fontMetrics().height() + 8);
+  view_->setModel(&table_);
   view_->setTabKeyNavigation(false);
   view_->setWordWrap(false);
   view_->setAlternatingRowColors(true);
   view_->setSelectionBehavior(QAbstractItemView::SelectRows);
   view_->setSelectionMode(QAbstractItemView::ExtendedSelection);  // several rows: to copy them
   view_->verticalHeader()->hide();
-  view_->verticalHeader()->setDefaultSectionSize(view_->fontMetrics().height() + 8);
-  view_->setItemDelegate(slice_);
+  view_->setCellDelegate(slice_);
   setView(*view_);
   onChosen([this](const QModelIndex& index) {
     clicked_ = table_.unitAt(index);
@@ -145,11 +147,13 @@ void OwnershipPanel::showTable() {
 
 void OwnershipPanel::selectionChanged() {
   showTable();
-  note_->setVisible(!table_.why().isEmpty());
-  note_->setText(table_.why());
+  note_->setText(table_.why().isEmpty() ? table_.summary() : table_.why());
   const QModelIndexList rows = view_->selectionModel()->selectedRows();
   if (!rows.isEmpty() && table_.unitAt(rows.front()) != selection().current().unit) {
     view_->selectionModel()->clearSelection();
+  }
+  if (std::exchange(shown_rank_, selection().current().rank) != selection().current().rank) {
+    view_->showColumn(table_.columnOfRank());
   }
 }
 
