@@ -14,6 +14,7 @@
 #include "gui/model/run/block_words.h"
 #include "gui/model/run/idle_reason.h"
 #include "gui/model/run/launch_ends.h"
+#include "gui/model/run/missing_data.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/table.h"
 
@@ -168,6 +169,9 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
                 QObject::tr("%1, which began %2 later")
                     .arg(launched_name(rank, ends->launched), durationText(later)));
     }
+  } else if (device_event_of(rank.trace, rank.timeline, index) &&
+             !rank.trace.metadata.simulated()) {
+    sheet.row(QObject::tr("launched by"), why_no_launch());
   }
   if (event.correlation != 0) {
     sheet.row(QObject::tr("correlation"), QString::number(event.correlation));

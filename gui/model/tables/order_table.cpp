@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/missing_data.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {
@@ -65,7 +66,7 @@ void OrderTable::show(RunPointer run, size_t rank, size_t step) {
   rank_ = rank;
   step_ = step;
   order_ = nullptr;
-  verdict_ = tr("The trace has no steps, so there is no order to compare.");
+  verdict_ = run_ == nullptr ? QString() : why_no_order(*run_->ranks[rank]);
   if (run_ != nullptr && step < run_->ranks[rank]->orders.size()) {
     order_ = &run_->ranks[rank]->orders[step];
   }
@@ -76,9 +77,7 @@ void OrderTable::show(RunPointer run, size_t rank, size_t step) {
   const size_t rows =
       std::max({order_->planned.size(), order_->issued.size(), order_->started.size()});
   if (order_->issued.empty()) {
-    verdict_ = tr(
-        "The trace does not contain what the schedule issued (PyTorch's profiler does not record "
-        "it).");
+    verdict_ = why_no_order(*run_->ranks[rank]);
   } else {
     size_t first = 0;
     while (first < rows && !differs(*order_, first)) {

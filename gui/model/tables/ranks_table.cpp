@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/missing_data.h"
 
 namespace shardlens::gui {
 std::vector<ColumnTable::Column> RanksTable::columns(const RanksTable* of) {
@@ -90,7 +91,7 @@ QString RanksTable::summary() const {
                     .arg(durationText(exposed),
                          countText(static_cast<qlonglong>(list_.size()), tr("rank"), tr("ranks")));
   if (list_.size() < 2) {
-    return out;
+    return QStringLiteral("%1 %2").arg(out, why_one_rank(*run_));
   }
   if (run_->analysis.matching.clocks.empty()) {
     return out + tr(" No collective was matched across the ranks, so who was late is not known.");

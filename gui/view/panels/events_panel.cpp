@@ -73,7 +73,10 @@ class EventsPanel final : public Panel {
                        .arg(QLocale().toString(table_.rowCount()))
                        .arg(countText(all, tr("event"), tr("events")))
                        .arg(rank->figures.rank)
-                       .arg(range ? tr(", within the dragged range") : QString()));
+                       .arg(range ? tr(", within the dragged range") : QString()) +
+                   (table_.rowCount() > 0 || search_->text().isEmpty()
+                        ? QString()
+                        : tr(". No name contains the text in the box.")));
   }
   EventTable table_;
   QTableView* view_ = make_table(table_, tr("Events"));

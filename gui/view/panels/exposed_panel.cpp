@@ -8,6 +8,7 @@
 #include <QTableView>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/missing_data.h"
 #include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/view/panels/panel.h"
@@ -101,9 +102,7 @@ class ExposedPanel final : public Panel {
     const QTableView& view = sums() ? *sums_ : *each_;
     const int rows = view.model()->rowCount();
     if (rows == 0) {
-      return tr(
-          "No communication is exposed: all of it overlapped with compute, or there was "
-          "none.");
+      return why_nothing_exposed(*selection().run(), *selection().rank());
     }
     int shown = 0;
     Nanoseconds total = 0;

@@ -10,6 +10,7 @@
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/fit_text.h"
 #include "gui/model/run/measured_memory.h"
+#include "gui/model/run/missing_data.h"
 #include "gui/model/tables/peak_table.h"
 #include "gui/view/panel_parts/memory_plot.h"
 #include "gui/view/panel_parts/peak_bars.h"
@@ -96,6 +97,9 @@ class MemoryPanel final : public Panel {
                         bytesText(device.peak_reserved));
       }
     }
+    const QString unmeasured =
+        selection().run() == nullptr ? QString() : why_no_memory(*selection().run());
+    out += unmeasured.isEmpty() ? QString() : unmeasured + u' ';
     if (table_.peaks().empty()) {
       return out + (session().isOpen() ? tr("The plan is not simulated.")
                                        : with_breaks(in_window(session().why())).toHtmlEscaped());

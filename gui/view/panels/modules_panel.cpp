@@ -1,14 +1,17 @@
 #include <algorithm>
 
 #include <QHeaderView>
+#include <QLabel>
 #include <QTreeView>
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "gui/model/run/missing_data.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/panel_parts/module_bar.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
+#include "gui/view/panels/panel_views.h"
 #include "gui/view/widgets/delegates.h"
 #include "gui/view/widgets/row_filter.h"
 
@@ -40,6 +43,7 @@ class ModulesPanel final : public Panel {
   void revealUnit();
   UnitTree tree_;
   QTreeView* view_ = new QTreeView;
+  QLabel* note_ = make_note();  // hidden if the trace has units
   ModuleBar* bar_;
   ShareDelegate* share_;
   size_t shown_rank_ = 0;
@@ -73,13 +77,15 @@ ModulesPanel::ModulesPanel(const PanelContext& context)
       view_->setExpanded(row, !view_->isExpanded(row));
     }
   });
-  stack({new RowFilter(*view_, tr("modules")), view_, bar_});
+  stack({new RowFilter(*view_, tr("modules")), note_, view_, bar_});
   watchWidth();
 }
 
 void ModulesPanel::showTree() {
   shown_rank_ = selection().current().rank;
   tree_.show(selection().run(), shown_rank_, session().recovered(selection().run()));
+  note_->setText(selection().rank() == nullptr ? QString() : why_no_units(*selection().rank()));
+  note_->setVisible(!note_->text().isEmpty());
 }
 
 void ModulesPanel::runChanged() {
