@@ -109,7 +109,11 @@ std::vector<TimeAxis::Tick> TimeAxis::ticks(double minimumPixels) const {
 }
 
 QString timeText(Nanoseconds time, double resolution) {
-  const double magnitude = std::max(std::abs(static_cast<double>(time)), resolution);
+  return timeText(time, resolution, time);
+}
+
+QString timeText(Nanoseconds time, double resolution, Nanoseconds largest) {
+  const double magnitude = std::max(std::abs(static_cast<double>(largest)), resolution);
   const Unit& unit = unitFor(magnitude);
   const int digits = static_cast<int>(std::clamp(
       std::ceil(std::log10(unit.nanoseconds / std::max(1.0, resolution)) - 1e-9), 0.0, 9.0));
@@ -138,10 +142,14 @@ QString durationText(Nanoseconds duration, Nanoseconds largest) {
 }
 
 QString deltaText(Nanoseconds delta) {
+  return deltaText(delta, 0);
+}
+
+QString deltaText(Nanoseconds delta, Nanoseconds largest) {
   return delta == 0
              ? QStringLiteral("=")
              : QStringLiteral("%1 %2").arg(delta < 0 ? QStringLiteral("▼") : QStringLiteral("▲"),
-                                           durationText(std::abs(delta)));
+                                           durationText(std::abs(delta), largest));
 }
 
 QString changeText(double value, double base) {

@@ -48,6 +48,8 @@ class TimeAxis {
 
 // "1.25 ms", with as many digits as a resolution of `resolution` nanoseconds needs.
 [[nodiscard]] QString timeText(Nanoseconds time, double resolution);
+// In the unit that the largest time of a column has, so that the digits of its rows compare.
+[[nodiscard]] QString timeText(Nanoseconds time, double resolution, Nanoseconds largest);
 // A duration with the same digits everywhere: from 0.1 ms on, as the headline and the command line
 // print it ("0.412 ms", "388.814 ms", "12.250 s"); shorter ones to the nanosecond ("4.200 µs",
 // "812 ns").
@@ -57,6 +59,8 @@ class TimeAxis {
 [[nodiscard]] QString durationText(Nanoseconds duration, Nanoseconds largest);
 // "▲ 1.2 ms", "▼ 40 µs", "=": the sign is shown by shape, not only by colour.
 [[nodiscard]] QString deltaText(Nanoseconds delta);
+// In the unit that the largest change of a column has.
+[[nodiscard]] QString deltaText(Nanoseconds delta, Nanoseconds largest);
 // The same for the change from `base` to `value` in percent: "▼ 3.2 %"; "=" below 0.05 %.
 [[nodiscard]] QString changeText(double value, double base);
 // A share in percent, with its sign and without the unit: "+3.2", "−0.4", "0.0".

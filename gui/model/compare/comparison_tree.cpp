@@ -16,8 +16,12 @@ QString unit_text(const std::string& fqn) {
   return shown_text(check::unit_name(fqn));
 }
 
-QString time_text(const std::optional<double>& value) {
-  return value ? durationText(std::llround(*value)) : QStringLiteral("–");
+QString time_text(const std::optional<double>& value, double largest) {
+  return value ? durationText(std::llround(*value), std::llround(largest)) : QStringLiteral("–");
+}
+
+QString change_text(double delta, double largest) {
+  return deltaText(std::llround(delta), std::llround(largest));
 }
 
 void add_to(std::optional<double>& sum, const std::optional<double>& value) {
@@ -136,7 +140,19 @@ void ComparisonTree::show(std::shared_ptr<const check::Comparison> comparison, B
       rows_.push_back(std::move(row));
     }
   }
+  findLargest();
   endResetModel();
+}
+
+void ComparisonTree::findLargest() {
+  largest_of_ = {};
+  for (const Row& row : rows_) {
+    largest_of_.time = std::max({largest_of_.time, row.a.value_or(0), row.b.value_or(0)});
+    largest_of_.delta = std::max(largest_of_.delta, std::abs(row.delta));
+    largest_of_.exposed =
+        std::max({largest_of_.exposed, row.exposed_a.value_or(0), row.exposed_b.value_or(0)});
+    largest_of_.exposed_delta = std::max(largest_of_.exposed_delta, std::abs(row.exposed_delta()));
+  }
 }
 
 double ComparisonTree::deltaAt(const QModelIndex& index) const {
@@ -152,20 +168,20 @@ QVariant ComparisonTree::shown(const Row& row, int column) const {
     case kWhat:
       return row.what;
     case kA:
-      return time_text(row.a);
+      return time_text(row.a, largest_of_.time);
     case kB:
-      return time_text(row.b);
+      return time_text(row.b, largest_of_.time);
     case kDelta:
       return by_ != By::kStep && !row.a   ? tr("only in B")
              : by_ != By::kStep && !row.b ? tr("only in A")
-                                          : deltaText(std::llround(row.delta));
+                                          : change_text(row.delta, largest_of_.delta);
     case kExposedA:
-      return time_text(row.exposed_a);
+      return time_text(row.exposed_a, largest_of_.exposed);
     case kExposedB:
-      return time_text(row.exposed_b);
+      return time_text(row.exposed_b, largest_of_.exposed);
     default:
       return row.exposed_a || row.exposed_b
-                 ? deltaText(std::llround(row.exposed_b.value_or(0) - row.exposed_a.value_or(0)))
+                 ? change_text(row.exposed_delta(), largest_of_.exposed_delta)
                  : QStringLiteral("–");
   }
 }

@@ -42,6 +42,9 @@ class ComparisonTree : public TreeModel {
     double delta = 0;
     bool within_noise = false;
     void add(const Row& row);
+    [[nodiscard]] double exposed_delta() const {
+      return exposed_b.value_or(0) - exposed_a.value_or(0);
+    }
   };
   struct Group {
     Row sum;
@@ -52,10 +55,15 @@ class ComparisonTree : public TreeModel {
   [[nodiscard]] const Row& at(const QModelIndex& index) const {
     return rows_[static_cast<size_t>(rowAt(index))];
   }
+  void findLargest();
   [[nodiscard]] QVariant shown(const Row& row, int column) const;
   By by_ = By::kStep;
   std::vector<Row> rows_;  // by number of the row
   double largest_ = 0;
+  // Of all rows: the columns of both runs, and those of changes, have the unit of these.
+  struct {
+    double time = 0, delta = 0, exposed = 0, exposed_delta = 0;
+  } largest_of_;
 };
 
 }  // namespace shardlens::gui

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
@@ -12,7 +13,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kNoKey = -1e299;  // keys of rows without a value are less
+constexpr double kNoKey = 1e299;  // keys of rows without a value are greater, or less than −1e299
 
 QByteArray quoted(const QString& text) {
   QString out = text;
@@ -28,6 +29,9 @@ void append_rows(const QAbstractItemModel& model,
                  int depth,
                  QByteArray& out) {
   for (int row = 0; row < model.rowCount(parent); ++row) {
+    if (model.data(model.index(row, 0, parent), ColumnTable::kTitleRole).toBool()) {
+      continue;
+    }
     for (int column = 0; column < model.columnCount(parent); ++column) {
       const QModelIndex index = model.index(row, column, parent);
       QString text = model.data(index).toString();
@@ -53,13 +57,31 @@ void ColumnTable::reset(size_t count) {
 }
 
 void ColumnTable::reset(std::vector<uint32_t> rows) {
+  show(std::move(rows), {});
+}
+
+void ColumnTable::reset(std::vector<Section> sections) {
+  std::vector<uint32_t> rows;
+  std::vector<QString> titles;
+  for (Section& section : sections) {
+    if (!section.rows.empty()) {
+      rows.push_back(kTitle + static_cast<uint32_t>(titles.size()));
+      rows.insert(rows.end(), section.rows.begin(), section.rows.end());
+      titles.push_back(std::move(section.title));
+    }
+  }
+  show(std::move(rows), std::move(titles));
+}
+
+void ColumnTable::show(std::vector<uint32_t> rows, std::vector<QString> titles) {
   beginResetModel();
   rows_ = std::move(rows);
+  titles_ = std::move(titles);
   largest_.assign(columns_.size(), 0);
   for (size_t c = 0; c < columns_.size(); ++c) {
-    for (size_t i = 0; columns_[c].duration && i < rows_.size(); ++i) {
-      const double key = columns_[c].key(rows_[i]);
-      if (key > kNoKey) {
+    for (size_t i = 0; columns_[c].scale != Scale::kNone && i < rows_.size(); ++i) {
+      const double key = rows_[i] < kTitle ? columns_[c].key(rows_[i]) : 0;
+      if (std::abs(key) < kNoKey) {
         largest_[c] = std::max(largest_[c], static_cast<Nanoseconds>(std::abs(key)));
       }
     }
@@ -71,16 +93,25 @@ void ColumnTable::reset(std::vector<uint32_t> rows) {
 }
 
 QString ColumnTable::textOf(const Column& column, size_t row) const {
-  QString text = column.text(row);
-  if (column.duration && text != QStringLiteral("–")) {
-    text = durationText(static_cast<Nanoseconds>(column.key(row)),
-                        largest_[static_cast<size_t>(&column - columns_.data())]);
+  const QString text = column.text(row);
+  if (column.scale == Scale::kNone || text == QStringLiteral("–")) {
+    return text;
   }
-  return text;
+  constexpr Nanoseconds kMicroseconds = 99'999;  // are shown as such up to here
+  const auto value = static_cast<Nanoseconds>(column.key(row));
+  const Nanoseconds largest = largest_[static_cast<size_t>(&column - columns_.data())];
+  return column.scale == Scale::kInstant
+             ? timeText(value, 1e3, largest)
+             : durationText(value, column.scale == Scale::kEvent ? std::min(largest, kMicroseconds)
+                                                                 : largest);
 }
 
 size_t ColumnTable::rowAt(const QModelIndex& index) const {
   return rows_[static_cast<size_t>(index.row())];
+}
+
+bool ColumnTable::isTitle(const QModelIndex& index) const {
+  return index.isValid() && rows_[static_cast<size_t>(index.row())] >= kTitle;
 }
 
 QModelIndex ColumnTable::indexOf(size_t row) const {
@@ -102,6 +133,11 @@ QVariant ColumnTable::data(const QModelIndex& index, int role) const {
   }
   const Column& column = columns_[static_cast<size_t>(index.column())];
   const size_t row = rowAt(index);
+  if (isTitle(index)) {
+    return role == kTitleRole                               ? QVariant(true)
+           : role == Qt::DisplayRole && index.column() == 0 ? QVariant(titles_[row - kTitle])
+                                                            : QVariant();
+  }
   switch (role) {
     case Qt::DisplayRole:
       return textOf(column, row);
@@ -120,6 +156,10 @@ QVariant ColumnTable::data(const QModelIndex& index, int role) const {
   }
 }
 
+Qt::ItemFlags ColumnTable::flags(const QModelIndex& index) const {
+  return isTitle(index) ? Qt::ItemNeverHasChildren : QAbstractTableModel::flags(index);
+}
+
 QVariant ColumnTable::headerData(int section, Qt::Orientation orientation, int role) const {
   if (orientation != Qt::Horizontal || section < 0 || section >= columnCount()) {
     return {};
@@ -129,31 +169,43 @@ QVariant ColumnTable::headerData(int section, Qt::Orientation orientation, int r
 }
 
 void ColumnTable::sortRows() {
-  const auto sort_rows = [this](const auto& keys) {
-    std::vector<uint32_t> permutation(rows_.size());
+  for (size_t begin = 0; begin < rows_.size();) {
+    size_t end = begin;
+    while (end < rows_.size() && rows_[end] < kTitle) {
+      ++end;
+    }
+    sortRange(begin, end);
+    begin = end + 1;
+  }
+}
+
+void ColumnTable::sortRange(size_t begin, size_t end) {
+  const std::span range = std::span(rows_).subspan(begin, end - begin);
+  const auto sort_rows = [this, range](const auto& keys) {
+    std::vector<uint32_t> permutation(range.size());
     std::iota(permutation.begin(), permutation.end(), 0U);
     std::stable_sort(permutation.begin(), permutation.end(), [&](uint32_t a, uint32_t b) {
       return sorted_ == Qt::AscendingOrder ? keys[a] < keys[b] : keys[b] < keys[a];
     });
     std::vector<uint32_t> sorted;
-    sorted.reserve(rows_.size());
+    sorted.reserve(range.size());
     for (const uint32_t i : permutation) {
-      sorted.push_back(rows_[i]);
+      sorted.push_back(range[i]);
     }
-    rows_ = std::move(sorted);
+    std::ranges::copy(sorted, range.begin());
   };
   const Column& by = columns_[static_cast<size_t>(sorted_by_)];
   if (by.key) {
     std::vector<double> keys;
-    keys.reserve(rows_.size());
-    for (const uint32_t row : rows_) {
+    keys.reserve(range.size());
+    for (const uint32_t row : range) {
       keys.push_back(by.key(row));
     }
     sort_rows(keys);
   } else {
     std::vector<QString> keys;
-    keys.reserve(rows_.size());
-    for (const uint32_t row : rows_) {
+    keys.reserve(range.size());
+    for (const uint32_t row : range) {
       keys.push_back(by.text(row));
     }
     sort_rows(keys);

@@ -19,15 +19,21 @@ EventTable::EventTable(QObject* parent)
               return timeText(run_->shown(rank, {e.start, e.start}).start, 1e3);
             },
             [this](size_t r) {
-              return static_cast<double>(run_->ranks[rank_]->trace.events[r].start);
+              const RankData& rank = *run_->ranks[rank_];
+              const trace::Event& e = rank.trace.events[r];
+              return static_cast<double>(run_->shown(rank, {e.start, e.start}).start);
             },
-            true},
+            true,
+            {},
+            Scale::kInstant},
            {tr("Duration"),
             [this](size_t r) { return durationText(run_->ranks[rank_]->trace.events[r].duration); },
             [this](size_t r) {
               return static_cast<double>(run_->ranks[rank_]->trace.events[r].duration);
             },
-            true},
+            true,
+            {},
+            Scale::kEvent},
            {tr("Name"),
             [this](size_t r) {
               const trace::Trace& trace = run_->ranks[rank_]->trace;

@@ -19,13 +19,14 @@ std::vector<ColumnTable::Column> ExposedGroups::columns(const ExposedGroups* of)
        [row](size_t r) { return static_cast<double>(row(r).exposed); }, true,
        tr("Time that did not overlap with compute, of all steps shown; the column sums to the "
           "exposed time of the ranks shown"),
-       true},
+       Scale::kDuration},
       {tr("Count"), [row](size_t r) { return QString::number(row(r).count); },
        [row](size_t r) { return static_cast<double>(row(r).count); }, true,
        tr("Collectives with exposed time")},
       {tr("Worst"), [row](size_t r) { return durationText(row(r).worst_exposed); },
        [row](size_t r) { return static_cast<double>(row(r).worst_exposed); }, true,
-       tr("The most exposed time of one collective; a click on the row selects it"), true},
+       tr("The most exposed time of one collective; a click on the row selects it"),
+       Scale::kDuration},
       {tr("On rank"),
        [of, row](size_t r) {
          return QString::number(of->run_->ranks[row(r).worst.rank]->figures.rank);
@@ -39,7 +40,7 @@ std::vector<ColumnTable::Column> ExposedGroups::columns(const ExposedGroups* of)
        [row](size_t r) { return static_cast<double>(row(r).spread); }, true,
        tr("From the first rank's start of a collective to the last one's; the median of those that "
           "were matched across the ranks"),
-       true},
+       Scale::kDuration},
   };
 }
 

@@ -69,7 +69,8 @@ ExposedTable::ExposedTable(QObject* parent)
             true},
            {tr("Exposed"), [this](size_t r) { return durationText(list_[r].exposed); },
             [this](size_t r) { return static_cast<double>(list_[r].exposed); }, true,
-            tr("Time that did not overlap with compute; the column sums to the headline"), true},
+            tr("Time that did not overlap with compute; the column sums to the headline"),
+            Scale::kDuration},
            {tr("Duration"),
             [this](size_t r) {
               return durationText(of().timeline.collectives[list_[r].collective].when.length());
@@ -80,7 +81,7 @@ ExposedTable::ExposedTable(QObject* parent)
             },
             true,
             {},
-            true},
+            Scale::kDuration},
            {tr("Slack"),
             [this](size_t r) {
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);
@@ -92,7 +93,7 @@ ExposedTable::ExposedTable(QObject* parent)
             },
             true,
             tr("Time from its end until it was needed; negative: it ended that much too late"),
-            true},
+            Scale::kDuration},
            {tr("Cause"),
             [this](size_t r) {
               const analysis::UnitSpan* span = of().span_of(list_[r].collective);

@@ -16,7 +16,7 @@ std::vector<ColumnTable::Column> RanksTable::columns(const RanksTable* of) {
                   [row, value](size_t r) { return static_cast<double>(value(row(r))); },
                   true,
                   help,
-                  true};
+                  Scale::kDuration};
   };
   const auto clock = [of, row](size_t r) -> std::optional<Nanoseconds> {
     const auto& clocks = of->run_->analysis.matching.clocks;

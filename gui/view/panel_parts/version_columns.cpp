@@ -34,7 +34,8 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
       {QObject::tr("Change"), [of](size_t r) { return of(r).title; }},
       {QObject::tr("Step"), of_step([](const PlanVersion& v) { return durationText(v.step()); }),
        key([](const PlanVersion& v) { return v.step(); }), true,
-       QObject::tr("Simulated; none for a plan that does not fit"), false, true},
+       QObject::tr("Simulated; none for a plan that does not fit"), ColumnTable::Scale::kDuration,
+       true},
       {QObject::tr("Δ step"), of_step([base](const PlanVersion& v) {
          return base().hasStep()
                     ? changeText(static_cast<double>(v.step()), static_cast<double>(base().step()))
@@ -76,7 +77,7 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
        [of](size_t r) { return static_cast<double>(of(r).peak()); }, true,
        QObject::tr("Allocated on the rank that needs the most; of a plan that does not fit, and of "
                    "how much"),
-       false, true},
+       ColumnTable::Scale::kNone, true},
       {QObject::tr("Δ peak"), figure([base](const PlanVersion& v) {
          return changeText(static_cast<double>(v.peak()), static_cast<double>(base().peak()));
        }),
@@ -87,10 +88,13 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
                 : of(r).engine.isEmpty() ? QObject::tr("runs it")
                                          : QObject::tr("cannot run it yet");
        }},
-      {QObject::tr("Exposed"), of_step([](const PlanVersion& v) {
-         return durationText(v.prediction.figures.exposed_comm);
-       }),
-       key([](const PlanVersion& v) { return v.prediction.figures.exposed_comm; }), true},
+      {QObject::tr("Exposed"),
+       of_step(
+           [](const PlanVersion& v) { return durationText(v.prediction.figures.exposed_comm); }),
+       key([](const PlanVersion& v) { return v.prediction.figures.exposed_comm; }),
+       true,
+       {},
+       ColumnTable::Scale::kDuration},
       {QObject::tr("Tokens/s"), of_step([](const PlanVersion& v) {
          return QLocale().toString(v.prediction.tokens_per_s, 'f', 0);
        }),

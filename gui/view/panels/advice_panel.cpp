@@ -99,7 +99,10 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
        nullptr, true, QObject::tr("Of the change, on the side of zero")},
       {QObject::tr("Step"),
        if_fits(proposals, [](const Proposal& p) { return durationText(p.step); }),
-       key_if_fits(proposals, &Proposal::step), true},
+       key_if_fits(proposals, &Proposal::step),
+       true,
+       {},
+       ColumnTable::Scale::kDuration},
       {QObject::tr("Peak"),
        [of](size_t r) {
          const Proposal& p = of(r);
@@ -108,11 +111,11 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
        [of](size_t r) { return static_cast<double>(of(r).peak); }, true,
        QObject::tr("Allocated on the rank that needs the most; of a plan that does not fit, and "
                    "of how much"),
-       false, true},
+       ColumnTable::Scale::kNone, true},
       {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }, nullptr, false,
        QObject::tr("A change pays if it and its 99 % bound are below zero, and costs time if "
                    "both are above zero"),
-       false, true},
+       ColumnTable::Scale::kNone, true},
       {QObject::tr("Hides"), [of](size_t r) { return hides_text(of(r)); }, nullptr, false,
        QObject::tr("Exposed communication that the change hides or makes unnecessary")}};
 }
@@ -163,8 +166,11 @@ AdvicePanel::AdvicePanel(const PanelContext& context)
         .arg(table_text(proposals().list()[r].title.toStdString()));
   });
   setView(*table_);
-  connect(table_, &QTableView::activated, this,
-          [this](const QModelIndex& index) { proposals().take(model_.rowAt(index)); });
+  connect(table_, &QTableView::activated, this, [this](const QModelIndex& index) {
+    if (!model_.isTitle(index)) {
+      proposals().take(model_.rowAt(index));
+    }
+  });
   auto* bar = new QWidget;
   auto* row = new QHBoxLayout(bar);
   row->setContentsMargins(8, 2, 8, 2);
@@ -222,7 +228,11 @@ void AdvicePanel::showProposals() {
   const size_t count = proposals().list().size();
   const bool busy = proposals().isBusy();
   if (!busy) {
-    model_.reset(count);
+    ColumnTable::Section changes{tr("Changes of this plan"), {}}, found{tr("Search"), {}};
+    for (uint32_t i = 0; i < count; ++i) {
+      (proposals().list()[i].found ? found : changes).rows.push_back(i);
+    }
+    model_.reset(std::vector{std::move(changes), std::move(found)});
   }
   showNote();
   if (count != std::exchange(shown_, count)) {

@@ -30,8 +30,9 @@ QString row_text(const QHeaderView& header, const QModelIndex& index) {
   return cells.join(u'\t');
 }
 
-// A line for each row, from top to bottom.
+// A line for each row, from top to bottom, without titles of sections.
 QString rows_text(const QHeaderView& header, QModelIndexList rows) {
+  rows.removeIf([](const QModelIndex& row) { return !(row.flags() & Qt::ItemIsSelectable); });
   std::ranges::sort(rows, {}, &QModelIndex::row);
   QStringList lines;
   for (const QModelIndex& row : rows) {
@@ -159,8 +160,8 @@ MenuTarget Panel::targetAt(const QModelIndex& index) const {
   if (const int rows = view_->model()->rowCount(); rows > 0 && rows <= kCopiedRows) {
     out.table = to_csv(*view_->model());
   }
-  if (!index.isValid()) {
-    return out;
+  if (!(index.flags() & Qt::ItemIsSelectable)) {
+    return out;  // also of an invalid index
   }
   const auto* as_tree = qobject_cast<const QTreeView*>(view_);
   const auto* table = qobject_cast<const QTableView*>(view_);

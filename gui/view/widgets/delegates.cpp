@@ -53,6 +53,11 @@ void EmphasisDelegate::initStyleOption(QStyleOptionViewItem* option,
                                        const QModelIndex& index) const {
   CellDelegate::initStyleOption(option, index);
   option->font.setBold(index.data(role_).toBool());
+  if (index.data(ColumnTable::kTitleRole).toBool()) {
+    option->font.setBold(true);
+    option->state |= QStyle::State_Enabled;
+    option->backgroundBrush = option->palette.brush(QPalette::Button);
+  }
   if (index.data(ColumnTable::kErrorRole).toBool()) {
     option->palette.setColor(QPalette::Text, option->palette.color(QPalette::BrightText));
   }

@@ -1,7 +1,10 @@
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <set>
 
+#include <QRegularExpression>
 #include <QTemporaryDir>
 
 #include "gui/model/compare/compare_session.h"
@@ -77,6 +80,36 @@ TEST_F(ComparisonTest, PartsSumToTheStepsChange) {
     sum += tree.deltaAt(group);
   }
   EXPECT_NEAR(sum, step, 1e-3);
+}
+
+// The digits of a column compare: those of both runs with each other.
+TEST_F(ComparisonTest, AColumnHasOneUnit) {
+  const auto comparison = compared(pytorch_run("fsdp2-prefetch"), pytorch_run("fsdp2-no-reshard"));
+  ComparisonTree tree;
+  for (const By by : {By::kStep, By::kUnit, By::kPhase, By::kKind}) {
+    tree.show(comparison, by);
+    std::map<int, std::set<QString>> units;  // A and B together
+    const std::function<void(const QModelIndex&)> visit = [&](const QModelIndex& parent) {
+      for (int row = 0; row < tree.rowCount(parent); ++row) {
+        for (int column = 1; column < tree.columnCount(); ++column) {
+          const QString text = tree.index(row, column, parent).data().toString();
+          static const QRegularExpression kTime("([0-9.]+) ([a-zµ]+)$");
+          if (const auto time = kTime.match(text); time.hasMatch()) {
+            const int pair = column == ComparisonTree::kB          ? ComparisonTree::kA
+                             : column == ComparisonTree::kExposedB ? ComparisonTree::kExposedA
+                                                                   : column;
+            units[pair].insert(time.captured(2));
+          }
+        }
+        visit(tree.index(row, 0, parent));
+      }
+    };
+    visit({});
+    EXPECT_GE(units.size(), by == By::kStep ? 2 : 4);
+    for (const auto& [column, found] : units) {
+      EXPECT_EQ(found.size(), 1) << column;
+    }
+  }
 }
 
 // With every grouping each item is listed once, and the groups sum to the total change.

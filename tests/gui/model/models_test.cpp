@@ -202,6 +202,27 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
   EXPECT_EQ(table.rowCount(), 0);
 }
 
+// The digits of a column compare, and a short event keeps its nanoseconds next to a long one.
+TEST_F(ModelTest, TimesOfEventsHaveOneUnit) {
+  const RunPointer run = open_run(pytorch_run("fsdp2-default"));
+  EventTable table;
+  table.show(run, 0, std::nullopt, {});
+  const auto& events = run->ranks[0]->trace.events;
+  Nanoseconds shortest = 1'000'000'000, longest = 0;
+  for (int row = 0; row < table.rowCount(); ++row) {
+    const trace::Event& event = events[table.eventAt(table.index(row, 0))];
+    shortest = std::min(shortest, event.duration);
+    longest = std::max(longest, event.duration);
+    const QString start = table.index(row, 0).data().toString();
+    const QString duration = table.index(row, 1).data().toString();
+    EXPECT_TRUE(start.endsWith(" ms")) << start.toStdString();
+    ASSERT_TRUE(duration.endsWith(" µs")) << duration.toStdString();
+    EXPECT_EQ(std::llround(duration.chopped(3).toDouble() * 1e3), event.duration);
+  }
+  EXPECT_LT(shortest, 1000);
+  EXPECT_GT(longest, 1'000'000);
+}
+
 // PyTorch writes an event when it ends, so that a trace begins with inner ones.
 TEST_F(ModelTest, EventsAreListedByTheirStart) {
   const RunPointer run = open_run(pytorch_run("fsdp2-default"));

@@ -73,6 +73,10 @@ TEST(TimeAxisTest, TextsHaveTheDigitsThatTheyNeed) {
   EXPECT_EQ(timeText(12'345'678, 1e3), "12.346 ms");
   EXPECT_EQ(timeText(0, 1e6), "0 ms");
   EXPECT_EQ(timeText(1'500'000'000, 1e8), "1.5 s");
+  EXPECT_EQ(timeText(41'300, 1e3, 79'314'000), "0.041 ms");
+  EXPECT_EQ(timeText(12'345'678, 1e3, 79'000'000'000), "0.012346 s");
+  EXPECT_EQ(deltaText(-41'300, 79'314'000), "▼ 0.041 ms");
+  EXPECT_EQ(deltaText(0, 79'314'000), "=");
   EXPECT_EQ(durationText(812), "812 ns");
   EXPECT_EQ(durationText(4'200), "4.200 µs");
   EXPECT_EQ(durationText(-9'100'000), "-9.100 ms");

@@ -1,7 +1,9 @@
 // Keys go where the eye is, and what is shown fits.
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <QClipboard>
 #include <QComboBox>
@@ -225,8 +227,80 @@ TEST_F(KeysTest, AfterASearchItsBestPlanIsChosen) {
   window_->actions().trigger("plan.search");
   ASSERT_TRUE(wait_for([&] { return !proposals.isBusy(); }));
   ASSERT_GT(static_cast<int>(proposals.list().size()), advice);
-  EXPECT_EQ(view.currentIndex().row(), advice);
+  EXPECT_EQ(view.currentIndex().data(ColumnTable::kRowRole).toInt(), advice);
   EXPECT_TRUE(proposals.list()[static_cast<size_t>(advice)].found);
+}
+
+// Titles divide what advise and the search propose. They are no rows for keys, mouse and copies.
+TEST_F(KeysTest, AdviceIsBelowTitles) {
+  open(sample_run());
+  PlanProposals& proposals = window_->proposals();
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  auto& view = static_cast<QTableView&>(*window_->panels().find("advice").panel->view());
+  for (const char* command : {"plan.advise", "plan.search"}) {
+    window_->actions().trigger(command);
+    ASSERT_TRUE(wait_for([&] { return !proposals.isBusy() && !proposals.list().empty(); }));
+  }
+  window_->panels().raise("advice");
+  QApplication::processEvents();
+  const auto all = static_cast<int>(proposals.list().size());
+  const auto changes =
+      static_cast<int>(std::ranges::count(proposals.list(), false, &Proposal::found));
+  ASSERT_GT(changes, 1);
+  ASSERT_GT(all, changes);
+  const auto text = [&view](int row) { return view.model()->index(row, 0).data().toString(); };
+  for (const bool sorted : {false, true}) {
+    if (sorted) {
+      view.sortByColumn(5, Qt::AscendingOrder);  // by the peak
+    }
+    ASSERT_EQ(view.model()->rowCount(), all + 2);
+    EXPECT_EQ(text(0), "Changes of this plan");
+    EXPECT_EQ(text(changes + 1), "Search");
+    for (int row = 1; row <= changes; ++row) {
+      const auto of = view.model()->index(row, 0).data(ColumnTable::kRowRole).toUInt();
+      EXPECT_FALSE(proposals.list()[of].found) << row;
+    }
+    // Every row is reached with Down, and no title is.
+    view.setFocus();
+    for (int i = 0; i < all; ++i) {
+      QTest::keyClick(&view, Qt::Key_Up);
+    }
+    std::vector<int> reached;
+    for (int i = 0; i < all; ++i) {
+      reached.push_back(view.currentIndex().row());
+      QTest::keyClick(&view, Qt::Key_Down);
+    }
+    std::vector<int> expected;
+    for (int row = 1; row < all + 2; ++row) {
+      if (row != changes + 1) {
+        expected.push_back(row);
+      }
+    }
+    EXPECT_EQ(reached, expected);
+    for (const Qt::Key key : {Qt::Key_PageUp, Qt::Key_PageUp, Qt::Key_PageUp, Qt::Key_Home}) {
+      QTest::keyClick(&view, key);
+      EXPECT_FALSE(view.currentIndex().data(ColumnTable::kTitleRole).toBool());
+    }
+    QTest::keyClick(&view, Qt::Key_A, Qt::ControlModifier);
+    QTest::keyClick(&view, Qt::Key_C, Qt::ControlModifier);
+    const QStringList lines = QApplication::clipboard()->text().split(u'\n');
+    EXPECT_EQ(lines.size(), all);
+    EXPECT_EQ(lines.filter("Changes of this plan").size() +
+                  lines.filter(QRegularExpression("^Search")).size(),
+              0);
+  }
+  const Panel& panel = *window_->panels().find("advice").panel;
+  const MenuTarget target = panel.targetAt(view.model()->index(0, 0));
+  EXPECT_EQ(target.text, "");
+  EXPECT_EQ(target.table.count("\r\n"), all + 1);  // with the header
+  // A click on a title takes nothing.
+  const auto versions = window_->session().versions().size();
+  const QPoint title = view.visualRect(view.model()->index(0, 0)).center();
+  view.scrollToTop();
+  QTest::mouseDClick(view.viewport(), Qt::LeftButton, {}, title);
+  QApplication::processEvents();
+  EXPECT_EQ(window_->session().versions().size(), versions);
+  EXPECT_EQ(window_->session().undoStack().count(), 0);
 }
 
 // The window has no command line: no text advises to add a flag.
