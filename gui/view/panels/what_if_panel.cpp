@@ -36,7 +36,7 @@ class WhatIfPanel final : public Panel {
   }
 
  protected:
-  void resizeEvent(QResizeEvent* event) override;
+  void widthChanged() override { fitVersions(); }
 
  private:
   void makeTable();
@@ -108,6 +108,7 @@ void WhatIfPanel::makeTable() {
   table_->horizontalHeader()->setStretchLastSection(false);  // the last ones are numbers
   table_->setItemDelegate(new EmphasisDelegate(table_));
   setView(*table_);
+  watchWidth();
   versions_.setEmphasis(
       [this](size_t r) { return &session().versions()[r] == session().current(); });
   versions_.setErrors([this](size_t r) { return !session().versions()[r].prediction.memory.fits; });
@@ -126,11 +127,6 @@ void WhatIfPanel::makeTable() {
     const PlanVersion& v = session().versions()[versions_.rowAt(index)];
     session().edit(tr("back to v%1").arg(versions_.rowAt(index)), v.state);
   });
-}
-
-void WhatIfPanel::resizeEvent(QResizeEvent* event) {
-  Panel::resizeEvent(event);
-  fitVersions();
 }
 
 // Hidden columns are in the rows' tooltips.

@@ -210,6 +210,20 @@ TEST_F(AppearanceTest, ScrollBarsComeToRest) {
   }
 }
 
+// Also where the form takes its width after the table was fitted. Step and peak are never cut.
+TEST_F(AppearanceTest, VersionsFitBesideTheForm) {
+  for (const QSize size : {QSize(1280, 800), QSize(1920, 1080)}) {
+    window_ = nullptr;
+    make();
+    window_->resize(size);
+    open(simulated_ranks(QString::number(size.width())).toStdString());
+    ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+    auto& table = static_cast<QTableView&>(shown("whatif"));
+    EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0) << size.width();
+    EXPECT_FALSE(table.isColumnHidden(8)) << size.width();  // the peak
+  }
+}
+
 TEST_F(AppearanceTest, TheInspectorsTextHasContrast) {
   open(sample_run());
   for (const bool dark : {false, true}) {
