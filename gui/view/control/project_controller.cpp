@@ -9,6 +9,7 @@
 #include <QScopedValueRollback>
 
 #include "core/base/error.h"
+#include "gui/model/base/time_axis.h"
 #include "gui/view/panels/notes_panel.h"
 #include "gui/view/timeline/timeline_view.h"
 
@@ -112,18 +113,37 @@ bool ProjectController::mustAsk() const {
   return changed_ && parts_.hasRun() && !discarding_ && !parts_.messages.unattended();
 }
 
+QString ProjectController::unsaved() const {
+  QStringList out;
+  if (!parts_.panels.get<NotesPanel>().edit().toPlainText().isEmpty()) {
+    out.append(tr("your notes"));
+  }
+  if (const int edits = parts_.session.undoStack().count(); edits > 0) {
+    out.append(countText(edits, tr("edit of the plan"), tr("edits of the plan")));
+  }
+  if (const auto marks = static_cast<qlonglong>(parts_.timeline().scene().bookmarks.size());
+      marks > 0) {
+    out.append(countText(marks, tr("bookmark"), tr("bookmarks")));
+  }
+  return out.join(QStringLiteral(", "));
+}
+
 void ProjectController::whenSaved(const std::function<void()>& then) {
   if (!mustAsk()) {
     then();
     return;
   }
-  const QString what = path_.isEmpty()
-                           ? tr("Notes, plan versions and bookmarks are not saved in a project.")
-                           : tr("%1 has unsaved changes.").arg(QFileInfo(path_).fileName());
+  const QString what =
+      path_.isEmpty() ? tr("Save your work in a project?")
+                      : tr("Save the changes of the project %1?").arg(QFileInfo(path_).fileName());
   auto* box = new QMessageBox(QMessageBox::Question, tr("Shardlens"), what,
                               QMessageBox::Save | QMessageBox::Discard | QMessageBox::Cancel,
                               &parts_.window);
   box->setTextFormat(Qt::PlainText);
+  const QString lost = path_.isEmpty() ? unsaved() : tr("what was changed since it was saved");
+  if (!lost.isEmpty()) {
+    box->setInformativeText(tr("Discard loses %1.").arg(lost));
+  }
   box->setAttribute(Qt::WA_DeleteOnClose);
   connect(box, &QMessageBox::buttonClicked, this, [this, box, then](QAbstractButton* button) {
     const auto chosen = box->standardButton(button);

@@ -48,6 +48,7 @@ class ProjectController : public QObject {
   QString path_;
   QString expected_path_;
   std::optional<Project> pending_;
+  [[nodiscard]] QString unsaved() const;  // what would be lost, in words
   bool changed_ = false, restoring_ = false;
   bool discarding_ = false;  // the user agreed to lose the changes
 };

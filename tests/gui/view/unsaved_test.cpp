@@ -100,6 +100,12 @@ TEST_P(UnsavedTest, EveryWayToLoseItAsks) {
     begin(way);
     QMessageBox* box = question();
     ASSERT_NE(box, nullptr) << way;
+    const QString made = GetParam().made;
+    EXPECT_TRUE(box->informativeText().contains(GetParam().project  ? "changed since it was saved"
+                                                : made == "notes"   ? "your notes"
+                                                : made == "version" ? "1 edit of the plan"
+                                                                    : "1 bookmark"))
+        << box->informativeText().toStdString();
     box->button(QMessageBox::Cancel)->click();
     QApplication::processEvents();
     EXPECT_EQ(question(), nullptr) << way;
