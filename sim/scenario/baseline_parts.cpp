@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "sim/scenario/scenario.h"
-
 namespace shardlens::sim {
 namespace {
 
@@ -57,7 +55,7 @@ std::optional<BaselineParts> baseline_parts(const std::shared_ptr<const Recorded
   if (high == nullptr || low == nullptr) {
     return std::nullopt;
   }
-  return BaselineParts{mean_of(*low, *high), evaluate(own_scenario(run)).figures};
+  return BaselineParts{mean_of(*low, *high), run->own_figures()};
 }
 
 }  // namespace shardlens::sim

@@ -125,7 +125,9 @@ std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesy
 std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
   std::shared_ptr<RecordedRun> out(new RecordedRun(observe_any(run)));
   // As every other plan of the run, so that the own plan has one prediction.
-  out->baseline_.simulated = evaluate(own_scenario(out)).step.duration;
+  const Prediction own = evaluate(own_scenario(out));
+  out->baseline_.simulated = own.step.duration;
+  out->own_figures_ = own.figures;
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/step_figures.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
@@ -71,6 +72,8 @@ class RecordedRun {
   // The machine of the run.
   [[nodiscard]] const std::shared_ptr<const TargetMachine>& machine() const { return machine_; }
   [[nodiscard]] const Baseline& baseline() const { return baseline_; }
+  // What the simulated step of the baseline consists of.
+  [[nodiscard]] const StepFigures& own_figures() const { return own_figures_; }
 
   // A microbatch under a plan of tree()'s modules: that of the model, or the recorded operators in
   // other units. In a PyTorch trace the unit of an operator is known, but not its module, so units
@@ -86,6 +89,7 @@ class RecordedRun {
   Observation observation_;
   std::shared_ptr<const TargetMachine> machine_;
   Baseline baseline_;
+  StepFigures own_figures_;
 };
 
 }  // namespace shardlens::sim

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/recover/recorded_program.h"
+#include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {
 namespace {
@@ -31,6 +32,7 @@ void expect_that_errors_sum(const Opened& of) {
   EXPECT_NEAR(errors[0] + errors[1] + errors[2], of.run->baseline().error(), 1e-6);
   EXPECT_LE(std::abs(of.parts.measured.duration() - of.run->baseline().measured), 2);
   EXPECT_EQ(of.parts.simulated.duration(), of.run->baseline().simulated);
+  EXPECT_EQ(of.parts.simulated, evaluate(own_scenario(of.run)).figures);
 }
 
 // Of three steps the one in the middle.
