@@ -120,9 +120,10 @@ void ModulesPanel::revealUnit() {
   if (index.isValid()) {
     view_->setCurrentIndex(index);
     view_->scrollTo(index);
-  } else if (unit == std::nullopt && view_->currentIndex().isValid() &&
-             tree_.unitAt(view_->currentIndex())) {
-    view_->setCurrentIndex({});
+  } else if (unit == std::nullopt && (tree_.unitAt(view_->currentIndex()) ||
+                                      (!rows.isEmpty() && tree_.unitAt(rows.front())))) {
+    view_->setCurrentIndex({});  // the selected row need not be the current one
+    view_->clearSelection();
   }
 }
 

@@ -175,5 +175,25 @@ TEST_F(RevealTest, EveryModuleSelectsItsUnit) {
   EXPECT_EQ(chosen().unit, "model.layers.2");
 }
 
+// Also if the keyboard is at another row, which is of no unit.
+TEST_F(RevealTest, ModulesShowsNoUnitWhenNoneIsSelected) {
+  open(sample_run());
+  auto& view = shown("modules");
+  const UnitTree& tree = window_->panels().model<UnitTree>();
+  const QModelIndex unit = tree.indexOf("model.layers.2");
+  const QModelIndexList sections =
+      view.model()->match(view.model()->index(0, 0), Qt::DisplayRole, "layers", 1,
+                          Qt::MatchStartsWith | Qt::MatchRecursive);
+  ASSERT_EQ(sections.size(), 1);
+  QModelIndex fold = view.model()->index(0, 0, sections.front());
+  ASSERT_FALSE(tree.unitAt(fold));  // several blocks
+  click(view, unit);
+  ASSERT_EQ(chosen().unit, "model.layers.2");
+  view.selectionModel()->setCurrentIndex(fold, QItemSelectionModel::NoUpdate);
+  window_->context().clear();
+  settle();
+  EXPECT_FALSE(view.selectionModel()->hasSelection());
+}
+
 }  // namespace
 }  // namespace shardlens::gui
