@@ -28,7 +28,8 @@ namespace {
 
 // Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250);
 // SHARDLENS_MONKEY_SECONDS, go on for so long and print the heap in use now and then;
-// SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG, prints each action.
+// SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG, prints each action; SHARDLENS_MONKEY_RUN, the
+// path that AnyRun opens.
 int setting(const char* name, int otherwise) {
   bool set = false;
   const int value = qEnvironmentVariableIntValue(name, &set);
@@ -169,6 +170,16 @@ TEST_F(MonkeyTest, EightRanksOfGpus) {
   open(directory);
   ASSERT_EQ(window_->context().run()->ranks.size(), 8);
   play([&] { open(directory); });
+}
+
+// A GPU that shardlens.record recorded, or the run that is asked for.
+TEST_F(MonkeyTest, AnyRun) {
+  const std::string path = qEnvironmentVariable("SHARDLENS_MONKEY_RUN").toStdString();
+  const std::string run =
+      path.empty() ? std::string(SHARDLENS_TEST_DATA) + "/../../traces/fsdp2-h200" : path;
+  open(run);
+  ASSERT_NE(window_->context().run(), nullptr) << window_->lastError().toStdString();
+  play([&] { open(run); });
 }
 
 TEST_F(MonkeyTest, APlanOnly) {
