@@ -244,8 +244,19 @@ def check_measured_memory(at, views, simulated, analyzed):
             at.contains(f"{panel}, measured peak", views.note(panel), f"{memory(peak)} simulated, {memory(measured)} measured ({percent(peak / measured - 1)} %)")
 
 
+def advised(views):
+    """The rows of Advice below each title, which is a row with one text."""
+    below, rows = {}, []
+    for row in views.rows("advice"):
+        if any(text for name, text in row.items() if name != "Plan"):
+            rows.append(row)
+        else:
+            rows = below.setdefault(row["Plan"], [])
+    return below
+
+
 def check_advice(at, views, advice):
-    rows = [r for r in views.rows("advice") if r["Verdict"] != "found by the search"]
+    rows = advised(views).get("Changes of this plan", [])
     changes = [*advice["changes"], *advice["others"]]
     at.same("Advice, plans", [r["Plan"] for r in rows], [c["title"] for c in changes])
     for row, of in zip(rows, changes):
@@ -268,7 +279,7 @@ def check_search(at, views, found):
     listed = [p for i, p in enumerate(front) if not any(
         q["step_ns"] <= p["step_ns"] and q["peak_allocated_bytes"] <= p["peak_allocated_bytes"]
         and ((q["step_ns"], q["peak_allocated_bytes"]) != (p["step_ns"], p["peak_allocated_bytes"]) or j < i) for j, q in enumerate(front))]
-    rows = [r for r in views.rows("advice") if r["Verdict"] == "found by the search"]
+    rows = advised(views).get("Search", [])
     at.same("Find best, plans", [r["Plan"] for r in rows], [p["name"] for p in listed])
     for row, of in zip(rows, listed):
         at.same(f"Find best, {of['name']}, step", row["Step"], duration(of["step_ns"]))
