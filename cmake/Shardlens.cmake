@@ -127,6 +127,8 @@ function(shardlens_test name)
     if(SHARDLENS_SANITIZE MATCHES address)
       list(APPEND properties ENVIRONMENT "LSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/lsan.supp:print_suppressions=0")
     endif()
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES PROPERTIES ${properties})
+    # ctest asks each program for its tests, and runs none if one does not answer in time. Right after a build a program is not in the page cache,
+    # and the default of 5 s was too short for one with CUDA's libraries.
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120 NO_PRETTY_VALUES PROPERTIES ${properties})
   endif()
 endfunction()
