@@ -137,7 +137,7 @@ void print_sharded(const RecoveredPlan& recovered) {
                        {"freed after forward", report::Align::kLeft}});
   for (const RecoveredUnit& unit : recovered.units) {
     table.row({shown(unit.fqn), unit.padded_numel < 0 ? "-" : format_count(unit.padded_numel),
-               format_bytes(unit.gathered_bytes), dtype_name(unit.param_dtype),
+               report::format_message(unit.gathered_bytes), dtype_name(unit.param_dtype),
                dtype_name(unit.reduce_dtype),
                !unit.resharded   ? "-"
                : *unit.resharded ? "yes"

@@ -408,6 +408,14 @@ TEST_F(PlanCommandTest, FromTraceWritesPlanAndWorkload) {
   EXPECT_EQ(json::parse(workload)["units"], (json{"", "model.layers.0", "model.layers.1"}));
 }
 
+// Shardlens's own traces have no calls of c10d with sizes.
+TEST_F(PlanCommandTest, FromTraceSaysNoSizeThatIsNotKnown) {
+  const CommandResult result = run("plan --from-trace " + kData + "/../../traces/llama-emulated8");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, testing::ContainsRegex("model.layers.0 +- +- "));
+  EXPECT_THAT(result.out, testing::Not(HasSubstr("0 B")));
+}
+
 TEST_F(PlanCommandTest, FromTraceOfDdpHasBuckets) {
   const std::string trace = kData + "/pytorch_traces/ddp-buckets";
   const json out = json_of("plan --from-trace " + trace + " --out " + folder_ + "/recovered");
