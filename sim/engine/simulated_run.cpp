@@ -1,7 +1,6 @@
 #include "sim/engine/simulated_run.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <utility>
 

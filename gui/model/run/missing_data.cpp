@@ -9,6 +9,7 @@
 #include "gui/model/run/run_notes.h"
 
 namespace shardlens::gui {
+
 QString why_nothing_exposed(const RunData& run, const RankData& rank) {
   if (!rank.timeline.collectives.empty()) {
     return exposed_within(rank, rank.timeline.span).empty()
