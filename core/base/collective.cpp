@@ -1,5 +1,6 @@
 #include "core/base/collective.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
@@ -50,7 +51,21 @@ consteval bool every_kind_has_its_row() {
 }
 static_assert(every_kind_has_its_row());
 
+constexpr std::array<std::string_view, kPurposeCount> kPurposes{
+    "gather_parameters", "reduce_gradients", "reduce_replicas", "activations", "tokens",
+    "context",           "norm",             "loss",            "other"};
+
 }  // namespace
+
+std::string_view name_of(Purpose purpose) {
+  return kPurposes[static_cast<size_t>(purpose)];
+}
+std::optional<Purpose> parse_purpose(std::string_view name) {
+  const auto* found = std::ranges::find(kPurposes, name);
+  return found == kPurposes.end()
+             ? std::nullopt
+             : std::optional(static_cast<Purpose>(found - kPurposes.begin()));
+}
 
 std::string_view name_of(CollectiveKind kind) {
   return kCollectiveRows[static_cast<size_t>(kind)].name;

@@ -29,6 +29,24 @@ enum class CollectiveRole : uint8_t {
 // kOther where the kind is not known.
 [[nodiscard]] CollectiveRole role_of(const std::optional<CollectiveKind>& kind);
 
+// What communication is for.
+enum class Purpose : uint8_t {
+  kGatherParameters,
+  kReduceGradients,  // over the ranks that shard the parameters
+  kReduceReplicas,   // gradients, over the ranks that have copies of a shard
+  kActivations,      // parts of activations and of their gradients, between ranks that divide an
+                     // operator (tensor and sequence parallelism)
+  kTokens,           // sent to their experts and back
+  kContext,          // keys and values of the other parts of a sequence
+  kNorm,             // of the gradients
+  kLoss,
+  kOther,  // the last
+};
+inline constexpr size_t kPurposeCount = static_cast<size_t>(Purpose::kOther) + 1;
+// "gather_parameters", "reduce_gradients", …: used in JSON. parse_purpose() reads the same names.
+[[nodiscard]] std::string_view name_of(Purpose purpose);
+[[nodiscard]] std::optional<Purpose> parse_purpose(std::string_view name);
+
 // "all_gather", …: used as keys of `analyze --json` and in messages.
 [[nodiscard]] std::string_view name_of(CollectiveKind kind);
 // "_allgather_base", "_reduce_scatter_base", "allreduce", …: values of Kineto's `Collective name`
