@@ -51,9 +51,15 @@ consteval bool every_kind_has_its_row() {
 }
 static_assert(every_kind_has_its_row());
 
-constexpr std::array<std::string_view, kPurposeCount> kPurposes{
-    "gather_parameters", "reduce_gradients", "reduce_replicas", "activations", "tokens",
-    "context",           "norm",             "loss",            "other"};
+constexpr std::array<std::string_view, kPurposeCount> kPurposes{"gather_parameters",
+                                                                "reduce_gradients",
+                                                                "reduce_replicas",
+                                                                "activations",
+                                                                "tokens",
+                                                                "context",
+                                                                "norm",
+                                                                "loss",
+                                                                "other"};
 
 }  // namespace
 
@@ -62,9 +68,8 @@ std::string_view name_of(Purpose purpose) {
 }
 std::optional<Purpose> parse_purpose(std::string_view name) {
   const auto* found = std::ranges::find(kPurposes, name);
-  return found == kPurposes.end()
-             ? std::nullopt
-             : std::optional(static_cast<Purpose>(found - kPurposes.begin()));
+  return found == kPurposes.end() ? std::nullopt
+                                  : std::optional(static_cast<Purpose>(found - kPurposes.begin()));
 }
 
 std::string_view name_of(CollectiveKind kind) {
