@@ -76,7 +76,7 @@ void tell_unfinished(const fs::path& path) {
 }
 
 Bytes bytes_of(const SavedTensor& tensor) {
-  return checkpoint::numel_of(tensor.shape) * size_of(tensor.dtype);
+  return numel_of(tensor.shape) * size_of(tensor.dtype);
 }
 
 std::string show_json(const fs::path& folder, const Index& index) {

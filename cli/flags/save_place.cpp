@@ -37,7 +37,7 @@ Bytes checkpoint_bytes(const RunOptions& options, const plan::ResolvedPlan& plan
     if (!whole && parameter.requires_grad) {
       copies = ignored ? plan.world_size : 1 + options.step.optimizer_states();
     }
-    sum += copies * checkpoint::numel_of(parameter.shape) * kFp32;
+    sum += copies * numel_of(parameter.shape) * kFp32;
   }
   return sum;
 }

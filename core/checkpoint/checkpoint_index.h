@@ -9,7 +9,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/units.h"
-#include "core/checkpoint/box.h"
+#include "core/base/box.h"
 
 namespace shardlens::checkpoint {
 

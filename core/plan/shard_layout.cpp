@@ -1,10 +1,9 @@
 #include "core/plan/shard_layout.h"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
-#include <string>
 
+#include "core/base/box.h"
 #include "core/base/error.h"
 
 namespace shardlens::plan {
@@ -12,10 +11,6 @@ namespace {
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
-}
-
-int64_t product(std::span<const int64_t> shape) {
-  return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
 }  // namespace
@@ -29,7 +24,7 @@ ShardLayout::ShardLayout(Layout layout,
     : layout_(layout), ranks_(ranks) {
   SHARDLENS_CHECK(ranks >= 1, "a shard layout needs at least one rank");
   for (const auto& shape : shapes) {
-    numels_.push_back(product(shape));
+    numels_.push_back(numel_of(shape));
     numel_ += numels_.back();
   }
   if (layout_ == Layout::kFlat) {
@@ -74,8 +69,7 @@ ShardLayout::Slice ShardLayout::slice(int64_t rank, size_t parameter) const {
     return overlap(rank * shard_numel_, (rank + 1) * shard_numel_, parameter);
   }
   const int64_t chunk = chunk_rows_[parameter];
-  const int64_t first = std::min(rows_[parameter], rank * chunk);
-  const int64_t last = std::min(rows_[parameter], first + chunk);
+  const auto [first, last] = chunk_of(rows_[parameter], ranks_, rank);
   Slice out;
   out.shard_offset = shard_offsets_[parameter];
   out.numel = (last - first) * row_numels_[parameter];

@@ -119,7 +119,7 @@ void RunCheckpoints::restore_parameters() {
     for (const std::string& name : names_of(parameter)) {
       found = found == nullptr ? reader_->find(name) : found;
     }
-    const bool empty = checkpoint::numel_of(parameter.shape) == 0;  // in no file
+    const bool empty = numel_of(parameter.shape) == 0;  // in no file
     stored.push_back(found == nullptr && !empty ? &reader_->at(parameter.fqn) : found);
     if (!empty && stored.back()->shape != parameter.shape) {
       throw InputError(

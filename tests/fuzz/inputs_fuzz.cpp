@@ -178,9 +178,9 @@ void read_checkpoint(const std::filesystem::path& saved) {
   checkpoint::Reader reader = checkpoint::Reader::open(saved);
   (void)checkpoint::verify(reader);
   for (const checkpoint::SavedTensor& tensor : reader.index().tensors) {
-    if (checkpoint::numel_of(tensor.shape) > 0) {
+    if (numel_of(tensor.shape) > 0) {
       float value = 0;
-      reader.read(tensor, checkpoint::numel_of(tensor.shape) - 1, {&value, 1});
+      reader.read(tensor, numel_of(tensor.shape) - 1, {&value, 1});
     }
   }
 }

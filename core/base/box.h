@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-namespace shardlens::checkpoint {
+namespace shardlens {
 
-// A part of a tensor that is a block in every dimension, as a safetensors file can store it.
+// A part of a tensor that is a block in every dimension.
 //
 // Shapes  `offset` and `shape` have one entry for each dimension of the tensor; none for a scalar.
 struct Box {
@@ -16,6 +16,10 @@ struct Box {
   [[nodiscard]] int64_t numel() const;
   friend bool operator==(const Box&, const Box&) = default;
 };
+
+// [begin, end) of part `index` of `size` rows that torch.chunk divides into `parts`: parts of equal
+// size, of which the last ones may be smaller or empty.
+[[nodiscard]] std::pair<int64_t, int64_t> chunk_of(int64_t size, int64_t parts, int64_t index);
 
 // The number of elements of a shape; 1 for a scalar; INT64_MAX if it is larger than that.
 [[nodiscard]] int64_t numel_of(std::span<const int64_t> shape);
@@ -35,4 +39,4 @@ void for_each_run(const Box& box,
                   int64_t end,
                   const std::function<void(int64_t, int64_t, int64_t)>& run);
 
-}  // namespace shardlens::checkpoint
+}  // namespace shardlens

@@ -1,10 +1,10 @@
-#include "core/checkpoint/box.h"
+#include "core/base/box.h"
 
 #include <algorithm>
 #include <limits>
 #include <utility>
 
-namespace shardlens::checkpoint {
+namespace shardlens {
 namespace {
 
 // Adds the boxes of [begin, end) of the part of the tensor at `box`, whose first `dim` dimensions
@@ -51,6 +51,12 @@ void add_boxes(std::span<const int64_t> shape,
 }
 
 }  // namespace
+
+std::pair<int64_t, int64_t> chunk_of(int64_t size, int64_t parts, int64_t index) {
+  const int64_t chunk = (size + parts - 1) / parts;
+  const int64_t begin = std::min(size, index * chunk);
+  return {begin, std::min(size, begin + chunk)};
+}
 
 int64_t Box::numel() const {
   return numel_of(shape);
@@ -126,4 +132,4 @@ void for_each_run(const Box& box,
   }
 }
 
-}  // namespace shardlens::checkpoint
+}  // namespace shardlens

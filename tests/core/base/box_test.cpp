@@ -1,4 +1,4 @@
-#include "core/checkpoint/box.h"
+#include "core/base/box.h"
 
 #include <cstdint>
 #include <numeric>
@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace shardlens::checkpoint {
+namespace shardlens {
 namespace {
 
 using testing::ElementsAre;
@@ -72,4 +72,4 @@ TEST(BoxTest, ABlockOfColumnsHasARunInEachRow) {
 }
 
 }  // namespace
-}  // namespace shardlens::checkpoint
+}  // namespace shardlens
