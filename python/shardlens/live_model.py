@@ -1,4 +1,4 @@
-"""The module tree of a live model as a model file (docs/model_file.md), with the shapes that its parameters had before FSDP sharded them."""
+"""The module tree of a live model as a model file (docs/model_file.md), with the shapes of its whole parameters."""
 import math
 from collections import Counter
 
@@ -29,22 +29,17 @@ def _flattened(model):
     return shapes
 
 
-def _local(model):
-    """For FSDP2: id of each parameter: the shape that it has when it is gathered. With tensor parallelism that is the rank's own part."""
+def _whole(model):
+    """For FSDP2: id of each parameter: the shape that it has when no rank has only a part of it."""
     shapes = {}
     for unit in fsdp2_units(model):
         for p in unit.group.fsdp_params:
             if hasattr(p, "_orig_size"):
+                # Tensor and expert parallelism divide a parameter before FSDP2 does.
+                whole = p._tp_spec.shape if getattr(p, "is_dtensor", False) else p._orig_size
                 for tensor in (p.sharded_param, getattr(p, "_unsharded_param", None)):  # the module has one or the other
-                    shapes[id(tensor)] = list(p._orig_size)
+                    shapes[id(tensor)] = list(whole)
     return shapes
-
-
-def has_local_shapes(model):
-    """Whether a parameter of FSDP2 is only a rank's own part, as with tensor parallelism."""
-    model, _ = unwrap_ddp(model)
-    shapes = _local(model)
-    return any(id(p) in shapes and shapes[id(p)] != list(p.shape) for p in model.parameters())
 
 
 def _dtype(tensor):
@@ -57,7 +52,7 @@ def model_of(model):
 
     model, _ = unwrap_ddp(model)
     shapes = _flattened(model)
-    local = _local(model)
+    whole = _whole(model)
     named = model
     while _is_wrapper(named):  # the model's own class
         named = next(child for short, child in named.named_children() if clean_name(short) == "")
@@ -79,7 +74,7 @@ def model_of(model):
                 if tensor is None or short.startswith("_flat_param"):
                     continue
                 owner = first.setdefault(id(tensor), full)
-                shape = local.get(id(tensor), list(tensor.shape))
+                shape = whole.get(id(tensor), list(tensor.shape))
                 row = {"name": full, "shape": shapes.get(owner, shape), "dtype": _dtype(tensor)}
                 if out is parameters:
                     row["requires_grad"] = tensor.requires_grad

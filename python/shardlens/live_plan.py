@@ -1,5 +1,6 @@
 """The plan file (docs/plan.md) of a live model, read from the FSDP2, FSDP1 or DDP objects themselves."""
-from .live_units import clean_name, fsdp1_units, fsdp2_units, unwrap_ddp
+from .live_mesh import UnitMesh, UnknownMesh, groups_of, mesh_of, tensor_parallel_of
+from .live_units import clean_name, fsdp1_units, fsdp2_units, process_groups, unwrap_ddp
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -101,18 +102,20 @@ def _fsdp2_plan(model, units, log):
     several = [a.name for a, b in zip(units, units[1:]) if a.state is b.state]
     if several:
         raise NoPlan(f"the unit {several[0]!r} has several groups of parameters: a plan file has one for a unit")
-    mesh = units[0].group.mesh_info
-    plan = {
-        "version": 1,
-        "mesh": {"replicate": getattr(mesh, "replicate_mesh_size", 1), "shard": getattr(mesh, "shard_mesh_size", 1)},
-        "dialect": "fsdp2",
-        "layout": "per_parameter",
-    }
-    for unit in units:
-        other = unit.group.mesh_info
-        if (getattr(other, "replicate_mesh_size", 1), getattr(other, "shard_mesh_size", 1)) != tuple(plan["mesh"].values()):
-            raise NoPlan(f"the unit {unit.name!r} has another mesh than {units[0].name!r}: a plan file has one mesh for all units")
+    try:
+        module_names = {id(module): clean_name(name) for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
+        meshes = [UnitMesh(unit, module_names) for unit in units]
+        mesh = mesh_of(meshes, [(each["description"], each["ranks"]) for each in process_groups()])
+        groups = [groups_of(each) for each in meshes]
+    except UnknownMesh as error:
+        raise NoPlan(str(error)) from None
+    plan = {"version": 1, "mesh": mesh, "dialect": "fsdp2", "layout": "per_parameter"}
+    if styles := tensor_parallel_of(meshes, model):
+        plan["tensor_parallel"] = styles
     entries = [{"modules": u.names[0] if len(u.names) == 1 else u.names} for u in units]
+    for entry, group in zip(entries, groups):
+        if group:
+            entry["groups"] = group
     kept, partly = (log.kept, log.partly_reduced) if log is not None else ((), ())
     _spread(plan, entries, "reshard_after_forward", [_reshard_after_forward(u.group) for u in units])
     _spread(plan, entries, "reshard_after_backward", [u.group.reshard_after_backward and u.name not in kept for u in units])

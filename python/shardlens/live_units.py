@@ -25,8 +25,8 @@ class Fsdp2Unit:
     `name` is the one that PyTorch's ranges and plans have: the modules' names with ", " between them.
     """
 
-    def __init__(self, names, state, group):
-        self.names, self.state, self.group = names, state, group
+    def __init__(self, names, modules, state, group):
+        self.names, self.modules, self.state, self.group = names, modules, state, group
         self.name = ", ".join(names)
 
 
@@ -44,21 +44,21 @@ def fsdp2_units(model):
         from torch.distributed.fsdp import FSDPModule
     except ImportError:  # a torch without distributed
         return []
-    states = {}  # id(state): (state, names)
+    states = {}  # id(state): (state, {name: module})
     for name, module in model.named_modules():
         if isinstance(module, FSDPModule):
             state = module._get_fsdp_state()
-            states.setdefault(id(state), (state, []))[1].append(clean_name(name))
+            states.setdefault(id(state), (state, {}))[1][clean_name(name)] = module
         else:  # in a list of modules that is one unit, every module has the state
             from torch.distributed.fsdp._fully_shard._fsdp_state import _get_module_fsdp_state
 
             state = _get_module_fsdp_state(module)
             if state is not None:
-                states.setdefault(id(state), (state, []))[1].append(clean_name(name))
+                states.setdefault(id(state), (state, {}))[1][clean_name(name)] = module
     units = []
-    for state, names in states.values():
+    for state, modules in states.values():
         for group in _groups_of(state):
-            units.append(Fsdp2Unit(names, state, group))
+            units.append(Fsdp2Unit(list(modules), list(modules.values()), state, group))
     return units
 
 
@@ -81,3 +81,16 @@ def fsdp1_units(model):
     except ImportError:
         return []
     return [(clean_name(name), module) for name, module in model.named_modules() if isinstance(module, FullyShardedDataParallel)]
+
+
+def process_groups():
+    """[{id, description, ranks}] of every process group of this process."""
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return []
+    world = dist.distributed_c10d._world
+    return [
+        {"id": name, "description": getattr(group, "group_desc", ""), "ranks": sorted(world.pg_group_ranks.get(group, {}))}
+        for group, name in world.pg_names.items()
+    ]

@@ -217,7 +217,7 @@ class Recorder:
     def _run_json(self):
         import torch
 
-        from .live_model import has_local_shapes
+        from .live_units import process_groups
 
         return {
             "schema": 2,
@@ -226,8 +226,8 @@ class Recorder:
             "command": sys.argv,
             "versions": {"shardlens": __version__, "torch": torch.__version__, "python": platform.python_version()},
             "world_size": self._world,
-            "groups": _process_groups(),
-            "shapes": "local" if has_local_shapes(self._model) else "whole",
+            "groups": process_groups(),
+            "shapes": "whole",
             "step_settings": self._step_settings(),
             "notes": self._notes,
         }
@@ -264,16 +264,3 @@ class Recorder:
     def _warn(self, text):
         rank = f"[rank {self._rank}] " if hasattr(self, "_rank") else ""
         warn(f"{rank}shardlens.record: {text}", stacklevel=4)
-
-
-def _process_groups():
-    """[{id, description, ranks}] of every process group of this process."""
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized()):
-        return []
-    world = dist.distributed_c10d._world
-    return [
-        {"id": name, "description": getattr(group, "group_desc", ""), "ranks": sorted(world.pg_group_ranks.get(group, {}))}
-        for group, name in world.pg_names.items()
-    ]

@@ -1,0 +1,159 @@
+"""The mesh of a live model in the words of a plan file, in worlds of torch's "fake" backend: rank 0's process groups without other processes.
+
+DTensor keeps meshes of earlier worlds that have the same axes and ranks, so tests with DTensors name theirs differently.
+"""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
+from shardlens.live_model import model_of  # noqa: E402
+from shardlens.live_plan import NoPlan, plan_of  # noqa: E402
+
+
+@pytest.fixture
+def world():
+    """A function that begins a world of so many ranks."""
+    yield lambda ranks: dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=ranks)
+    dist.destroy_process_group()
+
+
+class Experts(torch.nn.Module):
+    def __init__(self, experts=4):
+        super().__init__()
+        self.w1 = torch.nn.Parameter(torch.zeros(experts, 8, 6))
+        self.w2 = torch.nn.Parameter(torch.zeros(experts, 6, 8))
+
+    def divide(self, mesh, dim=0):
+        for name, parameter in list(self.named_parameters()):
+            setattr(self, name, torch.nn.Parameter(distribute_tensor(parameter.data, mesh, [Shard(dim)], src_data_rank=None)))
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(8)
+        self.up, self.down = torch.nn.Linear(8, 12), torch.nn.Linear(12, 8)
+        self.experts = Experts()
+
+    def forward(self, x):
+        return self.down(self.up(self.norm(x)))
+
+
+class Model(torch.nn.Module):
+    def __init__(self, blocks=3):
+        super().__init__()
+        self.embed = torch.nn.Embedding(10, 8)
+        self.layers = torch.nn.ModuleList(Block() for _ in range(blocks))
+        self.head = torch.nn.Linear(8, 10, bias=False)
+
+    def forward(self, x):
+        x = self.embed(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+def shard(model, mesh, experts=None, dim=0):
+    """Blocks and root over `mesh`; experts as units of their own over `experts`, along `dim`."""
+    for layer in model.layers:
+        if experts is not None:
+            fully_shard(layer.experts, mesh=experts, shard_placement_fn=lambda _: Shard(dim))
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def groups_of(plan):
+    return {entry["modules"]: entry["groups"] for entry in plan["units"] if "groups" in entry}
+
+
+def test_replicas_of_shards_are_as_before(world):
+    world(8)
+    plan = plan_of(shard(Model(), init_device_mesh("cpu", (2, 4), mesh_dim_names=("replicate", "shard"))))
+    assert plan["mesh"] == {"replicate": 2, "shard": 4}
+    assert "tensor_parallel" not in plan
+    assert not groups_of(plan)
+
+
+def test_tensor_parallelism_has_styles_of_modules(world):
+    world(8)
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("replicate", "shard", "tp"))
+    model = Model()
+    for layer in model.layers:
+        parallelize_module(layer, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()}, src_data_rank=None)
+    parallelize_module(model, mesh["tp"], {"embed": RowwiseParallel()}, src_data_rank=None)
+    shard(model, mesh["replicate", "shard"])
+    plan = plan_of(model)
+    assert plan["mesh"] == {"replicate": 2, "shard": 2, "tensor": 2}
+    assert plan["tensor_parallel"] == {"layers.*.up": "column", "layers.*.down": "row", "embed": "vocabulary"}
+    assert not groups_of(plan)
+    shapes = {row["name"]: row["shape"] for row in model_of(model)["parameters"]}
+    assert shapes["layers.0.up.weight"] == [12, 8] and shapes["layers.2.down.weight"] == [8, 12] and shapes["embed.weight"] == [10, 8]
+
+
+def test_a_style_of_some_modules_names_them(world):
+    world(4)
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+    model = Model()
+    parallelize_module(model.layers[1], mesh["tp"], {"up": ColwiseParallel()}, src_data_rank=None)
+    model.layers[0].experts.w1 = torch.nn.Parameter(distribute_tensor(model.layers[0].experts.w1.data, mesh["tp"], [Shard(2)], src_data_rank=None))
+    model.layers[0].norm.weight = torch.nn.Parameter(distribute_tensor(model.layers[0].norm.weight.data, mesh["tp"], [Replicate()], src_data_rank=None))
+    plan = plan_of(shard(model, mesh["dp"]))
+    assert plan["mesh"] == {"replicate": 1, "shard": 2, "tensor": 2}
+    assert plan["tensor_parallel"] == {"layers.1.up": "column", "layers.0.experts.w1": 2}
+
+
+@pytest.mark.parametrize("dim", (0, 1))
+def test_experts_have_a_mesh_of_their_own(world, dim):
+    world(8)
+    dense = init_device_mesh("cpu", (8,), mesh_dim_names=("dp",))
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("efsdp", "ep"))
+    model = Model()
+    for layer in model.layers:
+        layer.experts.divide(mesh["ep"])
+    plan = plan_of(shard(model, dense, mesh["efsdp"], dim))
+    assert plan["mesh"] == {"replicate": 1, "shard": 8, "expert": 4}
+    assert groups_of(plan) == {f"layers.{i}.experts": [{"parameters": ["**"], "mesh": "expert", "shard_dim": dim}] for i in range(3)}
+    assert {tuple(row["shape"]) for row in model_of(model)["parameters"] if row["name"].endswith("experts.w1")} == {(4, 8, 6)}
+
+
+def test_tensor_and_expert_parallelism_share_the_ranks(world):
+    world(8)
+    mesh = init_device_mesh("cpu", (4, 2), mesh_dim_names=("dp_shard_cp", "tp_of_all"))
+    experts = init_device_mesh("cpu", (2, 4), mesh_dim_names=("efsdp", "ep_of_all"))
+    init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp_shard", "cp", "tp_of_all"))
+    model = Model()
+    for layer in model.layers:
+        layer.experts.divide(experts["ep_of_all"])
+        parallelize_module(layer, mesh["tp_of_all"], {"up": ColwiseParallel(), "down": RowwiseParallel()}, src_data_rank=None)
+    plan = plan_of(shard(model, mesh["dp_shard_cp"], experts["efsdp"]))
+    assert plan["mesh"] == {"replicate": 1, "shard": 2, "context": 2, "tensor": 2, "expert": 4}
+
+
+def test_context_parallelism_is_part_of_what_shards(world):
+    world(8)
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("dp_shard", "cp"))
+    plan = plan_of(shard(Model(), mesh["dp_shard", "cp"]._flatten("dp_shard_cp")))
+    assert plan["mesh"] == {"replicate": 1, "shard": 2, "context": 4}
+
+
+def test_other_arrangements_have_no_plan(world):
+    world(8)
+    mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("tp", "dp"))  # tensor parallelism outermost
+    model = Model()
+    parallelize_module(model.layers[0], mesh["tp"], {"up": ColwiseParallel()}, src_data_rank=None)
+    shard(model, mesh["dp"])
+    with pytest.raises(NoPlan, match=r"tensor parallelism is over the ranks 0, 4; a plan file needs ranks that are 1 apart"):
+        plan_of(model)
+    other = Model()
+    for layer in other.layers:
+        fully_shard(layer, mesh=mesh["tp"])
+    fully_shard(other, mesh=mesh["dp"])
+    with pytest.raises(NoPlan, match=r"the unit 'layers.0' is sharded over other ranks than ''"):
+        plan_of(other)
