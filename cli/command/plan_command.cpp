@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@
 #include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"
 #include "core/plan/plan.h"
+#include "core/plan/plan_mesh_json.h"
 #include "core/plan/resolve.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
@@ -42,6 +44,7 @@
 #include "cli/results/output.h"
 #include "cli/results/parameter_ranges.h"
 #include "cli/results/plan_from_trace.h"
+#include "cli/results/plan_mesh.h"
 
 namespace shardlens::cli {
 namespace {
@@ -67,37 +70,53 @@ std::string shown(std::string_view fqn) {
   return fqn.empty() ? "(root)" : std::string(fqn);
 }
 
-// Size of a unit's parameters in the dtypes in which they are trained, and of its shards.
+// Size of a rank's part of a unit's parameters in the dtypes in which they are trained, and of its
+// shard. Where the mesh does not divide a parameter, the part is the whole parameter.
 struct UnitBytes {
   int64_t parameters = 0;
   Bytes bytes = 0, padding = 0, shard = 0;
 };
 
-Bytes bytes_of(const plan::Parameter& parameter) {
-  return parameter.numel * size_of(parameter.dtype);
+Bytes local_bytes(const ResolvedPlan& plan, uint32_t parameter, int64_t rank) {
+  return plan.local_numel(parameter, rank) * size_of(plan.tree.parameters[parameter].dtype);
 }
 
-UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id) {
-  const plan::ShardLayout layout = plan.layout(id);
+UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id, int64_t rank = 0) {
+  const plan::ShardLayout layout = plan.layout(id, rank);
   UnitBytes out{layout.numel(), 0, layout.padding_numel() * size_of(plan.master_dtype(id)),
                 plan::shard_bytes(plan, id, layout)};
   for (const uint32_t parameter : plan.units[id].parameters) {
-    out.bytes += bytes_of(plan.tree.parameters[parameter]);
+    out.bytes += local_bytes(plan, parameter, rank);
   }
   return out;
 }
 
-// Bytes on each rank. They are equal, since shards are padded to the same size and every rank has
-// all of the ignored parameters.
-Bytes rank_bytes(const ResolvedPlan& plan) {
+Bytes rank_bytes(const ResolvedPlan& plan, int64_t rank) {
   Bytes total = 0;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
-    total += bytes_of(plan, id).shard;
+    total += bytes_of(plan, id, rank).shard;
   }
   for (const uint32_t parameter : plan.ignored_parameters) {
-    total += bytes_of(plan.tree.parameters[parameter]);
+    total += local_bytes(plan, parameter, rank);
   }
   return total;
+}
+
+// Bytes on each rank, of the first ranks; those of the others repeat. Shards are padded to the same
+// size, so only parts that the mesh divides unevenly differ between ranks.
+std::vector<Bytes> bytes_by_rank(const ResolvedPlan& plan) {
+  int64_t differ = 1;
+  for (const plan::Placement& placed : plan.placements) {
+    if (placed.group != mesh::kNoGroup) {
+      const mesh::Group& by = plan.groups[placed.group];
+      differ = std::lcm(differ, by.size * by.stride);
+    }
+  }
+  std::vector<Bytes> out;
+  for (int64_t rank = 0; rank < std::min(differ, plan.world_size); ++rank) {
+    out.push_back(rank_bytes(plan, rank));
+  }
+  return out;
 }
 
 schedule::PlannedStep planned_step(const plan::ModelConfig& config,
@@ -111,12 +130,6 @@ schedule::PlannedStep planned_step(const plan::ModelConfig& config,
                                 plan, kSteadyStep, step);
 }
 
-int64_t replicated_units(const ResolvedPlan& plan) {
-  return std::count_if(plan.units.begin(), plan.units.end(), [](const Unit& unit) {
-    return unit.api == plan::Api::kReplicate && !unit.parameters.empty();
-  });
-}
-
 nlohmann::ordered_json buckets_json(const ResolvedPlan& plan, const schedule::PlannedStep& step) {
   auto out = nlohmann::ordered_json::array();
   for (const schedule::PlannedBucket& bucket : step.buckets) {
@@ -125,25 +138,6 @@ nlohmann::ordered_json buckets_json(const ResolvedPlan& plan, const schedule::Pl
       parameters.push_back(plan.tree.parameters[parameter].fqn);
     }
     out.push_back({{"name", bucket.name}, {"bytes", bucket.bytes}, {"parameters", parameters}});
-  }
-  return out;
-}
-
-// Groups of several ranks.
-nlohmann::ordered_json groups_json(const ResolvedPlan& plan) {
-  auto out = nlohmann::ordered_json::array();
-  for (const mesh::Group& group : plan.groups) {
-    if (group.size > 1) {
-      out.push_back({{"name", group.name}, {"ranks", group.size}, {"stride", group.stride}});
-    }
-  }
-  return out;
-}
-
-nlohmann::ordered_json mesh_json(const ResolvedPlan& plan) {
-  auto out = nlohmann::ordered_json::object();
-  for (const mesh::Axis& axis : plan.mesh.axes()) {
-    out[axis.name] = axis.size;
   }
   return out;
 }
@@ -166,7 +160,7 @@ std::string json_text(const ResolvedPlan& plan,
   };
   ordered_json out;
   out["schema"] = 1;
-  out["mesh"] = mesh_json(plan);
+  out["mesh"] = plan::every_axis_json(plan::sizes_of(plan));
   out["groups"] = groups_json(plan);
   out["units"] = ordered_json::array();
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -178,9 +172,10 @@ std::string json_text(const ResolvedPlan& plan,
                             {"shard_bytes", unit.shard}});
   }
   out["ranks"] = ordered_json::array();
-  const Bytes per_rank = rank_bytes(plan);
+  const std::vector<Bytes> by_rank = bytes_by_rank(plan);
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
-    out["ranks"].push_back({{"rank", rank}, {"parameter_bytes", per_rank}});
+    out["ranks"].push_back(
+        {{"rank", rank}, {"parameter_bytes", by_rank[static_cast<size_t>(rank) % by_rank.size()]}});
   }
   if (!step.buckets.empty()) {
     out["buckets"] = buckets_json(plan, step);
@@ -203,26 +198,6 @@ std::string json_text(const ResolvedPlan& plan,
     }
   }
   return plan::json_text(out, 1) + "\n";
-}
-
-std::string mesh_words(const ResolvedPlan& plan) {
-  const int64_t replicated = replicated_units(plan);
-  const int64_t with_parameters =
-      std::count_if(plan.units.begin(), plan.units.end(),
-                    [](const Unit& unit) { return !unit.parameters.empty(); });
-  if (replicated > 0 && replicated == with_parameters) {
-    return fmt::format("replicated on {} rank{}", plan.world_size, plan.world_size == 1 ? "" : "s");
-  }
-  if (replicated > 0) {
-    return fmt::format("sharded over {} rank{}, {} of {} units replicated", plan.shards(),
-                       plan.shards() == 1 ? "" : "s", replicated, with_parameters);
-  }
-  if (plan.replicas() == 1) {
-    return fmt::format("sharded over {} rank{}", plan.shards(), plan.shards() == 1 ? "" : "s");
-  }
-  return plan.shards() == 1
-             ? fmt::format("replicated on {} ranks", plan.replicas())
-             : fmt::format("{} replicas of {} shards", plan.replicas(), plan.shards());
 }
 
 // "fp32 master copy", or "shards in bf16" where a program trains its parameters in other dtypes.
@@ -265,9 +240,12 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   table.row({"total", format_count(total.parameters), format_bytes(total.bytes),
              format_bytes(total.padding), format_bytes(total.shard)});
   write_stdout(table.render(style_of_stdout()));
-  const Bytes whole = rank_bytes(plan) - total.shard;
-  write_stdout("\nevery one of {} rank{} holds {} of parameters{}\n", plan.world_size,
-               plan.world_size == 1 ? "" : "s", format_bytes(rank_bytes(plan)),
+  const std::vector<Bytes> by_rank = bytes_by_rank(plan);
+  const auto [least, most] = std::ranges::minmax(by_rank);
+  const Bytes whole = by_rank.front() - total.shard;
+  write_stdout("\nevery one of {} rank{} holds {}{} of parameters{}\n", plan.world_size,
+               plan.world_size == 1 ? "" : "s", least == most ? "" : format_bytes(least) + " to ",
+               format_bytes(most),
                whole == 0 ? ""
                           : fmt::format(", {} of them ignored by the plan and not sharded",
                                         format_bytes(whole)));
@@ -277,30 +255,6 @@ std::string with_hyphens(std::string_view name) {
   std::string out(name);
   std::replace(out.begin(), out.end(), '_', '-');
   return out;
-}
-
-// Which ranks communicate with which: shown by the group of rank 0.
-void print_groups(const ResolvedPlan& plan) {
-  constexpr int64_t kMostShown = 16;
-  report::Table table({{"group", report::Align::kLeft},
-                       {"ranks"},
-                       {"stride"},
-                       {"groups"},
-                       {"that of rank 0", report::Align::kLeft}});
-  for (const mesh::Group& group : plan.groups) {
-    if (group.size == 1) {
-      continue;
-    }
-    std::vector<int64_t> members = group.members(0);
-    const bool all = group.size <= kMostShown;
-    members.resize(static_cast<size_t>(std::min(group.size, kMostShown)));
-    table.row({group.name, format_count(group.size), format_count(group.stride),
-               format_count(plan.world_size / group.size),
-               fmt::format("{}{}", fmt::join(members, " "), all ? "" : " …")});
-  }
-  if (table.rows() > 0) {
-    write_stdout("\n{}\n{}", bold("process groups"), table.render(style_of_stdout()));
-  }
 }
 
 void print_buckets(const schedule::PlannedStep& step) {
@@ -454,22 +408,29 @@ void print_plan(const PlanOptions& options,
   print_order(step, options.actions);
 }
 
-// Of a recorded run's plan: whether the run divided the model along other axes, too.
-void note_axes(const std::filesystem::path& plan_file) {
+// Adds what only the run.json next to a recorded run's plan says of it.
+void add_recorded_axes(const std::filesystem::path& plan_file, plan::Plan& plan) {
   const std::filesystem::path run = plan_file.parent_path() / "run.json";
   if (plan_file.empty() || !std::filesystem::exists(run)) {
     return;
   }
   const std::string text = plan::read_text_file(run);
-  const std::vector<trace::ModelAxis> axes = trace::model_axes(trace::groups_of_run(text));
-  if (axes.empty()) {
-    return;
+  const std::vector<trace::ProcessGroup> groups = trace::groups_of_run(text);
+  const int64_t before = plan.mesh.tensor;
+  trace::add_tensor_axis(plan, groups, text);
+  if (plan.mesh.tensor != before) {
+    write_stderr("shardlens: note: {}: the run has {}\n", run.string(),
+                 trace::words_of(trace::model_axes(groups)));
   }
-  write_stderr("shardlens: note: {}: the run has {}; {}\n", run.string(), trace::words_of(axes),
-               trace::has_local_shapes(text)
-                   ? "sizes are those of a rank's own part of the model"
-                   : "model.json has whole parameters, of which a rank gathers only its own part: "
-                     "sizes are up to as many times too large");
+}
+
+// The ranks that a mesh says: at least two.
+int64_t ranks_of(const plan::MeshSizes& mesh) {
+  const int64_t divided = mesh.context * mesh.tensor;
+  return mesh.replicate && mesh.shard
+             ? *mesh.replicate * *mesh.shard * divided
+             : std::max(kDefaultRanks, mesh.replicate.value_or(1) * mesh.shard.value_or(1) *
+                                           std::max(divided, mesh.expert));
 }
 
 ExitCode run_plan(const PlanOptions& options) {
@@ -496,15 +457,10 @@ ExitCode run_plan(const PlanOptions& options) {
   const plan::ModuleTree tree = plan::module_tree(config);
   plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
                                          : plan::load_plan(options.plan);
-  note_axes(options.plan);
-  if (!options.mesh.empty()) {
-    std::tie(plan.mesh_replicate, plan.mesh_shard) = plan::parse_mesh(options.mesh);
-  }
-  const bool mesh_says = plan.mesh_replicate && plan.mesh_shard;
-  const ResolvedPlan resolved = plan::resolve(
-      plan, tree,
-      options.world_size.value_or(
-          mesh_says ? *plan.mesh_replicate * *plan.mesh_shard * plan.mesh_context : kDefaultRanks));
+  add_recorded_axes(options.plan, plan);
+  plan.mesh = plan::with_mesh(plan.mesh, options.mesh);
+  const ResolvedPlan resolved =
+      plan::resolve(plan, tree, options.world_size.value_or(ranks_of(plan.mesh)));
   print_plan(options, config, resolved);
   if (options.engine) {
     become_engine(options, resolved.world_size);
@@ -536,7 +492,8 @@ Action add_plan_command(CLI::App& app) {
   options->outputs
       .add(app, "--out", "with --from-trace: write plan.json and workload.json to this directory")
       ->option_text("DIR");
-  app.add_option("--mesh", options->mesh, "R replicas of S shards; replaces the plan's mesh")
+  app.add_option("--mesh", options->mesh,
+                 "RxS, replicas of shards, or axis=size,…; replaces those of the plan")
       ->excludes(from_trace)
       ->option_text("RxS");
   app.add_option("--world-size", options->world_size, "number of ranks [that of the mesh, or 2]")

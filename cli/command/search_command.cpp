@@ -25,6 +25,7 @@
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/plan_mesh_json.h"
 #include "profiler/report/table.h"
 #include "sim/scenario/uncertainty.h"
 #include "sim/search/per_block.h"
@@ -198,6 +199,7 @@ nlohmann::ordered_json per_block_json(const std::optional<sim::PerBlockPlan>& fo
     return nullptr;
   }
   return {{"name", name_of(found->frame, found->choices, ranks)},
+          {"mesh", plan::every_axis_json(found->plan.mesh)},
           {"plan", nlohmann::ordered_json::parse(plan::to_json(found->plan))},
           {"precision", precision_json(found->frame.precision)},
           {"batch", found->frame.batch},
@@ -236,6 +238,7 @@ std::string json_text(const sim::SearchResult& result,
     const sim::Found& found = result.pareto[i];
     return nlohmann::ordered_json{
         {"name", name_of(found.candidate, ranks)},
+        {"mesh", plan::every_axis_json(plans[i].plan.mesh)},
         {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i].plan))},
         {"precision", precision_json(found.candidate.precision)},
         {"batch", found.candidate.batch},

@@ -1,12 +1,13 @@
 #include "cli/flags/prepared_run.h"
 
-#include <tuple>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/base/input_file.h"
+#include "core/mesh/mesh.h"
 #include "core/plan/resolve.h"
 #include "core/plan/strategy_change.h"
 
@@ -16,19 +17,20 @@ namespace {
 constexpr uint64_t kLargestTokens = uint64_t{1} << 42;  // 4 TiB
 
 void apply_mesh(const RunOptions& options, plan::Plan& plan) {
-  if (options.mesh.empty()) {
-    return;
-  }
-  const auto [replicate, shard] = plan::parse_mesh(options.mesh);
-  const bool in_file = !options.plan.empty();
-  const bool other_shard = plan.mesh_shard && *plan.mesh_shard != shard;
-  const bool other_replicate = plan.mesh_replicate && *plan.mesh_replicate != replicate;
-  if (other_shard || (in_file && other_replicate)) {
+  const plan::MeshSizes given = plan::with_mesh(plan.mesh, options.mesh);
+  for (const std::string& axis : plan::mesh_axes()) {
+    const std::optional<int64_t> own = plan::size_of_axis(plan.mesh, axis);
+    // A strategy's replicas are only its default.
+    const bool fixed = own && (axis == mesh::kReplicate ? !options.plan.empty()
+                               : axis == mesh::kShard   ? true
+                                                        : *own > 1);
+    if (!fixed || own == plan::size_of_axis(given, axis)) {
+      continue;
+    }
     throw UsageError(fmt::format("--mesh {} contradicts the mesh of {}: leave one of them out",
                                  options.mesh, plan.source));
   }
-  plan.mesh_replicate = replicate;
-  plan.mesh_shard = shard;
+  plan.mesh = given;
 }
 
 void apply_precision(const RunOptions& options, plan::Plan& plan) {
@@ -87,9 +89,7 @@ plan::Plan changed_plan(const RunOptions& options,
   if (strategy_given) {
     own = plan::with_strategy(std::move(own), options.strategy, tree);
   }
-  if (!options.mesh.empty()) {
-    std::tie(own.mesh_replicate, own.mesh_shard) = plan::parse_mesh(options.mesh);
-  }
+  own.mesh = plan::with_mesh(own.mesh, options.mesh);
   return own;
 }
 

@@ -218,7 +218,7 @@ void add_plan_options(CLI::App& app, RunOptions& o) {
                  "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
       ->capture_default_str()
       ->excludes(plan);
-  app.add_option("--mesh", o.mesh, "RxS: R replicas of S shards");
+  app.add_option("--mesh", o.mesh, "RxS, replicas of shards, or axis=size,…");
 }
 
 void add_step_options(CLI::App& app, RunOptions& o) {

@@ -247,8 +247,8 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.machine =
         std::make_shared<const sim::TargetMachine>(*out.machine->calibration(), run.hardware);
   }
-  if (run.world_size && *run.world_size != out.world_size && out.plan.mesh_replicate == 1) {
-    out.plan.mesh_shard.reset();  // of all ranks
+  if (run.world_size && *run.world_size != out.world_size && out.plan.mesh.replicate == 1) {
+    out.plan.mesh.shard.reset();  // of all ranks
   }
   out.world_size = run.world_size.value_or(out.world_size);
   out.plan = changed_plan(run, options.strategy_given, std::move(out.plan), out.model->tree());

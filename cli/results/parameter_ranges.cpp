@@ -1,8 +1,10 @@
 #include "cli/results/parameter_ranges.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -12,8 +14,8 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
-#include "core/plan/held_ranges.h"
 #include "core/plan/json_dump.h"
+#include "core/plan/ownership.h"
 #include "profiler/report/table.h"
 
 #include "cli/results/output.h"
@@ -22,105 +24,129 @@ namespace shardlens::cli {
 namespace {
 
 using nlohmann::ordered_json;
-using plan::HeldRange;
+using plan::HeldPadding;
+using plan::HeldPart;
+using plan::Ownership;
 using plan::ParameterPlace;
 using plan::RankSet;
 using plan::ResolvedPlan;
 
 constexpr DType kMaster = DType::kF32;  // dtype of the shards that ranks keep between steps
 constexpr size_t kLongestRun = 4;       // up to so many equal parts get a line each
-constexpr int64_t kMostReplicas = 4;    // up to so many replicas are all listed
+constexpr int64_t kMostShown = 4;       // up to so many ranks or replicas are all listed
 
 Bytes bytes_of(int64_t elements) {
   return elements * size_of(kMaster);
 }
 
-std::vector<plan::ShardLayout> layouts_of(const ResolvedPlan& plan) {
-  std::vector<plan::ShardLayout> out;
-  for (UnitId id = 0; id < plan.units.size(); ++id) {
-    out.push_back(plan.layout(id));
-  }
-  return out;
-}
-
-std::vector<HeldRange> ranges_of(const ResolvedPlan& plan,
-                                 const std::vector<plan::ShardLayout>& layouts,
-                                 const ParameterPlace& place) {
-  if (place.unit != kNoUnit) {
-    return plan::held_ranges(layouts[place.unit], plan.world_size, place.index);
-  }
-  const int64_t numel = plan.tree.parameters[place.parameter].numel;
-  return numel == 0 ? std::vector<HeldRange>{}
-                    : std::vector<HeldRange>{{{0, 1, plan.world_size}, 0, numel, 0}};
-}
-
-// Ranges of consecutive ranks with the same length and the same position in their shards.
-struct EqualParts {
-  HeldRange first;
-  size_t ranges = 1;
-  int64_t end = 0;  // end of the last range
+// Some elements in the shards of some ranks; `begin`, `end`: in the flattened parameter, if they
+// follow one another there.
+struct Row {
+  RankSet ranks;
+  int64_t shard_begin = 0, numel = 0;
+  std::optional<std::pair<int64_t, int64_t>> range;
+  std::vector<Box> boxes;
 };
 
-bool continues(const EqualParts& run, const HeldRange& next, bool padding) {
-  const HeldRange& first = run.first;
-  return next.ranks.first == first.ranks.first + static_cast<int64_t>(run.ranges) &&
-         next.shard_begin == first.shard_begin &&
-         next.end - next.begin == first.end - first.begin && (padding || next.begin == run.end);
+std::optional<std::pair<int64_t, int64_t>> range_of(const HeldPart& part,
+                                                    const std::vector<int64_t>& shape) {
+  const int64_t begin = shardlens::range_of(part.boxes.front(), shape).first;
+  const int64_t end = shardlens::range_of(part.boxes.back(), shape).second;
+  return end - begin == part.numel() ? std::optional(std::pair{begin, end}) : std::nullopt;
 }
 
-std::vector<EqualParts> runs_of(const std::vector<HeldRange>& ranges, bool padding) {
-  std::vector<EqualParts> runs;
-  for (const HeldRange& range : ranges) {
-    if (!runs.empty() && continues(runs.back(), range, padding)) {
-      ++runs.back().ranges;
-      runs.back().end = range.end;
+// Rows of ranks at equal distances with as many elements at the same place in their shards.
+struct EqualRows {
+  Row first;
+  size_t rows = 1;
+  int64_t step = 0;  // between the first ranks
+  int64_t end = 0;   // end of the last row's range
+};
+
+bool continues(const EqualRows& run, const Row& next, bool padding) {
+  const Row& first = run.first;
+  const auto rows = static_cast<int64_t>(run.rows);
+  const int64_t step = next.ranks.first - first.ranks.first - (rows - 1) * run.step;
+  const bool follows = padding || (first.range && next.range && next.range->first == run.end);
+  return step > 0 && (rows == 1 || step == run.step) && next.shard_begin == first.shard_begin &&
+         next.numel == first.numel && next.ranks.size() == first.ranks.size() && follows;
+}
+
+std::vector<EqualRows> runs_of(const std::vector<Row>& rows, bool padding) {
+  std::vector<EqualRows> runs;
+  for (const Row& row : rows) {
+    const int64_t end = row.range ? row.range->second : 0;
+    if (!runs.empty() && continues(runs.back(), row, padding)) {
+      EqualRows& run = runs.back();
+      run.step =
+          row.ranks.first - run.first.ranks.first - (static_cast<int64_t>(run.rows) - 1) * run.step;
+      ++run.rows;
+      run.end = end;
     } else {
-      runs.push_back({range, 1, range.end});
+      runs.push_back({row, 1, 0, end});
     }
   }
-  std::vector<EqualParts> out;
-  auto next = ranges.begin();
-  for (const EqualParts& run : runs) {
-    if (run.ranges > kLongestRun) {
+  std::vector<EqualRows> out;
+  auto next = rows.begin();
+  for (const EqualRows& run : runs) {
+    if (run.rows > kLongestRun) {
       out.push_back(run);
     } else {
-      for (size_t i = 0; i < run.ranges; ++i) {
-        out.push_back({next[static_cast<std::ptrdiff_t>(i)], 1, 0});
+      for (size_t i = 0; i < run.rows; ++i) {
+        out.push_back({next[static_cast<std::ptrdiff_t>(i)], 1, 0, 0});
       }
     }
-    next += static_cast<std::ptrdiff_t>(run.ranges);
+    next += static_cast<std::ptrdiff_t>(run.rows);
   }
   return out;
 }
 
-// "3", "0-7", with replicas "0-7, 8-15, … 56-63".
-std::string ranks_text(const RankSet& ranks, size_t run, int64_t world_size) {
-  if (ranks.stride == 1 && ranks.count == world_size && world_size > 1) {
+// "3", "0-7", "0, 2, 4", with replicas "0-7, 8-15, … 56-63".
+std::string ranks_text(const EqualRows& run, int64_t world_size) {
+  const RankSet& ranks = run.first.ranks;
+  if (ranks.size() == world_size && world_size > 1) {
     return "all";
   }
+  const auto rows = static_cast<int64_t>(run.rows);
+  const bool together = rows == 1 || run.step == ranks.run;  // consecutive ranks
+  const int64_t inner = together ? 1 : rows;                 // texts for each replica
+  const int64_t length = together ? rows * ranks.run : ranks.run;
+  const int64_t all = ranks.count * inner;
   std::string out;
-  for (int64_t k = 0; k < ranks.count; ++k) {
-    if (ranks.count > kMostReplicas && k >= kMostReplicas - 1 && k + 1 < ranks.count) {
+  for (int64_t k = 0; k < all; ++k) {
+    if (all > kMostShown && k >= kMostShown - 1 && k + 1 < all) {
       continue;
     }
-    const int64_t first = ranks.first + k * ranks.stride;
-    const bool skipped = ranks.count > kMostReplicas && k + 1 == ranks.count;
+    const int64_t first = ranks.first + k / inner * ranks.stride + k % inner * run.step;
+    const bool skipped = all > kMostShown && k + 1 == all;
     out += k == 0 ? "" : skipped ? ", … " : ", ";
-    out += run == 1 ? std::to_string(first)
-                    : fmt::format("{}-{}", first, first + static_cast<int64_t>(run) - 1);
+    out += length == 1 ? std::to_string(first) : fmt::format("{}-{}", first, first + length - 1);
   }
   return out;
 }
 
-std::string shard_text(const HeldRange& range) {
-  return fmt::format("[{}, {})", bytes_of(range.shard_begin),
-                     bytes_of(range.shard_begin + range.end - range.begin));
+std::string shard_text(const Row& row) {
+  return fmt::format("[{}, {})", bytes_of(row.shard_begin), bytes_of(row.shard_begin + row.numel));
 }
 
-std::string elements_text(const EqualParts& run) {
-  return run.ranges == 1 ? fmt::format("[{}, {})", run.first.begin, run.first.end)
-                         : fmt::format("[{}, {}), {} each", run.first.begin, run.end,
-                                       run.first.end - run.first.begin);
+// "[0, 24)", or for parts that do not follow one another the indices of each dimension,
+// "[0:24, 45:90]".
+std::string elements_text(const EqualRows& run) {
+  const Row& first = run.first;
+  if (first.range) {
+    return run.rows == 1
+               ? fmt::format("[{}, {})", first.range->first, first.range->second)
+               : fmt::format("[{}, {}), {} each", first.range->first, run.end, first.numel);
+  }
+  std::vector<std::string> boxes;
+  for (const Box& box : first.boxes) {
+    std::vector<std::string> dims;
+    for (size_t dim = 0; dim < box.shape.size(); ++dim) {
+      dims.push_back(fmt::format("{}:{}", box.offset[dim], box.offset[dim] + box.shape[dim]));
+    }
+    boxes.push_back(fmt::format("[{}]", fmt::join(dims, ", ")));
+  }
+  return fmt::format("{}", fmt::join(boxes, " "));
 }
 
 std::string unit_text(const ResolvedPlan& plan, UnitId unit) {
@@ -133,18 +159,20 @@ std::string unit_text(const ResolvedPlan& plan, UnitId unit) {
 void add_padding(report::Table& table,
                  const ResolvedPlan& plan,
                  UnitId unit,
-                 const plan::ShardLayout& layout) {
-  std::vector<HeldRange> ranges = plan::padding_ranges(layout, plan.world_size);
-  std::ranges::sort(ranges, {}, [](const HeldRange& range) {
-    return std::tuple(range.shard_begin, range.end, range.ranks.first);
+                 const Ownership& ownership) {
+  std::vector<Row> rows;
+  for (const HeldPadding& padding : ownership.padding(unit)) {
+    rows.push_back({padding.ranks, padding.shard_begin, padding.numel, {}, {}});
+  }
+  std::ranges::sort(rows, {}, [](const Row& row) {
+    return std::tuple(row.shard_begin, row.numel, row.ranks.first);
   });
-  std::vector<EqualParts> rows = runs_of(ranges, /*padding=*/true);
-  std::ranges::sort(rows, {}, [](const EqualParts& row) {
-    return std::tuple(row.first.ranks.first, row.first.shard_begin);
+  std::vector<EqualRows> runs = runs_of(rows, /*padding=*/true);
+  std::ranges::sort(runs, {}, [](const EqualRows& run) {
+    return std::tuple(run.first.ranks.first, run.first.shard_begin);
   });
-  for (const EqualParts& run : rows) {
-    table.row({"(padding)", "", "", unit_text(plan, unit),
-               ranks_text(run.first.ranks, run.ranges, plan.world_size), "-",
+  for (const EqualRows& run : runs) {
+    table.row({"(padding)", "", "", unit_text(plan, unit), ranks_text(run, plan.world_size), "-",
                shard_text(run.first)});
   }
 }
@@ -152,7 +180,7 @@ void add_padding(report::Table& table,
 void add_parameter(report::Table& table,
                    const ResolvedPlan& plan,
                    const ParameterPlace& place,
-                   const std::vector<HeldRange>& ranges) {
+                   const std::vector<HeldPart>& parts) {
   const plan::Parameter& parameter = plan.tree.parameters[place.parameter];
   std::string name = parameter.fqn;
   for (const std::string& alias : parameter.aliases) {
@@ -161,12 +189,17 @@ void add_parameter(report::Table& table,
   std::vector<std::string> cells{std::move(name),
                                  fmt::format("[{}]", fmt::join(parameter.shape, ", ")),
                                  std::string(plan_name(kMaster)), unit_text(plan, place.unit)};
-  if (ranges.empty()) {
+  if (parts.empty()) {
     table.row(std::move(cells));
     return;
   }
-  for (const EqualParts& run : runs_of(ranges, /*padding=*/false)) {
-    cells.push_back(ranks_text(run.first.ranks, run.ranges, plan.world_size));
+  std::vector<Row> rows;
+  for (const HeldPart& part : parts) {
+    rows.push_back(
+        {part.ranks, part.shard_begin, part.numel(), range_of(part, parameter.shape), part.boxes});
+  }
+  for (const EqualRows& run : runs_of(rows, /*padding=*/false)) {
+    cells.push_back(ranks_text(run, plan.world_size));
     cells.push_back(elements_text(run));
     cells.push_back(place.unit == kNoUnit ? "-" : shard_text(run.first));
     table.row(std::move(cells));
@@ -174,26 +207,45 @@ void add_parameter(report::Table& table,
   }
 }
 
-ordered_json range_json(int64_t begin, int64_t end) {
+ordered_json pair_json(int64_t begin, int64_t end) {
   return ordered_json::array({begin, end});
 }
 
 ordered_json ranks_json(const RankSet& ranks) {
   ordered_json out = ordered_json::array();
-  for (int64_t k = 0; k < ranks.count; ++k) {
-    out.push_back(ranks.first + k * ranks.stride);
+  for (int64_t i = 0; i < ranks.size(); ++i) {
+    out.push_back(ranks.at(i));
   }
   return out;
 }
 
-ordered_json shard_json(const HeldRange& range) {
-  return range_json(bytes_of(range.shard_begin),
-                    bytes_of(range.shard_begin + range.end - range.begin));
+ordered_json shard_json(int64_t begin, int64_t numel) {
+  return pair_json(bytes_of(begin), bytes_of(begin + numel));
+}
+
+ordered_json box_json(const Box& box) {
+  ordered_json out = ordered_json::array();
+  for (size_t dim = 0; dim < box.shape.size(); ++dim) {
+    out.push_back(pair_json(box.offset[dim], box.offset[dim] + box.shape[dim]));
+  }
+  return out;
+}
+
+ordered_json part_json(const HeldPart& part, const std::vector<int64_t>& shape, bool ignored) {
+  const auto range = range_of(part, shape);
+  ordered_json boxes = ordered_json::array();
+  for (const Box& box : part.boxes) {
+    boxes.push_back(box_json(box));
+  }
+  return {{"ranks", ranks_json(part.ranks)},
+          {"elements", range ? pair_json(range->first, range->second) : ordered_json()},
+          {"boxes", std::move(boxes)},
+          {"shard_bytes", ignored ? ordered_json() : shard_json(part.shard_begin, part.numel())}};
 }
 
 ordered_json parameter_json(const ResolvedPlan& plan,
                             const ParameterPlace& place,
-                            const std::vector<HeldRange>& ranges) {
+                            const std::vector<HeldPart>& parts) {
   const plan::Parameter& parameter = plan.tree.parameters[place.parameter];
   const bool ignored = place.unit == kNoUnit;
   ordered_json out{{"fqn", parameter.fqn},
@@ -203,10 +255,8 @@ ordered_json parameter_json(const ResolvedPlan& plan,
                    {"bytes", bytes_of(parameter.numel)},
                    {"unit", ignored ? ordered_json() : ordered_json(plan.units[place.unit].fqn)},
                    {"held", ordered_json::array()}};
-  for (const HeldRange& range : ranges) {
-    out["held"].push_back({{"ranks", ranks_json(range.ranks)},
-                           {"elements", range_json(range.begin, range.end)},
-                           {"shard_bytes", ignored ? ordered_json() : shard_json(range)}});
+  for (const HeldPart& part : parts) {
+    out["held"].push_back(part_json(part, parameter.shape, ignored));
   }
   return out;
 }
@@ -235,13 +285,13 @@ void print_parameters(const ResolvedPlan& plan) {
                        {"ranks", Align::kLeft},
                        {"elements", Align::kLeft},
                        {"bytes in the rank's shard", Align::kLeft}});
-  const std::vector<plan::ShardLayout> layouts = layouts_of(plan);
+  const Ownership ownership(plan);
   const std::vector<ParameterPlace> places = plan::parameter_places(plan);
   for (size_t i = 0; i < places.size(); ++i) {
     const UnitId unit = places[i].unit;
-    add_parameter(table, plan, places[i], ranges_of(plan, layouts, places[i]));
+    add_parameter(table, plan, places[i], ownership.parts(places[i]));
     if (unit != kNoUnit && (i + 1 == places.size() || places[i + 1].unit != unit)) {
-      add_padding(table, plan, unit, layouts[unit]);
+      add_padding(table, plan, unit, ownership);
     }
   }
   write_stdout(table.render(style_of_stdout()));
@@ -251,19 +301,19 @@ void write_json_with_parameters(std::string_view object, const ResolvedPlan& pla
   constexpr std::string_view kEnd = "\n}\n";
   SHARDLENS_CHECK(object.ends_with(kEnd), "the object must end with '}' on a line of its own");
   write_data(object.substr(0, object.size() - kEnd.size()));
-  const std::vector<plan::ShardLayout> layouts = layouts_of(plan);
+  const Ownership ownership(plan);
   write_data(",\n \"parameters\": [");
   Lines parameters;
   for (const ParameterPlace& place : plan::parameter_places(plan)) {
-    parameters.add(parameter_json(plan, place, ranges_of(plan, layouts, place)));
+    parameters.add(parameter_json(plan, place, ownership.parts(place)));
   }
   write_data("\n ],\n \"padding\": [");
   Lines padding;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
-    for (const HeldRange& range : plan::padding_ranges(layouts[id], plan.world_size)) {
+    for (const HeldPadding& each : ownership.padding(id)) {
       padding.add({{"unit", plan.units[id].fqn},
-                   {"ranks", ranks_json(range.ranks)},
-                   {"shard_bytes", shard_json(range)}});
+                   {"ranks", ranks_json(each.ranks)},
+                   {"shard_bytes", shard_json(each.shard_begin, each.numel)}});
     }
   }
   write_data(fmt::format("\n ]{}", kEnd));

@@ -1,9 +1,12 @@
 #include "cli/results/plan_from_trace.h"
 
+#include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "core/base/atomic_file.h"
@@ -123,12 +126,24 @@ void print_replicated(const RecoveredPlan& recovered) {
   write_stdout(table.render(style_of_stdout()));
 }
 
+// ", tensor 2, expert 4": the axes along which work is divided.
+std::string divided_words(const plan::MeshSizes& sizes) {
+  std::string out;
+  for (const std::string& axis : plan::mesh_axes()) {
+    const int64_t ranks = plan::size_of_axis(sizes, axis).value_or(1);
+    const bool divides = axis != mesh::kReplicate && axis != mesh::kShard;
+    out += divides && ranks > 1 ? fmt::format(", {} {}", axis, ranks) : "";
+  }
+  return out;
+}
+
 void print_sharded(const RecoveredPlan& recovered) {
   const plan::Plan& plan = recovered.plan;
-  write_stdout("{}  {}, {} layout, {} rank{} in shards of {}; {}\n\n", bold("plan"),
+  write_stdout("{}  {}, {} layout, {} rank{} in shards of {}{}; {}\n\n", bold("plan"),
                plan.dialect == plan::Dialect::kFsdp1 ? "fsdp1" : "fsdp2",
                plan.layout == plan::Layout::kFlat ? "flat" : "per-parameter", recovered.world_size,
-               recovered.world_size == 1 ? "" : "s", recovered.shard, prefetch_words(plan));
+               recovered.world_size == 1 ? "" : "s", recovered.shard, divided_words(plan.mesh),
+               prefetch_words(plan));
   report::Table table({{"unit", report::Align::kLeft},
                        {"elements"},
                        {"gathered"},
@@ -156,6 +171,21 @@ void print(const RecoveredPlan& recovered) {
   }
 }
 
+// Takes from the run's own plan how it divides parameters before they are sharded: a trace has only
+// the sizes of their parts.
+void take_divisions(const plan::ResolvedPlan& own, plan::Plan& plan) {
+  if (plan.mesh.tensor == own.plan.mesh.tensor) {
+    plan.tensor_parallel = own.plan.tensor_parallel;
+  }
+  for (plan::UnitEntry& entry : plan.units) {
+    const auto unit = std::ranges::find(own.units, fmt::format("{}", fmt::join(entry.globs, ", ")),
+                                        &plan::Unit::fqn);
+    if (unit != own.units.end() && unit->entry >= 0) {
+      entry.groups = own.plan.units[static_cast<size_t>(unit->entry)].groups;
+    }
+  }
+}
+
 // The plan applied to the model that ran. It is needed for parameters, since a trace only has the
 // names of units.
 plan::ResolvedPlan applied(const RecoveredPlan& recovered,
@@ -168,16 +198,24 @@ plan::ResolvedPlan applied(const RecoveredPlan& recovered,
     }
     return run.planned->plan;
   }
-  plan::ResolvedPlan out = plan::resolve(
-      recovered.plan, plan::module_tree(plan::load_model_config(model)), recovered.world_size);
+  plan::Plan plan = recovered.plan;
+  if (run.planned) {
+    take_divisions(run.planned->plan, plan);
+  }
+  plan::ResolvedPlan out =
+      plan::resolve(plan, plan::module_tree(plan::load_model_config(model)), recovered.world_size);
   for (const RecoveredUnit& unit : recovered.units) {
     for (UnitId id = 0; id < out.units.size(); ++id) {
       const int64_t numel = out.layout(id).padded_numel();
       if (out.units[id].fqn == unit.fqn && unit.padded_numel >= 0 && unit.padded_numel != numel) {
         throw InputError(model.string(),
                          fmt::format("not the model of the trace: the trace gathers {} elements "
-                                     "of {}, but this model has {}",
-                                     unit.padded_numel, shown(unit.fqn), numel));
+                                     "of {}, but this model has {}{}",
+                                     unit.padded_numel, shown(unit.fqn), numel,
+                                     plan::divided_axis(plan.mesh).first.empty()
+                                         ? ""
+                                         : "; or its parameters were divided in another way: the "
+                                           "plan.json that shardlens.record writes says how"));
       }
     }
   }

@@ -30,7 +30,7 @@ void require_alike(const plan::Plan& root, const plan::Plan& unit, const std::st
     const char* key;
     bool alike;
   } settings[] = {
-      {"mesh", root.mesh_replicate == unit.mesh_replicate && root.mesh_shard == unit.mesh_shard},
+      {"mesh", root.mesh == unit.mesh},
       {"dialect", root.dialect == unit.dialect},
       {"layout", root.layout == unit.layout},
       {"views", root.views == unit.views},

@@ -12,6 +12,10 @@ namespace shardlens::mesh {
 inline constexpr std::string_view kReplicate = "replicate";
 inline constexpr std::string_view kShard = "shard";
 inline constexpr std::string_view kContext = "context";
+inline constexpr std::string_view kTensor = "tensor";
+// Names of the axes of the experts' mesh, which arranges the ranks of a replica another way.
+inline constexpr std::string_view kExpertShard = "expert_shard";
+inline constexpr std::string_view kExpert = "expert";
 
 // Identifies a group among those of a plan (plan::ResolvedPlan::groups).
 using GroupId = uint8_t;

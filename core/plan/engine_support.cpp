@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 
 #include <fmt/format.h>
@@ -10,9 +11,10 @@ namespace {
 
 // Refuses axes of the mesh along which nothing communicates yet.
 void check_axes(const ResolvedPlan& plan) {
-  if (const int64_t ranks = plan.mesh.size(mesh::kContext); ranks > 1) {
-    throw InputError(plan.plan.source + "#/mesh/context",
-                     fmt::format("context {} is not run by the engine yet; expected 1", ranks));
+  if (const auto axis = divided_axis(plan.plan.mesh); !axis.first.empty()) {
+    throw InputError(
+        fmt::format("{}#/mesh/{}", plan.plan.source, axis.first),
+        fmt::format("{} {} is not run by the engine yet; expected 1", axis.first, axis.second));
   }
 }
 
@@ -58,6 +60,11 @@ std::string place(const Unit& unit, bool overridden, const std::string& key) {
 void check_unit(const Plan& plan, const Unit& unit) {
   static const UnitEntry kNoEntry;
   const UnitEntry& entry = unit.entry < 0 ? kNoEntry : plan.units[static_cast<size_t>(unit.entry)];
+  if (std::ranges::any_of(entry.groups, [](const ParameterGroupEntry& group) {
+        return group.expert || group.shard_dim != 0;
+      })) {
+    refuse(plan, fmt::format("/units/{}/groups", unit.entry));
+  }
   if (unit.gradient_divide_factor && plan.dialect == Dialect::kFsdp1) {
     throw InputError(
         plan.source + "#" +

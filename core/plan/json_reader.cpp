@@ -20,20 +20,6 @@ using nlohmann::json;
 constexpr uint64_t kLargestFile = uint64_t{64} << 20;
 constexpr size_t kDeepest = 64;
 
-std::string escape_token(std::string_view key) {
-  std::string out;
-  for (const char c : key) {
-    if (c == '~') {
-      out += "~0";
-    } else if (c == '/') {
-      out += "~1";
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 // Tracks the position in the document and fails, with a JSON pointer, on a duplicate key or too
 // deep nesting. A pass of its own: as a callback of the parser it would make the parser look
 // through all elements of an array after each of them.
@@ -124,6 +110,20 @@ std::string kind_of(const json& value) {
 }
 
 }  // namespace
+
+std::string escape_token(std::string_view key) {
+  std::string out;
+  for (const char c : key) {
+    if (c == '~') {
+      out += "~0";
+    } else if (c == '/') {
+      out += "~1";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
 
 std::string read_text_file(const std::filesystem::path& path) {
   return read_input(path,

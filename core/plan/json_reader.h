@@ -26,6 +26,9 @@ namespace shardlens::plan {
 // "'a', 'b', 'c'"
 [[nodiscard]] std::string quoted_list(std::span<const std::string> names);
 
+// A key as a part of a JSON pointer.
+[[nodiscard]] std::string escape_token(std::string_view key);
+
 // A value of a parsed document with its position, so that every error names the file, the JSON
 // pointer, what was found and what was expected.
 //

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/plan/mesh_sizes.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/shard_layout.h"
 
@@ -46,6 +47,26 @@ struct CheckpointSaves {
   [[nodiscard]] bool any() const { return attention || products != Products::kNone; }
 };
 
+// What tensor parallelism does to a module's own parameters, as PyTorch's ParallelStyle. kColumn
+// divides the output features of a weight and its bias, kRow the input features, kVocabulary the
+// rows of an embedding; with kSequence and kReplicate each rank has the whole parameters.
+// kDimension divides parameters along `dim`.
+struct TensorStyle {
+  enum class Kind : uint8_t { kColumn, kRow, kVocabulary, kSequence, kReplicate, kDimension };
+  Kind kind = Kind::kReplicate;
+  int64_t dim = 0;  // kDimension only
+  friend bool operator==(const TensorStyle&, const TensorStyle&) = default;
+};
+
+// One entry of a unit's "groups": parameters that are gathered and reduced together.
+struct ParameterGroupEntry {
+  std::vector<std::string> parameters{"**"};  // globs
+  bool expert = false;    // on the experts' mesh: divided over its axis `expert` along dimension 0,
+                          // and sharded over `expert_shard`
+  int64_t shard_dim = 0;  // the dimension along which they are sharded
+  friend bool operator==(const ParameterGroupEntry&, const ParameterGroupEntry&) = default;
+};
+
 using PrefetchLists = std::map<std::string, std::vector<std::string>>;  // unit FQN → unit FQNs
 
 // One entry of "units". Globs match FQNs: `*` matches one component, `**` any number of components,
@@ -64,17 +85,18 @@ struct UnitEntry {
   std::optional<double> gradient_divide_factor;
   std::optional<double> bucket_cap_mb;
   std::optional<bool> find_unused_parameters, static_graph, gradient_as_bucket_view;
+  std::vector<ParameterGroupEntry> groups;  // empty: one, of all parameters, on the dense mesh
   friend bool operator==(const UnitEntry&, const UnitEntry&) = default;
 };
-
-inline constexpr int64_t kMostRanks = 65536;  // largest world size of a plan
 
 // A plan file (version 1) or the expansion of a strategy, not resolved yet. docs/plan.md documents
 // every key.
 struct Plan {
   std::string source = "--strategy";  // file name or flag, for messages; not part of the plan
-  std::optional<int64_t> mesh_replicate, mesh_shard;
-  int64_t mesh_context = 1;
+  MeshSizes mesh;
+  // Glob of modules → style; with kDimension glob of parameters. Empty: the usual styles, by the
+  // modules' names.
+  std::map<std::string, TensorStyle> tensor_parallel;
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;
@@ -109,8 +131,6 @@ struct Plan {
 // `strategy`: full_shard, shard_grad_op, no_shard, hybrid_shard or replicate. Errors: UsageError
 // with the nearest name for any other.
 [[nodiscard]] Plan strategy_plan(std::string_view strategy, const ModuleTree& tree);
-// Parses the "RxS" of --mesh into {replicate, shard}. Errors: UsageError.
-[[nodiscard]] std::pair<int64_t, int64_t> parse_mesh(std::string_view text);
 // "full_shard", …: used in messages and help.
 [[nodiscard]] const std::vector<std::string>& strategy_names();
 // The text of a plan file with every key; parse_plan returns the same Plan for it.

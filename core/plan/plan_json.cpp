@@ -9,6 +9,7 @@
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
+#include "core/plan/plan_mesh_json.h"
 #include "core/plan/wrap_policy.h"
 
 namespace shardlens::plan {
@@ -28,6 +29,7 @@ const Names kFloatDtypes{"fp32", "bf16", "fp16"};
 
 const Names kPlanKeys{"version",
                       "mesh",
+                      "tensor_parallel",
                       "dialect",
                       "layout",
                       "views",
@@ -52,7 +54,6 @@ const Names kPlanKeys{"version",
                       "find_unused_parameters",
                       "static_graph",
                       "gradient_as_bucket_view"};
-const Names kMeshKeys{"replicate", "shard", "context"};
 const Names kMixedPrecisionKeys{"param_dtype", "reduce_dtype", "output_dtype", "buffer_dtype",
                                 "cast_forward_inputs"};
 const Names kUnitKeys{"modules",
@@ -68,7 +69,8 @@ const Names kUnitKeys{"modules",
                       "bucket_cap_mb",
                       "find_unused_parameters",
                       "static_graph",
-                      "gradient_as_bucket_view"};
+                      "gradient_as_bucket_view",
+                      "groups"};
 
 std::string read_glob(const JsonNode& node) {
   std::string glob = node.string();
@@ -187,10 +189,14 @@ PrefetchLists read_prefetch_lists(const JsonNode& node) {
 
 // Refuses keys that have no effect with the unit's API, instead of ignoring them silently.
 void refuse_keys_of_other_api(const JsonNode& node, Api api) {
-  constexpr std::array kOfFullyShard = {"reshard_after_forward", "reshard_after_backward",
-                                        "requires_all_reduce",   "unshard_in_backward",
-                                        "cpu_offload",           "optimizer_in_backward",
-                                        "gradient_divide_factor"};
+  constexpr std::array kOfFullyShard = {"reshard_after_forward",
+                                        "reshard_after_backward",
+                                        "requires_all_reduce",
+                                        "unshard_in_backward",
+                                        "cpu_offload",
+                                        "optimizer_in_backward",
+                                        "gradient_divide_factor",
+                                        "groups"};
   constexpr std::array kOfReplicate = {"bucket_cap_mb", "find_unused_parameters", "static_graph",
                                        "gradient_as_bucket_view"};
   const auto refuse = [&](const auto& keys, const char* other) {
@@ -247,6 +253,7 @@ UnitEntry read_unit(const JsonNode& node) {
   out.find_unused_parameters = read_optional_flag(node, "find_unused_parameters");
   out.static_graph = read_optional_flag(node, "static_graph");
   out.gradient_as_bucket_view = read_optional_flag(node, "gradient_as_bucket_view");
+  out.groups = read_parameter_groups(node);
   return out;
 }
 
@@ -287,24 +294,6 @@ void check_reshard(const JsonNode& owner, Dialect dialect) {
     if (const auto found = owner.find(key); found && !found->boolean()) {
       found->fail(fmt::format("dialect fsdp1 has no {}; expected dialect fsdp2", key));
     }
-  }
-}
-
-void read_mesh(const JsonNode& root, Plan& plan) {
-  const auto mesh = root.find("mesh");
-  if (!mesh || mesh->is_null()) {
-    return;
-  }
-  mesh->expect_object("an object with \"replicate\", \"shard\" and \"context\"");
-  mesh->allow_only(kMeshKeys);
-  if (const auto node = mesh->find("replicate"); node && !node->is_null()) {
-    plan.mesh_replicate = node->integer(1, kMostRanks);
-  }
-  if (const auto node = mesh->find("shard"); node && !node->is_null()) {
-    plan.mesh_shard = node->integer(1, kMostRanks);
-  }
-  if (const auto node = mesh->find("context"); node && !node->is_null()) {
-    plan.mesh_context = node->integer(1, kMostRanks);
   }
 }
 
@@ -375,6 +364,9 @@ ordered_json unit_json(const UnitEntry& entry) {
   put("find_unused_parameters", entry.find_unused_parameters);
   put("static_graph", entry.static_graph);
   put("gradient_as_bucket_view", entry.gradient_as_bucket_view);
+  if (!entry.groups.empty()) {
+    out["groups"] = parameter_groups_json(entry.groups);
+  }
   return out;
 }
 
@@ -391,7 +383,8 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   }
   Plan plan;
   plan.source = source;
-  read_mesh(root, plan);
+  plan.mesh = read_mesh(root);
+  plan.tensor_parallel = read_tensor_parallel(root);
   if (const auto node = root.find("dialect")) {
     plan.dialect = static_cast<Dialect>(node->one_of(kDialects));
   }
@@ -459,17 +452,10 @@ Plan load_plan(const std::filesystem::path& path) {
 std::string to_json(const Plan& plan) {
   ordered_json out;
   out["version"] = 1;
-  ordered_json mesh = ordered_json::object();
-  if (plan.mesh_replicate) {
-    mesh["replicate"] = *plan.mesh_replicate;
+  out["mesh"] = mesh_json(plan.mesh);
+  if (!plan.tensor_parallel.empty()) {
+    out["tensor_parallel"] = tensor_parallel_json(plan.tensor_parallel);
   }
-  if (plan.mesh_shard) {
-    mesh["shard"] = *plan.mesh_shard;
-  }
-  if (plan.mesh_context > 1) {
-    mesh["context"] = plan.mesh_context;
-  }
-  out["mesh"] = mesh;
   out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];
   out["layout"] = kLayouts[static_cast<size_t>(plan.layout)];
   out["views"] = kViews[static_cast<size_t>(plan.views)];

@@ -13,6 +13,7 @@ namespace shardlens::plan {
 // The passes of resolve(). Each throws an InputError that names the position in the plan file.
 //
 // resolve_modules.cpp   modules and parameters that the plan's globs match
+// resolve_groups.cpp    groups of the units, and how ranks divide the parameters
 // resolve.cpp           mesh, units and the parameters that each unit owns
 // resolve_prefetch.cpp  which units each unit prefetches
 class Resolver {
@@ -40,6 +41,7 @@ class Resolver {
   [[nodiscard]] static std::string shown(std::string_view fqn);
 
   void set_mesh();
+  void set_expert_mesh(int64_t replica);
 
   // Modules that `glob` (or the wrap policy in its place) matches, in pre-order; fails if there are
   // none.
@@ -49,6 +51,8 @@ class Resolver {
                                                 const std::string& pointer) const;
 
   // Parameters with any name that a glob of the plan's list `key` matches.
+  [[nodiscard]] std::vector<uint32_t> parameters_of_glob(const std::string& glob,
+                                                         const std::string& pointer) const;
   [[nodiscard]] std::vector<uint32_t> matching_parameters(const std::vector<std::string>& globs,
                                                           const std::string& key) const;
   void find_ignored();
@@ -78,8 +82,14 @@ class Resolver {
   void own_parameters();
   void own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& first_owner);
 
-  void check_sub_meshes();
+  mesh::GroupId group_id(mesh::Group group);  // the id of a group, which is added if it is new
   void set_groups();
+  void settle_sub_mesh(Unit& unit);
+  void place_parameters();
+  void divide_modules();
+  void divide_module(uint32_t module, const TensorStyle& style, const std::string& pointer);
+  void place_group(const Unit& unit, const ParameterGroupEntry& group);
+  void cut(uint32_t parameter, mesh::GroupId group, int64_t dim, const std::string& pointer);
   void check_unshard_in_backward() const;
 
   [[nodiscard]] UnitId unit_named(const std::string& name, const std::string& pointer) const;

@@ -47,8 +47,8 @@ ResolvedPlan Resolver::run_settings() {
 
 // Checks and resolves the settings of units that depend on the mesh or on other units.
 void Resolver::settle_units() {
-  check_sub_meshes();
   set_groups();
+  place_parameters();
   check_unshard_in_backward();
   set_prefetch_lists("forward_prefetch", plan_.forward_prefetch_lists, &Unit::forward_prefetch,
                      &Unit::has_forward_prefetch_list);
@@ -70,31 +70,60 @@ void Resolver::set_mesh() {
   if (world < 1 || world > kMostRanks) {
     throw InputError("", fmt::format("world size {}: expected 1 to {}", world, kMostRanks));
   }
-  const int64_t context = plan_.mesh_context;
-  const int64_t data = world / context;  // ranks along replicate and shard
+  const int64_t context = plan_.mesh.context, tensor = plan_.mesh.tensor;
+  const int64_t data = world / (context * tensor);  // ranks along replicate and shard
   // Only shard = 1, without replicate, means no_shard: every rank is a replica.
-  const bool no_shard = plan_.mesh_shard == 1 && !plan_.mesh_replicate && context == 1;
-  const int64_t replicate = no_shard ? world : plan_.mesh_replicate.value_or(1);
-  const int64_t shard = plan_.mesh_shard.value_or(std::max<int64_t>(1, data / replicate));
-  if (replicate * shard * context != world) {
+  const bool no_shard = plan_.mesh.shard == 1 && !plan_.mesh.replicate && context * tensor == 1;
+  const int64_t replicate = no_shard ? world : plan_.mesh.replicate.value_or(1);
+  const int64_t shard = plan_.mesh.shard.value_or(std::max<int64_t>(1, data / replicate));
+  if (replicate * shard * context * tensor != world) {
+    const int factors = 2 + (context > 1 ? 1 : 0) + (tensor > 1 ? 1 : 0);
     const std::string fit =
-        world % (shard * context) == 0 && plan_.mesh_shard
+        world % (shard * context * tensor) == 0 && plan_.mesh.shard
             ? fmt::format("; with shard {} expected replicate {}", shard, data / shard)
-        : context == 1 ? "; expected two factors of the world size"
-                       : "; expected three factors of the world size";
+            : fmt::format("; expected {} factors of the world size", factors == 2   ? "two"
+                                                                     : factors == 3 ? "three"
+                                                                                    : "four");
     fail("/mesh",
-         fmt::format("replicate {} x shard {}{} = {} ranks, but the world size is {}{}", replicate,
-                     shard, context == 1 ? "" : fmt::format(" x context {}", context),
-                     replicate * shard * context, world, fit));
+         fmt::format("replicate {} x shard {}{}{} = {} ranks, but the world size is {}{}",
+                     replicate, shard, context == 1 ? "" : fmt::format(" x context {}", context),
+                     tensor == 1 ? "" : fmt::format(" x tensor {}", tensor),
+                     replicate * shard * context * tensor, world, fit));
   }
   out_.mesh = mesh::Mesh({{std::string(mesh::kReplicate), replicate},
                           {std::string(mesh::kShard), shard},
-                          {std::string(mesh::kContext), context}});
+                          {std::string(mesh::kContext), context},
+                          {std::string(mesh::kTensor), tensor}});
   // Parameters are sharded over the ranks of a context too: each has the whole model.
   out_.groups = {out_.mesh.group(mesh::kShard, mesh::kContext, std::string(mesh::kShard)),
                  out_.mesh.group(mesh::kReplicate)};
-  if (context > 1) {
-    out_.groups.push_back(out_.mesh.group(mesh::kContext));
+  for (const std::string_view axis : {mesh::kContext, mesh::kTensor}) {
+    if (out_.mesh.size(axis) > 1) {
+      out_.groups.push_back(out_.mesh.group(axis));
+    }
+  }
+  set_expert_mesh(world / replicate);
+}
+
+// `replica`: ranks of one replica.
+void Resolver::set_expert_mesh(int64_t replica) {
+  const int64_t expert = plan_.mesh.expert;
+  out_.expert_mesh = {};
+  if (expert == 1 && std::ranges::none_of(plan_.units, [](const UnitEntry& unit) {
+        return std::ranges::any_of(unit.groups, &ParameterGroupEntry::expert);
+      })) {
+    return;
+  }
+  if (replica % expert != 0) {
+    fail("/mesh/expert", fmt::format("{} ranks; expected a divisor of the ranks of a replica, {}",
+                                     expert, replica));
+  }
+  out_.expert_mesh = mesh::Mesh({{std::string(mesh::kReplicate), out_.mesh.size(mesh::kReplicate)},
+                                 {std::string(mesh::kExpertShard), replica / expert},
+                                 {std::string(mesh::kExpert), expert}});
+  out_.groups.push_back(out_.expert_mesh.group(mesh::kExpertShard));
+  if (expert > 1) {
+    out_.groups.push_back(out_.expert_mesh.group(mesh::kExpert));
   }
 }
 
@@ -145,54 +174,6 @@ UnitId Resolver::enclosing_unit(const Unit& unit) const {
     }
   }
   return 0;
-}
-
-void Resolver::set_groups() {
-  const int64_t shard = out_.shards();
-  const auto add = [this](mesh::Group group) {
-    const auto found = std::ranges::find(out_.groups, group);
-    const auto id = static_cast<mesh::GroupId>(found - out_.groups.begin());
-    if (found == out_.groups.end()) {
-      out_.groups.push_back(std::move(group));
-    }
-    return id;
-  };
-  mesh::GroupId reduce = kShardGroup;
-  if (plan_.separate_reduce_scatter_group && shard > 1) {
-    mesh::Group own = out_.groups[kShardGroup];
-    own.name = "reduce_scatter";
-    own.separate = true;
-    reduce = add(std::move(own));
-  }
-  for (Unit& unit : out_.units) {
-    const Reshard& reshard = unit.reshard_after_forward;
-    unit.reduce = reduce;
-    unit.kept = reshard.kind == Reshard::Kind::kSubMesh
-                    ? add(mesh::part_of(out_.groups[unit.gather], reshard.ranks,
-                                        fmt::format("sub_shard{}", reshard.ranks)))
-                    : mesh::kNoGroup;
-  }
-}
-
-void Resolver::check_sub_meshes() {
-  const int64_t shard = out_.shards();
-  for (Unit& unit : out_.units) {
-    Reshard& reshard = unit.reshard_after_forward;
-    if (reshard.kind != Reshard::Kind::kSubMesh) {
-      continue;
-    }
-    if (shard % reshard.ranks != 0) {
-      const bool own =
-          unit.entry >= 0 && plan_.units[static_cast<size_t>(unit.entry)].reshard_after_forward;
-      fail(own ? fmt::format("/units/{}/reshard_after_forward", unit.entry)
-               : "/reshard_after_forward",
-           fmt::format("{} ranks; expected a divisor of the size of the shard axis, {}",
-                       reshard.ranks, shard));
-    }
-    if (reshard.ranks == shard || reshard.ranks == 1) {
-      reshard = {reshard.ranks == 1 && shard > 1 ? Reshard::Kind::kNo : Reshard::Kind::kYes, 0};
-    }
-  }
 }
 
 // A backward that needs the parameters would otherwise read freed memory.
@@ -311,100 +292,6 @@ void Resolver::own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& fi
 
 ResolvedPlan resolve(const Plan& plan, const ModuleTree& tree, int64_t world_size) {
   return Resolver(plan, tree, world_size).run();
-}
-
-namespace {
-
-ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too) {
-  const Unit& u = plan.units.at(unit);
-  std::vector<std::vector<int64_t>> shapes;
-  shapes.reserve(u.parameters.size());
-  for (const uint32_t parameter : u.parameters) {
-    if (frozen_too || plan.tree.parameters[parameter].requires_grad) {
-      shapes.push_back(plan.tree.parameters[parameter].shape);
-    }
-  }
-  // replicate() has no flat parameter, and so no padding.
-  if (u.api == Api::kReplicate) {
-    return {Layout::kPerParameter, shapes, 1, plan.param_dtype(unit)};
-  }
-  // FSDP1 pads to a multiple of its process group's size; with NO_SHARD the group has all ranks.
-  return {plan.plan.layout,
-          shapes,
-          plan.groups[u.gather].size,
-          plan.param_dtype(unit),
-          ShardLayout::kAlignmentBytes,
-          plan.shards() == 1 ? plan.world_size : 1};
-}
-
-}  // namespace
-
-ShardLayout ResolvedPlan::layout(UnitId unit) const {
-  return layout_of(*this, unit, /*frozen_too=*/true);
-}
-
-ShardLayout ResolvedPlan::reduced_layout(UnitId unit) const {
-  const bool flat = plan.layout == Layout::kFlat && units.at(unit).api == Api::kFullyShard;
-  return layout_of(*this, unit, flat && !is_frozen(unit));
-}
-
-bool ResolvedPlan::steps_in_backward() const {
-  return std::ranges::any_of(units, [](const Unit& unit) { return unit.optimizer_in_backward; });
-}
-
-bool ResolvedPlan::is_frozen(UnitId unit) const {
-  const std::vector<uint32_t>& parameters = units.at(unit).parameters;
-  return !parameters.empty() && std::ranges::none_of(parameters, [this](uint32_t parameter) {
-    return tree.parameters[parameter].requires_grad;
-  });
-}
-
-int64_t ResolvedPlan::stepped_numel(UnitId unit) const {
-  int64_t trained = 0;
-  bool frozen = false;
-  for (const uint32_t parameter : units.at(unit).parameters) {
-    const Parameter& each = tree.parameters[parameter];
-    trained += each.requires_grad ? each.numel : 0;
-    frozen = frozen || !each.requires_grad;
-  }
-  const ShardLayout whole = layout(unit);
-  return frozen ? (trained + whole.ranks() - 1) / whole.ranks() : whole.shard_numel();
-}
-
-DType ResolvedPlan::master_dtype(UnitId unit) const {
-  const std::vector<uint32_t>& parameters = units.at(unit).parameters;
-  const auto trained = std::ranges::find_if(
-      parameters, [this](uint32_t each) { return tree.parameters[each].requires_grad; });
-  return parameters.empty()
-             ? DType::kF32
-             : tree.parameters[trained == parameters.end() ? parameters.front() : *trained].dtype;
-}
-
-DType ResolvedPlan::param_dtype(UnitId unit) const {
-  return units.at(unit).mixed_precision.param_dtype.value_or(master_dtype(unit));
-}
-
-DType ResolvedPlan::unsharded_dtype(UnitId unit, uint32_t parameter) const {
-  return units.at(unit).mixed_precision.param_dtype.value_or(tree.parameters[parameter].dtype);
-}
-
-DType ResolvedPlan::gather_dtype(UnitId unit) const {
-  const DType dtype = param_dtype(unit);
-  return std::ranges::all_of(units.at(unit).parameters,
-                             [&](uint32_t each) { return unsharded_dtype(unit, each) == dtype; })
-             ? dtype
-             : DType::kU8;
-}
-
-bool ResolvedPlan::casts_parameters(UnitId unit) const {
-  return std::ranges::any_of(units.at(unit).parameters, [&](uint32_t each) {
-    return unsharded_dtype(unit, each) != tree.parameters[each].dtype;
-  });
-}
-
-// As in PyTorch, gradients are reduced in their own dtype unless a reduce_dtype is given.
-DType ResolvedPlan::reduce_dtype(UnitId unit) const {
-  return units.at(unit).mixed_precision.reduce_dtype.value_or(param_dtype(unit));
 }
 
 }  // namespace shardlens::plan

@@ -88,24 +88,29 @@ std::vector<uint32_t> Resolver::chosen_by(const std::string& policy,
   return found;
 }
 
+std::vector<uint32_t> Resolver::parameters_of_glob(const std::string& glob,
+                                                   const std::string& pointer) const {
+  std::vector<uint32_t> found;
+  const auto matched = [&glob](const std::string& fqn) { return glob_matches(glob, fqn); };
+  for (uint32_t k = 0; k < tree_.parameters.size(); ++k) {
+    const Parameter& parameter = tree_.parameters[k];
+    if (matched(parameter.fqn) || std::ranges::any_of(parameter.aliases, matched)) {
+      found.push_back(k);
+    }
+  }
+  if (found.empty()) {
+    fail(pointer, fmt::format("glob '{}' matches no parameter{}", glob,
+                              nearest_glob(glob, tree_.parameters)));
+  }
+  return found;
+}
+
 std::vector<uint32_t> Resolver::matching_parameters(const std::vector<std::string>& globs,
                                                     const std::string& key) const {
   std::vector<uint32_t> found;
   for (size_t i = 0; i < globs.size(); ++i) {
-    const size_t before = found.size();
-    const auto matched = [&glob = globs[i]](const std::string& fqn) {
-      return glob_matches(glob, fqn);
-    };
-    for (uint32_t k = 0; k < tree_.parameters.size(); ++k) {
-      const Parameter& parameter = tree_.parameters[k];
-      if (matched(parameter.fqn) || std::ranges::any_of(parameter.aliases, matched)) {
-        found.push_back(k);
-      }
-    }
-    if (found.size() == before) {
-      fail(fmt::format("/{}/{}", key, i), fmt::format("glob '{}' matches no parameter{}", globs[i],
-                                                      nearest_glob(globs[i], tree_.parameters)));
-    }
+    const std::vector<uint32_t> more = parameters_of_glob(globs[i], fmt::format("/{}/{}", key, i));
+    found.insert(found.end(), more.begin(), more.end());
   }
   return found;
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -15,6 +16,16 @@ namespace shardlens::plan {
 
 // Groups that every plan has.
 inline constexpr mesh::GroupId kShardGroup = 0, kReplicateGroup = 1;
+
+// How the ranks divide one parameter.
+struct Placement {
+  // Before FSDP shards it: over these ranks, along `dim` as torch.chunk does. kNoGroup: each has
+  // the whole parameter.
+  mesh::GroupId group = mesh::kNoGroup;
+  int64_t dim = 0;
+  int64_t shard_dim = 0;  // the dimension along which FSDP shards the rank's part
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
 
 // Modules that are sharded together.
 struct Unit {
@@ -55,12 +66,16 @@ struct ResolvedPlan {
   Plan plan;
   ModuleTree tree;
   int64_t world_size = 1;
-  mesh::Mesh mesh;  // of the axes `replicate`, `shard` and `context`
-  // By mesh::GroupId: kShardGroup (along `shard` and `context`), kReplicateGroup, that along
-  // `context` if it has several ranks, that of reduce-scatters if they have their own, and one for
-  // each size of sub-meshes that units keep after forward.
+  mesh::Mesh mesh;  // of the axes `replicate`, `shard`, `context` and `tensor`
+  // Of the axes `replicate`, `expert_shard` and `expert`, over the same ranks; one rank without
+  // mesh.expert.
+  mesh::Mesh expert_mesh;
+  // By mesh::GroupId: kShardGroup (along `shard` and `context`), kReplicateGroup, those along
+  // `context`, `tensor`, `expert_shard` and `expert` if the axis is used, those of reduce-scatters
+  // if they have their own, and one for each size of sub-meshes that units keep after forward.
   std::vector<mesh::Group> groups{{.name = "shard"}, {.name = "replicate"}};
-  std::vector<Unit> units;  // pre-order; [0] is the root, which may own no parameters
+  std::vector<Placement> placements;  // by index into ModuleTree::parameters
+  std::vector<Unit> units;            // pre-order; [0] is the root, which may own no parameters
   std::vector<uint32_t> ignored_parameters;    // in no unit; unsharded on every rank
   std::vector<uint32_t> checkpointed_modules;  // activation_checkpointing, pre-order
   // Layout per_parameter: PyTorch's FSDP2 copies parameters and gradients in a group of one rank
@@ -70,8 +85,14 @@ struct ResolvedPlan {
   // Ranks that shard the parameters; that have copies of each shard.
   [[nodiscard]] int64_t shards() const { return groups[kShardGroup].size; }
   [[nodiscard]] int64_t replicas() const { return groups[kReplicateGroup].size; }
-  [[nodiscard]] ShardLayout layout(
-      UnitId unit) const;  // over the shard axis, in the unit's master dtype
+  // The group with this name; kNoGroup: there is none.
+  [[nodiscard]] mesh::GroupId group_named(std::string_view name) const;
+  // The parameter's shape on `rank` before FSDP shards it.
+  [[nodiscard]] std::vector<int64_t> local_shape(uint32_t parameter, int64_t rank = 0) const;
+  [[nodiscard]] int64_t local_numel(uint32_t parameter, int64_t rank = 0) const;
+  // How the ranks that gather the unit with `rank` shard its parameters, in the unit's master
+  // dtype. Rank 0 has the largest parts where an axis of the mesh does not divide a dimension.
+  [[nodiscard]] ShardLayout layout(UnitId unit, int64_t rank = 0) const;
   // The layout of what a reduction carries: the whole flat parameter, or in layout per_parameter
   // the parameters that require grad; no parameters if all are frozen.
   [[nodiscard]] ShardLayout reduced_layout(UnitId unit) const;

@@ -1,6 +1,4 @@
 #include <algorithm>
-#include <charconv>
-#include <system_error>
 
 #include <fmt/format.h>
 
@@ -35,27 +33,7 @@ std::vector<UnitEntry> block_entries(const ModuleTree& tree, Api api) {
   return out;
 }
 
-std::optional<int64_t> positive(std::string_view text) {
-  int64_t value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc{} && stop == end && value >= 1 && value <= kMostRanks
-             ? std::optional(value)
-             : std::nullopt;
-}
-
 }  // namespace
-
-std::pair<int64_t, int64_t> parse_mesh(std::string_view text) {
-  const size_t cross = std::min(text.find('x'), text.size());
-  const auto replicate = positive(text.substr(0, cross));
-  const auto shard = positive(text.substr(std::min(cross + 1, text.size())));
-  if (!replicate || !shard) {
-    throw UsageError(
-        fmt::format("--mesh '{}': expected RxS, replicas times shards, such as 2x4", text));
-  }
-  return {*replicate, *shard};
-}
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> kNames{"full_shard", "shard_grad_op", "no_shard",
@@ -78,9 +56,9 @@ Plan strategy_plan(std::string_view strategy, const ModuleTree& tree) {
   if (strategy == "shard_grad_op") {
     plan.reshard_after_forward = {Reshard::Kind::kNo, 0};
   } else if (strategy == "no_shard") {
-    plan.mesh_shard = 1;
+    plan.mesh.shard = 1;
   } else if (strategy == "hybrid_shard") {
-    plan.mesh_replicate = 2;
+    plan.mesh.replicate = 2;
   }
   return plan;
 }

@@ -12,7 +12,7 @@ bool is_replicated(const UnitEntry& entry) {
 }
 
 bool has_replicas(const Plan& plan) {
-  return plan.mesh_replicate.value_or(1) > 1;
+  return plan.mesh.replicate.value_or(1) > 1;
 }
 
 // Whether the units other than the root, which is often kept in any case, are kept after forward
@@ -31,8 +31,8 @@ bool reshards(const Plan& plan, bool kept) {
 }
 
 void set_mesh(Plan& plan, const Plan& of) {
-  plan.mesh_replicate = of.mesh_replicate;
-  plan.mesh_shard = of.mesh_shard;
+  plan.mesh.replicate = of.mesh.replicate;
+  plan.mesh.shard = of.mesh.shard;
 }
 
 void set_units(Plan& plan, const Plan& of) {
@@ -45,7 +45,7 @@ void set_units(Plan& plan, const Plan& of) {
 // `of`: the strategy's own plan.
 Plan changed(Plan plan, std::string_view strategy, const Plan& of) {
   // A mesh of one rank is sharded over all ranks too.
-  const bool sharded = plan.mesh_shard.value_or(2) > 1 || plan.mesh_replicate == 1;
+  const bool sharded = plan.mesh.shard.value_or(2) > 1 || plan.mesh.replicate == 1;
   if (strategy == "replicate") {
     if (plan.units.empty() || !std::ranges::all_of(plan.units, is_replicated)) {
       set_mesh(plan, of);

@@ -7,13 +7,13 @@ namespace {
 
 bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
   const Unit &x = plan.units[a], &y = plan.units[b];
-  return x.api == y.api && plan.param_dtype(a) == plan.param_dtype(b) &&
+  return x.api == y.api && x.gather == y.gather && plan.param_dtype(a) == plan.param_dtype(b) &&
          std::equal(x.parameters.begin(), x.parameters.end(), y.parameters.begin(),
                     y.parameters.end(), [&plan](uint32_t one, uint32_t other) {
                       const Parameter &p = plan.tree.parameters[one],
                                       &q = plan.tree.parameters[other];
                       return p.shape == q.shape && p.requires_grad == q.requires_grad &&
-                             p.dtype == q.dtype;
+                             p.dtype == q.dtype && plan.placements[one] == plan.placements[other];
                     });
 }
 

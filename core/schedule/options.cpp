@@ -45,12 +45,17 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
 }
 
 ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
+  // A step has FSDP's collectives if any unit is sharded: experts may be where the rest is not.
+  int64_t shard = plan.shards();
+  for (const plan::Unit& unit : plan.units) {
+    shard = std::max(shard, plan.groups[unit.gather].size);
+  }
   return ScheduleOptions{.dialect = plan.plan.dialect,
                          .layout = plan.plan.layout,
                          .backward_prefetch = plan.plan.backward_prefetch,
                          .forward_prefetch = plan.plan.forward_prefetch,
                          .limit_all_gathers = plan.plan.limit_all_gathers,
-                         .shard = plan.shards(),
+                         .shard = shard,
                          .replicate = plan.replicas(),
                          .copies_in_group_of_one = plan.copies_in_group_of_one};
 }

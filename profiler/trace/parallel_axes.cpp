@@ -110,15 +110,6 @@ std::string words_of(const std::vector<ModelAxis>& axes) {
   return out;
 }
 
-int64_t data_ranks(int64_t world_size, const std::vector<ModelAxis>& axes) {
-  int64_t out = world_size;
-  for (const ModelAxis& each : axes) {
-    const bool divides = each.axis == ParallelAxis::kTensor || each.axis == ParallelAxis::kPipeline;
-    out = divides && out % each.ranks == 0 ? out / each.ranks : out;
-  }
-  return out;
-}
-
 std::vector<ProcessGroup> groups_of_run(std::string_view run_json) {
   const Json json = parsed_object(run_json);
   std::vector<ProcessGroup> out;
@@ -146,8 +137,25 @@ std::vector<ProcessGroup> groups_of_run(std::string_view run_json) {
   return out;
 }
 
-bool has_local_shapes(std::string_view run_json) {
-  return text_of(parsed_object(run_json), "shapes") == "local";
+void add_tensor_axis(plan::Plan& plan,
+                     const std::vector<ProcessGroup>& groups,
+                     std::string_view run_json) {
+  for (const ModelAxis& each : model_axes(groups)) {
+    if (each.axis == ParallelAxis::kTensor && plan.mesh.tensor == 1) {
+      plan.mesh.tensor = each.ranks;
+      if (text_of(parsed_object(run_json), "shapes") == "local") {
+        plan.tensor_parallel = {{"**", {plan::TensorStyle::Kind::kReplicate}}};
+      }
+    }
+  }
+}
+
+int64_t ranks_of_plan(int64_t world_size, const std::vector<ModelAxis>& axes) {
+  int64_t out = world_size;
+  for (const ModelAxis& each : axes) {
+    out = each.axis == ParallelAxis::kPipeline && out % each.ranks == 0 ? out / each.ranks : out;
+  }
+  return out;
 }
 
 std::vector<std::string> notes_of_run(std::string_view run_json) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/plan/plan.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::trace {
@@ -36,14 +37,16 @@ struct ModelAxis {
 // "tensor parallelism over 2 ranks (process group mesh_tp) and …".
 [[nodiscard]] std::string words_of(const std::vector<ModelAxis>& axes);
 
-// How many ranks run the same program on other data: the world without the axes. Experts do not
-// count, because their ranks have data of their own.
-[[nodiscard]] int64_t data_ranks(int64_t world_size, const std::vector<ModelAxis>& axes);
-
 // The process groups that run.json (as text) lists; empty if it lists none.
 [[nodiscard]] std::vector<ProcessGroup> groups_of_run(std::string_view run_json);
-// Whether the recorder wrote the shapes of a rank's own part of the parameters to model.json.
-[[nodiscard]] bool has_local_shapes(std::string_view run_json);
+// Adds to the plan of a recorded run the tensor parallelism that older recorders left out of it.
+// They wrote the shapes of a rank's own part to model.json, or before that those of whole
+// parameters. `groups`: of the run.
+void add_tensor_axis(plan::Plan& plan,
+                     const std::vector<ProcessGroup>& groups,
+                     std::string_view run_json);
+// The ranks of a run that a plan is about: those of a stage of a pipeline.
+[[nodiscard]] int64_t ranks_of_plan(int64_t world_size, const std::vector<ModelAxis>& axes);
 // What the recorder noted in run.json: why there is no plan, and what it could not record.
 [[nodiscard]] std::vector<std::string> notes_of_run(std::string_view run_json);
 

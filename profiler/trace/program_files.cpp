@@ -55,8 +55,10 @@ PlannedInputs read_recorded_program(const std::filesystem::path& directory,
   const int64_t world_size =
       positive(environment, "world_size").value_or(metadata.world_size.value_or(1));
   out.config = plan::load_model_config(directory / "model.json");
-  out.plan = plan::resolve(plan::load_plan(directory / "plan.json"), plan::module_tree(*out.config),
-                           data_ranks(world_size, model_axes(metadata.groups)));
+  plan::Plan plan = plan::load_plan(directory / "plan.json");
+  add_tensor_axis(plan, metadata.groups, environment.dump());
+  out.plan = plan::resolve(plan, plan::module_tree(*out.config),
+                           ranks_of_plan(world_size, model_axes(metadata.groups)));
   out.settings = settings_of(environment);
   plan::require_valid(out.settings, (directory / "run.json").string());
   return out;

@@ -183,7 +183,7 @@ class Adviser {
                        "a run of sharded units has no buckets of gradients to measure");
     }
     // Over Gloo an all-reduce follows from the other collectives (CalibratedCostModel).
-    if (!follows && !out_.all_gathers_block && scenario.plan.mesh_shard == 1 &&
+    if (!follows && !out_.all_gathers_block && scenario.plan.mesh.shard == 1 &&
         now_.priced.plan->shards() > 1) {
       throw InputError(own_.model->run()->observation().source,
                        "a run with a shard axis has no all-reduces of whole gradients to measure");

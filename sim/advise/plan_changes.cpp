@@ -209,8 +209,18 @@ class Changes {
   void set_units(std::string title, size_t together) {
     Plan wanted;
     wanted.units = plan::grouped_blocks(tree_, together);
+    // A unit has one mesh, so units on that of experts are not merged with others.
+    const size_t merged = wanted.units.size();
+    for (const plan::UnitEntry& entry : listed_units()) {
+      if (!entry.groups.empty()) {
+        wanted.units.push_back(entry);
+      }
+    }
     if (division(wanted) == units_now_) {
       return;
+    }
+    if (wanted.units.size() > merged) {
+      title += ", experts as their own";
     }
     add({ChangeSubject::kUnits}, std::move(title), pytorch_.units(together),
         [units = wanted.units](Plan& plan) {
@@ -257,12 +267,17 @@ class Changes {
         });
   }
 
+  // Other degrees of data parallelism. Those of the other axes are the program's.
   void mesh() {
-    const int64_t ranks = now_.world_size;
+    const plan::MeshSizes& sizes = now_.plan.mesh;
+    const int64_t ranks = now_.world_size / (sizes.context * sizes.tensor);
     // FSDP1 has another sharding strategy for replicas only.
     for (int64_t shard = now_.plan.dialect == plan::Dialect::kFsdp2 ? 1 : 2; shard <= ranks;
          ++shard) {
-      if (ranks % shard != 0 || shard == now_.shards()) {
+      // The ranks of a replica have all experts.
+      const int64_t replica = shard * sizes.context * sizes.tensor;
+      if (ranks % shard != 0 || shard * sizes.context == now_.shards() ||
+          replica % sizes.expert != 0) {
         continue;
       }
       const int64_t replicate = ranks / shard;
@@ -271,9 +286,12 @@ class Changes {
           : shard == 1   ? fmt::format("{} replicas, each with all parameters", ranks)
                          : fmt::format("{} replicas of {} shards", replicate, shard),
           pytorch_.mesh(replicate, shard), [replicate, shard](Plan& plan) {
-            plan.mesh_replicate = replicate;
-            plan.mesh_shard = shard;
+            plan.mesh.replicate = replicate;
+            plan.mesh.shard = shard;
           });
+    }
+    if (!plan::divided_axis(sizes).first.empty()) {
+      return;  // DDP has no such axes
     }
     add({ChangeSubject::kUnits, ChangeSubject::kMesh, ChangeSubject::kReshard,
          ChangeSubject::kForwardPrefetch, ChangeSubject::kBackwardPrefetch},

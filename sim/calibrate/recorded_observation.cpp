@@ -274,12 +274,11 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
   for (UnitId unit = 0; unit < out.plan.units.size(); ++unit) {
     names.emplace(out.plan.units[unit].fqn, unit);
   }
-  const bool hybrid = recovered.shard < recovered.world_size;
-  ProgramRun program{
-      run,
-      recovered.recorded,
-      {},
-      {hybrid ? recovered.world_size / recovered.shard : recovered.world_size, recovered.shard}};
+  const int64_t replicas = out.plan.replicas();
+  ProgramRun program{run,
+                     recovered.recorded,
+                     {},
+                     {replicas > 1 ? replicas : out.plan.shards(), out.plan.shards()}};
   program.names.assign(run.traces.size(), names);
   program.guesses_microbatches = true;
   observe_program(program, out);

@@ -137,6 +137,20 @@ plan::ModuleTree replicated_tree(const analysis::RecoveredPlan& recovered) {
   return tree;
 }
 
+// Over how many ranks the unit's parameters are divided before FSDP shards them, by its plan: over
+// the expert axis. With tensor parallelism the trace does not say which parameters are divided, so
+// the recovered plan divides none, and a rank's part counts as the whole.
+int64_t divided_over(const analysis::RecoveredPlan& recovered,
+                     const analysis::RecoveredUnit& unit) {
+  for (const plan::UnitEntry& entry : recovered.plan.units) {
+    const bool expert = std::ranges::any_of(entry.groups, &plan::ParameterGroupEntry::expert);
+    if (expert && entry.globs == parts_of(unit.fqn)) {
+      return recovered.plan.mesh.expert;
+    }
+  }
+  return 1;
+}
+
 // By hook and unit of the new plan: how many of the recorded hooks are one. A merged unit has the
 // first pre-hook and the last post-hook of its members for each time that they are used. A member
 // whose parameters are used without its forward (a head's weight in the loss) has no such hooks.
@@ -180,8 +194,9 @@ plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered) {
       sized = true;
       plan::Parameter parameter;
       parameter.fqn = tree.modules[i].fqn + (i == 0 ? "" : ".") + "parameters";
-      parameter.shape = {unit.padded_numel};
-      parameter.numel = unit.padded_numel;
+      // The trace has the size of a rank's part.
+      parameter.numel = unit.padded_numel * divided_over(recovered, unit);
+      parameter.shape = {parameter.numel};
       parameter.module = i;
       tree.modules[i].parameters.push_back(static_cast<uint32_t>(tree.parameters.size()));
       tree.parameters.push_back(std::move(parameter));

@@ -42,7 +42,7 @@ void add_host_copies(const plan::ResolvedPlan& plan,
                      const CostModel& model,
                      UnitCosts& costs) {
   const Bytes master = size_of(plan.master_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
-  const Bytes shard = size.sharded, own = size.unsharded / plan.shards();
+  const Bytes shard = size.sharded, own = size.unsharded / plan.groups[plan.units[id].gather].size;
   const Bytes reduced = size.reduced_shard * reduce, gradient = size.reduced_shard * master;
   if (!model.has_device()) {
     costs.to_device = model.copy_of(schedule::Op::kToDevice, shard, own);
@@ -119,8 +119,8 @@ bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
   const plan::Unit &x = plan.units[a], &y = plan.units[b];
   return x.parameters.empty() == y.parameters.empty() && x.api == y.api &&
          x.reshard_after_forward == y.reshard_after_forward && x.kept == y.kept &&
-         x.cpu_offload == y.cpu_offload && plan.param_dtype(a) == plan.param_dtype(b) &&
-         plan.reduce_dtype(a) == plan.reduce_dtype(b);
+         x.gather == y.gather && x.reduce == y.reduce && x.cpu_offload == y.cpu_offload &&
+         plan.param_dtype(a) == plan.param_dtype(b) && plan.reduce_dtype(a) == plan.reduce_dtype(b);
 }
 
 }  // namespace

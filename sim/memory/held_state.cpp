@@ -24,8 +24,8 @@ void MemoryReplay::hold_state(const MemoryInputs& inputs, const MemoryOptions& o
   }
   for (const uint32_t parameter : inputs.plan.ignored_parameters) {
     const plan::Parameter& each = inputs.plan.tree.parameters[parameter];
-    hold(each.numel * size_of(each.dtype), Stream::kCompute, MemoryCategory::kParameters, kNoUnit,
-         What::kIgnored);
+    hold(inputs.plan.local_numel(parameter) * size_of(each.dtype), Stream::kCompute,
+         MemoryCategory::kParameters, kNoUnit, What::kIgnored);
   }
 }
 

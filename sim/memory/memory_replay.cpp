@@ -35,8 +35,8 @@ bool has_gradients(const plan::Unit& unit) {
 Bytes bytes_of_vectors(const plan::ResolvedPlan& plan, UnitId unit) {
   int64_t numel = 0;
   for (const uint32_t parameter : plan.units[unit].parameters) {
-    const plan::Parameter& each = plan.tree.parameters[parameter];
-    numel += each.shape.size() == 1 ? each.numel : 0;
+    const bool vector = plan.tree.parameters[parameter].shape.size() == 1;
+    numel += vector ? plan.local_numel(parameter) : 0;
   }
   return numel * size_of(plan.param_dtype(unit));
 }
@@ -113,7 +113,7 @@ void MemoryReplay::begin_units(const MemoryInputs& inputs, const MemoryOptions& 
     if (options.keeps_last_gradient && plan.plan.layout == plan::Layout::kPerParameter &&
         unit.unsharded_gradient_bytes > 0) {
       const uint32_t last = plan.units[id].parameters.back();
-      unit.last_gradient_bytes = plan.tree.parameters[last].numel * param;
+      unit.last_gradient_bytes = plan.local_numel(last) * param;
     }
     unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
   }

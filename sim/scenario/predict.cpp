@@ -33,9 +33,10 @@ Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
 }
 
 void require_simulated_axes(const plan::Plan& plan) {
-  if (plan.mesh_context > 1) {
-    throw InputError(plan.source + "#/mesh/context",
-                     fmt::format("context {} is not simulated yet; expected 1", plan.mesh_context));
+  if (const auto axis = plan::divided_axis(plan.mesh); !axis.first.empty()) {
+    throw InputError(
+        fmt::format("{}#/mesh/{}", plan.source, axis.first),
+        fmt::format("{} {} is not simulated yet; expected 1", axis.first, axis.second));
   }
 }
 
@@ -44,7 +45,6 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const Target& tar
     throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,
                                                  target.name, target.ranks));
   }
-  require_simulated_axes(plan.plan);
   for (const plan::Unit& unit : plan.units) {
     if (unit.api == plan::Api::kReplicate && plan.replicas() > 1 && plan.shards() > 1) {
       throw InputError(fmt::format("{}#/mesh", plan.plan.source),

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "core/plan/plan_mesh_json.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -44,6 +46,7 @@ ordered_json prediction_json(const Prediction& prediction) {
   const StepMemory& memory = prediction.memory;
   ordered_json out;
   out["machine"] = prediction.machine;
+  out["mesh"] = plan::every_axis_json(plan::sizes_of(*prediction.priced.plan));
   out["step_ns"] = figures.duration();
   out["compute_ns"] = figures.compute;
   out["exposed_comm_ns"] = figures.exposed_comm;

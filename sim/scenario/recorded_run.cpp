@@ -24,17 +24,17 @@ bool has_program(const trace::Run& run) {
   return run.planned && run.planned->recorded && !run.planned->workload.order.empty();
 }
 
-// A plan has the axes over which parameters and data are divided, and no others.
+// A plan has every axis but that of a pipeline.
 void require_predictable(const trace::Run& run) {
   const trace::Trace& first = run.traces.front();
   const std::vector<trace::ModelAxis> axes = trace::model_axes(first.metadata.groups);
   const std::string because = run.plan_problem.empty() ? "" : "; " + run.plan_problem;
-  if (!axes.empty()) {
+  if (std::ranges::find(axes, trace::ParallelAxis::kPipeline, &trace::ModelAxis::axis) !=
+      axes.end()) {
     throw InputError(
         run.source,
-        fmt::format("the run has {}: its collectives, and a rank's part of the model, are in no "
-                    "plan, so steps of other plans cannot be predicted{}; `shardlens analyze` "
-                    "shows where the time of this one went",
+        fmt::format("the run has {}: its stages are in no plan, so steps of other plans cannot be "
+                    "predicted{}; `shardlens analyze` shows where the time of this one went",
                     trace::words_of(axes), because));
   }
   if (const std::string evidence = analysis::missing_kernels(first); !evidence.empty()) {
@@ -143,6 +143,7 @@ RecordedRun::RecordedRun(Observation observation)
 plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
                                      const plan::StepSettings& settings) const {
   if (config() != nullptr) {
+    require_simulated_axes(plan.plan);
     return plan::step_workload(*config(), plan, settings);
   }
   const plan::StepSettings& recorded = observation_.settings;
@@ -159,6 +160,11 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
   }
   if (plan.checkpointed_modules != observation_.plan.checkpointed_modules) {
     refuse("can only be simulated with its own activation checkpoints");
+  }
+  const plan::MeshSizes &own = observation_.plan.plan.mesh, &of = plan.plan.mesh;
+  if (of.context != own.context || of.tensor != own.tensor || of.expert != own.expert) {
+    refuse(fmt::format("can only be simulated with its own context {}, tensor {} and expert {}",
+                       own.context, own.tensor, own.expert));
   }
   require_replicated(observation_, plan);
   return rewrapped(observation_.workload, observation_.plan, plan);

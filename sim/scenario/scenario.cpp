@@ -54,9 +54,12 @@ plan::ResolvedPlan ScenarioModel::resolve(const plan::Plan& plan, int64_t world_
 
 plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
                                        const plan::StepSettings& settings) const {
-  return run_ != nullptr ? run_->workload(plan, settings)
-         : shape_        ? plan::decoder_workload(*shape_, plan, settings)
-                         : plan::step_workload(*config_, plan, settings);
+  if (run_ != nullptr) {
+    return run_->workload(plan, settings);
+  }
+  require_simulated_axes(plan.plan);
+  return shape_ ? plan::decoder_workload(*shape_, plan, settings)
+                : plan::step_workload(*config_, plan, settings);
 }
 
 Scenario own_scenario(std::shared_ptr<const RecordedRun> run) {

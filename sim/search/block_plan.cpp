@@ -193,8 +193,8 @@ plan::Plan plan_of(const PlanFrame& frame,
                    const plan::ModuleTree& tree,
                    int64_t ranks) {
   plan::Plan out = base;
-  out.mesh_shard = frame.shard;
-  out.mesh_replicate = ranks / frame.shard;
+  out.mesh.shard = frame.shard;
+  out.mesh.replicate = ranks / frame.shard;
   out.reshard_after_forward = {};
   out.backward_prefetch = plan::BackwardPrefetch::kPre;
   out.forward_prefetch = frame.forward_prefetch;

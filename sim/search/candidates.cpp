@@ -74,8 +74,8 @@ plan::Plan plan_of(const Candidate& candidate,
                    const plan::ModuleTree& tree,
                    int64_t ranks) {
   plan::Plan plan = base;
-  plan.mesh_shard = candidate.shard;
-  plan.mesh_replicate = ranks / candidate.shard;
+  plan.mesh.shard = candidate.shard;
+  plan.mesh.replicate = ranks / candidate.shard;
   plan.units = plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit));
   plan.reshard_after_forward.kind =
       candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo;

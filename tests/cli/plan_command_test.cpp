@@ -42,7 +42,8 @@ TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   const json out = json_of("plan --model " + kData + "/llama-tiny --world-size 3");
   EXPECT_EQ(out.size(), 6U);
   EXPECT_EQ(out["schema"], 1);
-  EXPECT_EQ(out["mesh"], (json{{"replicate", 1}, {"shard", 3}, {"context", 1}}));
+  EXPECT_EQ(out["mesh"],
+            (json{{"replicate", 1}, {"shard", 3}, {"context", 1}, {"tensor", 1}, {"expert", 1}}));
   EXPECT_EQ(out["groups"], (json{{{"name", "shard"}, {"ranks", 3}, {"stride", 1}}}));
   ASSERT_EQ(out["units"].size(), 5U);
   EXPECT_EQ(out["units"][0], (json{{"fqn", ""},
@@ -73,7 +74,8 @@ TEST_F(PlanCommandTest, GroupsHaveTheirRanks) {
   const std::string command =
       "plan --model " + kData + "/llama-tiny --world-size 16 --plan " + plan;
   const json out = json_of(command + " --actions");
-  EXPECT_EQ(out["mesh"], (json{{"replicate", 2}, {"shard", 8}, {"context", 1}}));
+  EXPECT_EQ(out["mesh"],
+            (json{{"replicate", 2}, {"shard", 8}, {"context", 1}, {"tensor", 1}, {"expert", 1}}));
   EXPECT_EQ(out["groups"], (json{{{"name", "shard"}, {"ranks", 8}, {"stride", 1}},
                                  {{"name", "replicate"}, {"ranks", 2}, {"stride", 8}},
                                  {{"name", "sub_shard2"}, {"ranks", 2}, {"stride", 1}},
@@ -175,13 +177,26 @@ class PlanParametersTest : public PlanCommandTest {
   static json held(std::vector<int> ranks, std::vector<int> elements, std::vector<int> bytes) {
     return {{"ranks", ranks}, {"elements", elements}, {"shard_bytes", bytes}};
   }
+  // A parameter without the boxes of what is held, which say the same as the ranges.
   static json of(const json& out, const std::string& fqn) {
-    for (const json& parameter : out["parameters"]) {
+    for (json parameter : out["parameters"]) {
       if (parameter["fqn"] == fqn) {
+        for (json& part : parameter["held"]) {
+          part.erase("boxes");
+        }
         return parameter;
       }
     }
     return {};
+  }
+  static json boxes_of(const json& out, const std::string& fqn) {
+    json boxes = json::array();
+    for (const json& parameter : out["parameters"]) {
+      for (const json& part : parameter["fqn"] == fqn ? parameter["held"] : json::array()) {
+        boxes.push_back(part["boxes"]);
+      }
+    }
+    return boxes;
   }
 };
 
@@ -190,15 +205,21 @@ TEST_F(PlanParametersTest, FlatParametersAreCutAnywhere) {
   const json out = json_of(plan("") + " --world-size 3");
   EXPECT_EQ(out.size(), 8U);
   ASSERT_EQ(out["parameters"].size(), 5U);
-  EXPECT_EQ(out["parameters"][0], (json{{"fqn", "embed_tokens.weight"},
-                                        {"aliases", {"lm_head.weight"}},
-                                        {"shape", {6, 5}},
-                                        {"dtype", "fp32"},
-                                        {"bytes", 120},
-                                        {"unit", ""},
-                                        {"held",
-                                         {held({0}, {0, 10}, {0, 40}), held({1}, {10, 20}, {0, 40}),
-                                          held({2}, {20, 30}, {0, 40})}}}));
+  EXPECT_EQ(out["parameters"][0]["fqn"], "embed_tokens.weight");
+  EXPECT_EQ(of(out, "embed_tokens.weight"),
+            (json{{"fqn", "embed_tokens.weight"},
+                  {"aliases", {"lm_head.weight"}},
+                  {"shape", {6, 5}},
+                  {"dtype", "fp32"},
+                  {"bytes", 120},
+                  {"unit", ""},
+                  {"held",
+                   {held({0}, {0, 10}, {0, 40}), held({1}, {10, 20}, {0, 40}),
+                    held({2}, {20, 30}, {0, 40})}}}));
+  // Rows of 5: elements 0 to 28 are five rows and four elements.
+  EXPECT_EQ(
+      boxes_of(out, "layers.0.fc1.weight"),
+      json::parse("[[[[0, 5], [0, 5]], [[5, 6], [0, 4]]], [[[5, 6], [4, 5]], [[6, 7], [0, 5]]]]"));
   EXPECT_EQ(of(out, "layers.0.fc1.weight")["unit"], "layers.0");
   EXPECT_EQ(of(out, "layers.0.fc1.weight")["aliases"], json::array());
   EXPECT_EQ(of(out, "layers.0.fc1.weight")["held"],
@@ -277,6 +298,40 @@ TEST_F(PlanParametersTest, TheTableJoinsRanksWithEqualParts) {
               HasSubstr("0-6, 8-14, 16-22, … 32-38  [0, 28), 4 each"));
   EXPECT_THAT(row(run(plan(R"(, "mesh": {"shard": 1})")).out, "embed_tokens.weight"),
               HasSubstr("all"));
+}
+
+// fc1 [7, 5] is divided along dimension 0 into 4 and 3 rows, fc2 [5, 7] along dimension 1 into 4
+// and 3 columns; then FSDP shards each part along dimension 0.
+TEST_F(PlanParametersTest, TensorParallelismDividesFirst) {
+  const std::string of_tensor = plan(R"(, "layout": "per_parameter", "mesh": {"tensor": 2},
+      "tensor_parallel": {"**.fc1": "column", "**.fc2": "row"})") +
+                                " --world-size 4";
+  const json out = json_of(of_tensor);
+  EXPECT_EQ(out["mesh"],
+            (json{{"replicate", 1}, {"shard", 2}, {"context", 1}, {"tensor", 2}, {"expert", 1}}));
+  EXPECT_EQ(out["groups"], (json{{{"name", "shard"}, {"ranks", 2}, {"stride", 2}},
+                                 {{"name", "tensor"}, {"ranks", 2}, {"stride", 1}}}));
+  // In the order of elements: rows 0-1, 2-3 of the first part, then 4-5 and 6 of the second.
+  EXPECT_EQ(of(out, "layers.0.fc1.weight")["held"],
+            (json{held({0}, {0, 10}, {0, 40}), held({2}, {10, 20}, {0, 40}),
+                  held({1}, {20, 30}, {0, 40}), held({3}, {30, 35}, {0, 20})}));
+  EXPECT_EQ(
+      boxes_of(out, "layers.0.fc2.weight"),
+      json::parse(
+          "[[[[0, 3], [0, 4]]], [[[0, 3], [4, 7]]], [[[3, 5], [0, 4]]], [[[3, 5], [4, 7]]]]"));
+  const json fc2 = of(out, "layers.0.fc2.weight")["held"];
+  EXPECT_EQ(fc2[1], (json{{"ranks", {1}}, {"elements", json()}, {"shard_bytes", {52, 88}}}));
+  EXPECT_EQ(out["units"][1]["parameters"], 4 * 5 + 4 + 5 * 4 + 5);  // of rank 0
+  // Ranks with the larger parts hold more.
+  EXPECT_EQ(out["ranks"][0]["parameter_bytes"], out["ranks"][2]["parameter_bytes"]);
+  EXPECT_GT(out["ranks"][0]["parameter_bytes"], out["ranks"][1]["parameter_bytes"]);
+  const CommandResult text = run(of_tensor);
+  EXPECT_THAT(text.out, HasSubstr("sharded over 2 ranks, tensor 2"));
+  EXPECT_THAT(text.out, HasSubstr("1      [0:3, 4:7]"));
+  const CommandResult refused = run("simulate --hardware 8xH100 --model " + model(true) +
+                                    " --batch 1 --seq 8 --mesh shard=4,tensor=2");
+  EXPECT_EQ(refused.code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("tensor 2 is not simulated yet; expected 1"));
 }
 
 TEST_F(PlanParametersTest, OfATraceTheyNeedItsModel) {

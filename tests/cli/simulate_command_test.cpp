@@ -351,20 +351,23 @@ TEST_F(SimulateCommandTest, AContextIsRefused) {
   }
 }
 
-// A plan has no axis for what divides the model itself. No command answers for such a run what it
-// cannot know.
-TEST_F(SimulateCommandTest, ARunOfTensorParallelismIsRefusedByItsName) {
+// A recorded run is simulated at its own sizes of the axes that divide its operators, and at no
+// others.
+TEST_F(SimulateCommandTest, ARunOfTensorParallelismKeepsItsAxis) {
   const std::string run_of = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-tensor";
-  for (const std::string& command : {"simulate --workload " + run_of, "advise " + run_of}) {
-    const CommandResult result = run(command);
-    EXPECT_EQ(result.code, 3) << command << result.err;
-    EXPECT_THAT(result.err, HasSubstr("tensor parallelism over 2 ranks (process group mesh_tp)"))
-        << command;
-  }
   const CommandResult plan = run("plan --from-trace " + run_of);
   EXPECT_EQ(plan.code, 0) << plan.err;
-  EXPECT_THAT(plan.out, HasSubstr("2 ranks in shards of 2"));
+  EXPECT_THAT(plan.out, HasSubstr("4 ranks in shards of 2, tensor 2"));
   EXPECT_THAT(plan.out, HasSubstr("tensor parallelism over 2 ranks (process group mesh_tp)"));
+  const CommandResult own = run("simulate --workload " + run_of + " --json");
+  EXPECT_EQ(own.code, 0) << own.err;
+  EXPECT_EQ(nlohmann::json::parse(own.out)["mesh"],
+            nlohmann::json::parse(
+                R"({"replicate": 1, "shard": 2, "context": 1, "tensor": 2, "expert": 1})"));
+  const CommandResult other = run("simulate --workload " + run_of + " --mesh shard=4,tensor=1");
+  EXPECT_EQ(other.code, 3) << other.out;
+  EXPECT_THAT(other.err,
+              HasSubstr("can only be simulated with its own context 1, tensor 2 and expert 1"));
 }
 
 // The recorder wrote why there is no plan.json.

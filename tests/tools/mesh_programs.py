@@ -173,12 +173,10 @@ def asked(*arguments):
         return str(error)
 
 
-def elements_of(shape, held):
-    """The elements that are held, by their index in the row-major tensor; `held` is a range of them, or a range for each dimension."""
-    if not isinstance(held[0], list):
-        return set(range(*held))
+def elements_of(shape, box):
+    """The elements of a box, [begin, end) of each dimension, by their index in the row-major tensor."""
     indices = [0]
-    for size, (begin, end) in zip(shape, held):
+    for size, (begin, end) in zip(shape, box):
         indices = [index * size + at for index in indices for at in range(begin, end)]
     return set(indices)
 
@@ -195,10 +193,10 @@ def wrong_parameters(expected, answered):
             held = [set() for _ in row["box"]]
             for part in said[name]["held"]:
                 for rank in part["ranks"]:
-                    if rank < len(held):
-                        held[rank] |= elements_of(row["shape"], part["elements"])
+                    for box in part["boxes"]:
+                        held[rank] |= elements_of(row["shape"], box)
             if any(elements != elements_of(row["shape"], box) for elements, box in zip(held, row["box"])):
-                ranges = "; ".join(f"ranks {part['ranks']} {part['elements']}" for part in said[name]["held"])
+                ranges = "; ".join(f"ranks {part['ranks']} {part['boxes']}" for part in said[name]["held"])
                 yield name, f"{ranges}; DTensor {row['axes']} {row['placements']} {row['box']}"
 
 

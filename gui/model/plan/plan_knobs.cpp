@@ -69,8 +69,8 @@ PlanKnob sharding_knob(const plan::ModuleTree& tree, int64_t world_size) {
     const plan::Reshard half{plan::Reshard::Kind::kSubMesh, world_size / 2};
     sharding.choices.push_back({QObject::tr("kept over half the ranks"),
                                 [half](Plan& p) {
-                                  p.mesh_replicate.reset();
-                                  p.mesh_shard.reset();
+                                  p.mesh.replicate.reset();
+                                  p.mesh.shard.reset();
                                   p.reshard_after_forward = half;
                                   for (plan::UnitEntry& entry : p.units) {
                                     entry.reshard_after_forward.reset();

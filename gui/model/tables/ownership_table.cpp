@@ -1,10 +1,12 @@
 #include "gui/model/tables/ownership_table.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include <QRectF>
+
 #include "core/base/dtype.h"
-#include "core/plan/shard_layout.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/run/residency.h"
 
@@ -17,6 +19,56 @@ QString shape_text(const std::vector<int64_t>& shape) {
     parts.append(QString::number(size));
   }
   return QStringLiteral("[%1]").arg(parts.join(QStringLiteral(", ")));
+}
+
+// [begin, end) of the elements of a part in the flattened parameter, if they follow one another.
+std::optional<std::pair<int64_t, int64_t>> elements_of(const plan::HeldPart& part,
+                                                       const std::vector<int64_t>& shape) {
+  const int64_t begin = range_of(part.boxes.front(), shape).first;
+  const int64_t end = range_of(part.boxes.back(), shape).second;
+  return end - begin == part.numel() ? std::optional(std::pair{begin, end}) : std::nullopt;
+}
+
+// "12–24" of elements, or the indices of each dimension, "[0–24, 45–90]".
+QString elements_text(const plan::HeldPart& part, const std::vector<int64_t>& shape) {
+  if (const auto range = elements_of(part, shape)) {
+    return QStringLiteral("%1–%2").arg(range->first).arg(range->second);
+  }
+  QStringList boxes;
+  for (const Box& box : part.boxes) {
+    QStringList dims;
+    for (size_t dim = 0; dim < box.shape.size(); ++dim) {
+      dims.append(
+          QStringLiteral("%1–%2").arg(box.offset[dim]).arg(box.offset[dim] + box.shape[dim]));
+    }
+    boxes.append(QStringLiteral("[%1]").arg(dims.join(QStringLiteral(", "))));
+  }
+  return boxes.join(QStringLiteral(" "));
+}
+
+QRectF part_area(const plan::HeldPart& part, const std::vector<int64_t>& shape) {
+  if (part.boxes.empty()) {
+    return {};
+  }
+  if (const auto range = elements_of(part, shape)) {
+    const auto all = static_cast<double>(numel_of(shape));
+    return {static_cast<double>(range->first) / all, 0,
+            static_cast<double>(range->second - range->first) / all, 1};
+  }
+  const Box& box = part.boxes.front();
+  QRectF out(0, 0, 1, 1);
+  bool across = true;
+  for (size_t dim = 0; dim < shape.size(); ++dim) {
+    if (box.shape[dim] == shape[dim]) {
+      continue;
+    }
+    const auto all = static_cast<double>(shape[dim]);
+    const double begin = static_cast<double>(box.offset[dim]) / all;
+    const double size = static_cast<double>(box.shape[dim]) / all;
+    out = across ? QRectF(begin, 0, size, 1) : QRectF(out.x(), begin, out.width(), size);
+    across = false;
+  }
+  return out;
 }
 
 }  // namespace
@@ -54,7 +106,6 @@ void OwnershipTable::show(RunPointer run,
   rank_ = rank;
   unit_ = unit;
   rows_.clear();
-  layouts_.clear();
   states_.clear();
   why_ = run_ == nullptr ? tr("No run is open.") : QString();
   if (run_ != nullptr && plan_ == nullptr) {
@@ -77,9 +128,7 @@ void OwnershipTable::show(RunPointer run,
 }
 
 void OwnershipTable::list(const std::optional<std::string>& unit) {
-  for (UnitId id = 0; id < plan().units.size(); ++id) {
-    layouts_.push_back(plan().layout(id));
-  }
+  ownership_ = plan::Ownership(plan());
   rows_ = plan::parameter_places(plan());
   const bool known = unit && std::any_of(plan().units.begin(), plan().units.end(),
                                          [&](const plan::Unit& u) { return u.fqn == *unit; });
@@ -115,14 +164,8 @@ int OwnershipTable::columnCount(const QModelIndex& parent) const {
              : kFixedColumns + (run_ == nullptr ? 0 : static_cast<int>(plan().world_size));
 }
 
-plan::ShardLayout::Slice OwnershipTable::slice(const QModelIndex& index) const {
-  const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
-  if (row.unit == kNoUnit) {
-    return {0, plan().tree.parameters[row.parameter].numel, 0, 0};
-  }
-  const plan::ShardLayout& layout = layouts_[row.unit];
-  // Every replica has the same shards. The ranks of one replica are consecutive.
-  return layout.slice((index.column() - kFixedColumns) % layout.ranks(), row.index);
+plan::HeldPart OwnershipTable::part(const QModelIndex& index) const {
+  return ownership_.part(rows_[static_cast<size_t>(index.row())], index.column() - kFixedColumns);
 }
 
 // Of the parameter, its shape and its state.
@@ -147,26 +190,35 @@ QVariant OwnershipTable::fixedText(const QModelIndex& index, int role) const {
   }
 }
 
-QString OwnershipTable::sliceHelp(const QModelIndex& index) const {
+QString OwnershipTable::partHelp(const QModelIndex& index) const {
   const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
   const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
-  if (row.unit == kNoUnit) {
-    return tr("all %1 elements").arg(parameter.numel);
-  }
-  const plan::ShardLayout::Slice held = slice(index);
-  const Bytes bytes = size_of(plan().master_dtype(row.unit));  // that of the shard
+  const plan::HeldPart held = part(index);
   const QString name = QString::fromStdString(parameter.fqn);
-  return held.numel == 0
-             ? tr("no elements of %1: this rank's shard holds other parameters or padding")
-                   .arg(name)
-             : tr("elements [%1, %2) of %3, bytes [%4, %5) of the rank's shard%6")
-                   .arg(held.param_offset)
-                   .arg(held.param_offset + held.numel)
-                   .arg(parameter.numel)
-                   .arg(held.shard_offset * bytes)
-                   .arg((held.shard_offset + held.numel) * bytes)
-                   .arg(held.padding > 0 ? tr(", then %1 of padding").arg(held.padding)
-                                         : QString());
+  if (held.boxes.empty()) {
+    return tr("no elements of %1: this rank's shard holds other parameters or padding").arg(name);
+  }
+  if (row.unit == kNoUnit) {
+    return held.numel() == parameter.numel ? tr("all %1 elements").arg(parameter.numel)
+                                           : tr("%1 of %2, %3 of %4 elements")
+                                                 .arg(elements_text(held, parameter.shape), name)
+                                                 .arg(held.numel())
+                                                 .arg(parameter.numel);
+  }
+  const auto range = elements_of(held, parameter.shape);
+  const QString elements =
+      range
+          ? tr("elements [%1, %2) of %3").arg(range->first).arg(range->second).arg(parameter.numel)
+          : tr("elements %1, %2 of %3")
+                .arg(elements_text(held, parameter.shape))
+                .arg(held.numel())
+                .arg(parameter.numel);
+  const Bytes bytes = size_of(plan().master_dtype(row.unit));  // that of the shard
+  return tr("%1, bytes [%2, %3) of the rank's shard%4")
+      .arg(elements)
+      .arg(held.shard_begin * bytes)
+      .arg((held.shard_begin + held.numel()) * bytes)
+      .arg(held.padding > 0 ? tr(", then %1 of padding").arg(held.padding) : QString());
 }
 
 OwnershipTable::State OwnershipTable::stateAt(const QModelIndex& index) const {
@@ -184,22 +236,17 @@ QVariant OwnershipTable::data(const QModelIndex& index, int role) const {
   if (index.column() < kFixedColumns) {
     return role == Qt::DisplayRole || role == Qt::ToolTipRole ? fixedText(index, role) : QVariant();
   }
-  const size_t parameter = rows_[static_cast<size_t>(index.row())].parameter;
-  const plan::ShardLayout::Slice held = slice(index);
-  const auto numel =
-      static_cast<double>(std::max<int64_t>(1, plan().tree.parameters[parameter].numel));
+  const std::vector<int64_t>& shape =
+      plan().tree.parameters[rows_[static_cast<size_t>(index.row())].parameter].shape;
   switch (role) {
-    case Qt::DisplayRole:
-      return held.numel == 0 ? QStringLiteral("∅")
-                             : QStringLiteral("%1–%2")
-                                   .arg(held.param_offset)
-                                   .arg(held.param_offset + held.numel);
+    case Qt::DisplayRole: {
+      const plan::HeldPart held = part(index);
+      return held.boxes.empty() ? QStringLiteral("∅") : elements_text(held, shape);
+    }
     case Qt::ToolTipRole:
-      return sliceHelp(index);
-    case kFromRole:
-      return static_cast<double>(held.param_offset) / numel;
-    case kToRole:
-      return static_cast<double>(held.param_offset + held.numel) / numel;
+      return partHelp(index);
+    case kPartRole:
+      return part_area(part(index), shape);
     case Qt::TextAlignmentRole:
       return static_cast<int>(Qt::AlignCenter);
     default:
@@ -219,14 +266,9 @@ void OwnershipTable::sumUp() {
     const plan::Parameter& parameter = plan().tree.parameters[row.parameter];
     whole_ += parameter.numel *
               size_of(row.unit == kNoUnit ? parameter.dtype : plan().master_dtype(row.unit));
+    const DType dtype = row.unit == kNoUnit ? parameter.dtype : plan().master_dtype(row.unit);
     for (size_t rank = 0; rank < kept_.size(); ++rank) {
-      if (row.unit == kNoUnit) {
-        kept_[rank] += parameter.numel * size_of(parameter.dtype);
-      } else {
-        const plan::ShardLayout& layout = layouts_[row.unit];
-        kept_[rank] += layout.slice(static_cast<int64_t>(rank) % layout.ranks(), row.index).numel *
-                       size_of(plan().master_dtype(row.unit));
-      }
+      kept_[rank] += ownership_.part(row, static_cast<int64_t>(rank)).numel() * size_of(dtype);
     }
   }
 }

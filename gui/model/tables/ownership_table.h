@@ -9,8 +9,7 @@
 
 #include <QAbstractTableModel>
 
-#include "core/plan/held_ranges.h"
-#include "core/plan/shard_layout.h"
+#include "core/plan/ownership.h"
 #include "gui/model/run/run_data.h"
 
 namespace shardlens::gui {
@@ -20,9 +19,10 @@ class OwnershipTable : public QAbstractTableModel {
   Q_OBJECT
  public:
   enum class State : uint8_t { kUnknown, kSharded, kUnsharded };
-  // Begin and end of the cell's slice as fractions of the parameter, 0 to 1.
-  static constexpr int kFromRole = Qt::UserRole, kToRole = Qt::UserRole + 1;
-  static constexpr int kStateRole = Qt::UserRole + 2;  // State of the parameter's unit
+  // The rank's part as a QRectF of fractions of the parameter, 0 to 1: across, of its elements or
+  // of the first dimension that is divided; down, of the second if two are divided.
+  static constexpr int kPartRole = Qt::UserRole;
+  static constexpr int kStateRole = Qt::UserRole + 1;  // State of the parameter's unit
   static constexpr int kFixedColumns = 3;              // parameter, shape, state
 
   using QAbstractTableModel::QAbstractTableModel;
@@ -60,8 +60,8 @@ class OwnershipTable : public QAbstractTableModel {
   void setInstant(size_t rank, Nanoseconds instant);
   [[nodiscard]] State stateAt(const QModelIndex& index) const;
   [[nodiscard]] QVariant fixedText(const QModelIndex& index, int role) const;
-  [[nodiscard]] QString sliceHelp(const QModelIndex& index) const;
-  [[nodiscard]] plan::ShardLayout::Slice slice(const QModelIndex& index) const;
+  [[nodiscard]] QString partHelp(const QModelIndex& index) const;
+  [[nodiscard]] plan::HeldPart part(const QModelIndex& index) const;
   RunPointer run_;
   PlanPointer plan_;
   RunPointer shown_;  // the last call's run, also if it has no plan
@@ -70,10 +70,10 @@ class OwnershipTable : public QAbstractTableModel {
   Nanoseconds instant_ = 0;
   QString why_;
   std::vector<plan::ParameterPlace> rows_;
-  std::vector<plan::ShardLayout> layouts_;  // by unit
-  std::vector<State> states_;               // by unit
-  std::vector<Bytes> kept_;                 // by rank
-  Bytes whole_ = 0;                         // all listed parameters, unsharded
+  plan::Ownership ownership_;
+  std::vector<State> states_;  // by unit
+  std::vector<Bytes> kept_;    // by rank
+  Bytes whole_ = 0;            // all listed parameters, unsharded
 };
 
 // State of units, by FQN, at `instant` of the rank's own time, from RankData::residencies:

@@ -29,20 +29,21 @@ class SliceDelegate : public CellDelegate {
   void paint(QPainter* painter,
              const QStyleOptionViewItem& option,
              const QModelIndex& index) const override {
-    const double from = index.data(OwnershipTable::kFromRole).toDouble();
-    const double to = index.data(OwnershipTable::kToRole).toDouble();
+    const QRectF part = index.data(OwnershipTable::kPartRole).toRectF();
     const QRectF area = QRectF(option.rect).adjusted(2, 2, -2, -2);
-    const QRectF slice(area.left() + area.width() * from, area.top(),
-                       std::max(2.0, area.width() * (to - from)), area.height());
+    const QRectF slice(
+        area.left() + area.width() * part.left(), area.top() + area.height() * part.top(),
+        std::max(2.0, area.width() * part.width()), std::max(2.0, area.height() * part.height()));
     if (index.column() >= OwnershipTable::kFixedColumns) {
       PainterCanvas canvas(*painter, *theme_);
       canvas.fill(area, Ink::kBand, 1);
-      if (to > from) {
+      if (!part.isEmpty()) {
         canvas.fill(slice, Ink::kCopy, 0.45);
       }
     }
     CellDelegate::paint(painter, option, index);
-    if (to > from && option.state & QStyle::State_Selected) {  // its background covers the slice
+    if (!part.isEmpty() &&
+        option.state & QStyle::State_Selected) {  // its background covers the slice
       painter->setPen(option.palette.color(QPalette::HighlightedText));
       painter->setBrush(Qt::NoBrush);
       painter->drawRect(slice);

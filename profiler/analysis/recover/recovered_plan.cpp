@@ -12,6 +12,7 @@
 #include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/analysis/overlap/frozen_views.h"
 #include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/recover/recovered_mesh.h"
 #include "profiler/analysis/timeline/timeline.h"
 
 namespace shardlens::analysis {
@@ -24,7 +25,7 @@ using trace::Trace;
 class Recovery {
  public:
   Recovery(const Trace& trace, const Timeline& timeline)
-      : trace_(trace), log_(timeline.fsdp), sections_(timeline.sections) {}
+      : trace_(trace), timeline_(timeline), log_(timeline.fsdp), sections_(timeline.sections) {}
 
   RecoveredPlan run() {
     choose_pass();
@@ -162,6 +163,7 @@ class Recovery {
         u.reduce_dtype = size.dtype ? size.dtype : u.reduce_dtype;
         if (size.in > 0 && size.out > 0) {
           reduce_ranks_ = size.in / size.out;
+          reduced_ranks_[within->unit] = reduce_ranks_;
           u.padded_numel = std::max(u.padded_numel, size.in);
         }
       } else if (kind == CollectiveKind::kAllReduce) {
@@ -179,7 +181,10 @@ class Recovery {
       const auto shard = shard_numel_.find(order_[static_cast<size_t>(&u - out_.units.data())]);
       if (u.padded_numel < 0 && shard != shard_numel_.end() && shard->second > 0 &&
           reduce_ranks_ > 0) {
-        u.padded_numel = shard->second * reduce_ranks_;  // list forms do not record their output
+        // List forms do not record their output.
+        const auto own = reduced_ranks_.find(order_[static_cast<size_t>(&u - out_.units.data())]);
+        u.padded_numel =
+            shard->second * (own == reduced_ranks_.end() ? reduce_ranks_ : own->second);
       }
       unknown += u.padded_numel < 0 && shard != shard_numel_.end() ? 1 : 0;
       u.gathered_bytes =
@@ -200,36 +205,49 @@ class Recovery {
                : trace_.name(event);
   }
 
-  void mesh() {
-    const int64_t world = trace_.metadata.world_size.value_or(std::max<int64_t>(1, reduce_ranks_));
-    out_.axes = trace::model_axes(trace_.metadata.groups);
-    out_.world_size = trace::data_ranks(world, out_.axes);
-    if (!out_.axes.empty()) {
-      note(
-          fmt::format("{}: sizes are those of a rank's own part of the model, and the mesh is "
-                      "that of the {} ranks that share data",
-                      trace::words_of(out_.axes), out_.world_size));
+  // The ranks over which each unit gathered, by the sizes of the calls and the groups of the trace.
+  [[nodiscard]] std::vector<UnitRanks> ranks_of_units() const {
+    std::map<std::string, std::vector<int64_t>> members;
+    for (const Collective& each : timeline_.collectives) {
+      if (each.unit && each.part == UnitPart::kAllGatherForward &&
+          each.listed_group != trace::kNoIndex) {
+        members[timeline_.units[*each.unit]] = trace_.metadata.groups[each.listed_group].ranks;
+      }
     }
-    note_other_meshes();
+    std::vector<UnitRanks> out;
+    for (size_t i = 0; i < order_.size(); ++i) {
+      UnitRanks& unit = out.emplace_back();
+      unit.fqn = out_.units[i].fqn;
+      unit.members = members[unit.fqn];
+      unit.count = std::ssize(unit.members);
+      for (const auto* ranks : {&reduced_ranks_, &forward_ranks_}) {
+        if (const auto found = ranks->find(order_[i]); found != ranks->end()) {
+          unit.count = found->second;
+        }
+      }
+    }
+    return out;
+  }
+
+  void mesh() {
     const bool gathers =
         std::any_of(log_.events.begin(), log_.events.end(),
                     [](const FsdpEvent& e) { return e.call == FsdpCall::kUnshard; });
-    out_.shard = reduce_ranks_ > 0 ? reduce_ranks_ : !gathers && all_reduces_ ? 1 : out_.world_size;
-    if (out_.shard != out_.world_size && out_.shard > 0 && out_.world_size % out_.shard == 0) {
-      out_.plan.mesh_replicate = out_.world_size / out_.shard;
-      out_.plan.mesh_shard = out_.shard;
+    RecoveredMesh found = recover_mesh(trace_.metadata, ranks_of_units(),
+                                       reduce_ranks_ > 0          ? reduce_ranks_
+                                       : !gathers && all_reduces_ ? 1
+                                                                  : 0);
+    out_.plan.mesh = found.sizes;
+    out_.world_size = found.world_size;
+    out_.shard = found.shard;
+    out_.axes = std::move(found.axes);
+    expert_ = std::move(found.expert);
+    if (!out_.axes.empty()) {
+      note(fmt::format("{}: sizes are those of a rank's own part of the model",
+                       trace::words_of(out_.axes)));
     }
-  }
-
-  // Experts are often sharded over other ranks than the rest.
-  void note_other_meshes() {
-    for (const auto& [log_unit, ranks] : forward_ranks_) {
-      if (ranks != reduce_ranks_ && unit(log_unit) != nullptr) {
-        note(fmt::format("'{}' is sharded over {} ranks, and others over {}; the plan has one mesh",
-                         log_.units[log_unit].fqn, ranks, reduce_ranks_),
-             Severity::kWarning);
-        return;
-      }
+    for (const trace::Diagnostic& each : found.diagnostics) {
+      trace::add_diagnostic(out_.diagnostics, each.severity, each.message, each.count);
     }
   }
 
@@ -289,6 +307,9 @@ class Recovery {
         entry.reshard_after_forward = Reshard{Reshard::Kind::kSubMesh, part};
       } else if (found && *found != expected && p.dialect == plan::Dialect::kFsdp2) {
         entry.reshard_after_forward = Reshard{*found ? Reshard::Kind::kYes : Reshard::Kind::kNo, 0};
+      }
+      if (expert_[i]) {
+        entry.groups.push_back({.expert = true});
       }
       entries_.push_back(std::move(entry));
     }
@@ -423,16 +444,19 @@ class Recovery {
   }
 
   const Trace& trace_;
+  const Timeline& timeline_;
   FsdpLog log_;
   const Sections& sections_;
   RecoveredPlan out_;
   uint32_t pass_ = 0;
   std::vector<uint32_t> order_, id_of_;  // from ids to units of the log, and back
   std::vector<plan::UnitEntry> entries_;
-  std::map<uint32_t, int64_t> forward_ranks_, backward_ranks_, shard_numel_;  // by unit of the log
-  std::map<const trace::Event*, std::optional<DType>> annotated_;             // by c10d call
+  // By unit of the log.
+  std::map<uint32_t, int64_t> forward_ranks_, backward_ranks_, reduced_ranks_, shard_numel_;
+  std::map<const trace::Event*, std::optional<DType>> annotated_;  // by c10d call
   int64_t reduce_ranks_ = 0;
   bool all_reduces_ = false;
+  std::vector<bool> expert_;  // by unit: on the experts' mesh
 };
 
 }  // namespace

@@ -57,8 +57,9 @@ struct RecoveredPlan {
   plan::Plan plan;
   std::vector<RecoveredUnit> units;       // the root first, then in the order of forward
   FsdpSource source = FsdpSource::kNone;  // kNone: DDP
-  int64_t world_size = 1, shard = 1;      // ranks that share data
-  std::vector<trace::ModelAxis> axes;     // along which the model is divided too
+  int64_t world_size = 1;                 // ranks of a pipeline's stage
+  int64_t shard = 1;                      // ranks over which most units are sharded
+  std::vector<trace::ModelAxis> axes;     // along which the model is divided
   bool names_units = true;
   RecoveredWorkload recorded;  // units by index in `units`
   // DDP only: all-reduces in order; their parameters, in the order in which they are ready; number

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/held_ranges.h"
+#include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload.h"
 #include "tests/support/case_name.h"
@@ -84,11 +84,11 @@ TEST_P(FamiliesTest, EachRankHasTheBytesThatFullyShardPlaces) {
   const ResolvedPlan plan = resolve(
       parse_plan(R"({"version": 1, "layout": "per_parameter"})", "plan.json"), tree_, ranks);
   std::vector<int64_t> found(bytes.size());
+  const Ownership ownership(plan);
   for (const ParameterPlace& place : parameter_places(plan)) {
-    for (const HeldRange& range : held_ranges(plan.layout(place.unit), ranks, place.index)) {
-      for (int64_t i = 0; i < range.ranks.count; ++i) {
-        found[static_cast<size_t>(range.ranks.first + i * range.ranks.stride)] +=
-            (range.end - range.begin) * size_of(DType::kF32);
+    for (const HeldPart& part : ownership.parts(place)) {
+      for (int64_t i = 0; i < part.ranks.size(); ++i) {
+        found[static_cast<size_t>(part.ranks.at(i))] += part.numel() * size_of(DType::kF32);
       }
     }
   }

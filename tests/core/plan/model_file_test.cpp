@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/held_ranges.h"
+#include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
@@ -177,10 +177,10 @@ TEST(ModelFileTest, ReadsWhatTheRecorderWrites) {
   ASSERT_EQ(plan.units.size(), 4U);
   EXPECT_EQ(plan.units[3].fqn, "layers.2");
   // torch.chunk: two of three elements on the first rank.
-  const std::vector<HeldRange> held = held_ranges(plan.layout(0), 2, 0);
-  ASSERT_EQ(held.size(), 2U);
-  EXPECT_EQ(held[0].end - held[0].begin, 2);
-  EXPECT_EQ(held[1].end - held[1].begin, 1);
+  const Ownership ownership(plan);
+  const ParameterPlace place{plan.units[0].parameters.at(0), 0, 0};
+  EXPECT_EQ(ownership.part(place, 0).numel(), 2);
+  EXPECT_EQ(ownership.part(place, 1).numel(), 1);
 }
 
 // A model that was trained in bf16 has shards in bf16; one that was only exported in bf16 need not.

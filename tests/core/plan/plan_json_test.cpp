@@ -33,7 +33,7 @@ Plan plan_with(const std::string& keys) {
 
 TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
   const Plan plan = parse_plan(R"({"version": 1, "units": [{"modules": ""}]})", "plan.json");
-  EXPECT_FALSE(plan.mesh_replicate || plan.mesh_shard);
+  EXPECT_FALSE(plan.mesh.replicate || plan.mesh.shard);
   EXPECT_EQ(plan.dialect, Dialect::kFsdp2);
   EXPECT_EQ(plan.layout, Layout::kFlat);
   EXPECT_EQ(plan.views, Views::kFresh);
@@ -56,11 +56,13 @@ TEST(PlanJsonTest, DefaultsAreThoseOfTheTable) {
 
 TEST(PlanJsonTest, ReadsEveryKey) {
   const Plan plan = parse_plan(R"({
-      "version": 1, "mesh": {"replicate": 2, "shard": 4, "context": 3}, "dialect": "fsdp1", "layout": "per_parameter", "views": "frozen",
+      "version": 1, "mesh": {"replicate": 2, "shard": 4, "context": 3, "tensor": 2, "expert": 6},
+      "tensor_parallel": {"**.up_proj": "column", "lm_head.weight": 1}, "dialect": "fsdp1", "layout": "per_parameter", "views": "frozen",
       "units": [{"modules": "model.layers.*", "api": "replicate", "bucket_cap_mb": 0.25,
                  "mixed_precision": {"param_dtype": "fp32"},
                  "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true},
-                {"modules": ["model.norm", "lm_head"], "reshard_after_forward": false, "gradient_divide_factor": 2, "cpu_offload": true, "optimizer_in_backward": false},
+                {"modules": ["model.norm", "lm_head"], "reshard_after_forward": false, "gradient_divide_factor": 2, "cpu_offload": true, "optimizer_in_backward": false,
+                 "groups": [{"parameters": ["lm_head.*"], "mesh": "expert", "shard_dim": 1}]},
                 {"modules": ""}],
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
       "separate_reduce_scatter_group": true,
@@ -71,9 +73,12 @@ TEST(PlanJsonTest, ReadsEveryKey) {
       "ignored_parameters": ["**.bias"], "frozen_parameters": ["**.weight"], "gradient_divide_factor": 8.5, "bucket_cap_mb": 1,
       "find_unused_parameters": true, "static_graph": true, "gradient_as_bucket_view": true})",
                                "plan.json");
-  EXPECT_EQ(plan.mesh_replicate, 2);
-  EXPECT_EQ(plan.mesh_shard, 4);
-  EXPECT_EQ(plan.mesh_context, 3);
+  EXPECT_EQ(plan.mesh,
+            (MeshSizes{.replicate = 2, .shard = 4, .context = 3, .tensor = 2, .expert = 6}));
+  EXPECT_EQ(plan.tensor_parallel,
+            (std::map<std::string, TensorStyle>{
+                {"**.up_proj", {.kind = TensorStyle::Kind::kColumn}},
+                {"lm_head.weight", {.kind = TensorStyle::Kind::kDimension, .dim = 1}}}));
   EXPECT_EQ(plan.dialect, Dialect::kFsdp1);
   EXPECT_EQ(plan.layout, Layout::kPerParameter);
   EXPECT_EQ(plan.views, Views::kFrozen);
@@ -87,6 +92,9 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.units[1].gradient_divide_factor, 2);
   EXPECT_EQ(plan.units[1].cpu_offload, true);
   EXPECT_EQ(plan.units[1].optimizer_in_backward, false);
+  EXPECT_EQ(plan.units[1].groups,
+            (std::vector<ParameterGroupEntry>{
+                {.parameters = {"lm_head.*"}, .expert = true, .shard_dim = 1}}));
   EXPECT_EQ(plan.reshard_after_forward.kind, Reshard::Kind::kYes);
   EXPECT_EQ(plan.backward_prefetch, BackwardPrefetch::kPost);
   EXPECT_EQ(plan.forward_prefetch, 1);
@@ -266,11 +274,19 @@ class RandomPlan {
     Plan plan;
     plan.source = "plan.json";
     if (coin()) {
-      plan.mesh_replicate = pick(1, 8);
+      plan.mesh.replicate = pick(1, 8);
     }
     if (coin()) {
-      plan.mesh_shard = pick(1, 8);
-      plan.mesh_context = pick(1, 3);
+      plan.mesh.shard = pick(1, 8);
+      plan.mesh.context = pick(1, 3);
+    }
+    if (coin()) {
+      plan.mesh.tensor = pick(1, 4);
+      plan.mesh.expert = pick(1, 4);
+      for (const std::string& glob : globs(0)) {
+        const auto kind = static_cast<TensorStyle::Kind>(pick(0, 5));
+        plan.tensor_parallel[glob] = {kind, kind == TensorStyle::Kind::kDimension ? pick(0, 3) : 0};
+      }
     }
     plan.dialect = coin() ? Dialect::kFsdp1 : Dialect::kFsdp2;
     const bool fsdp1 = plan.dialect == Dialect::kFsdp1;
@@ -369,6 +385,9 @@ class RandomPlan {
     entry.cpu_offload = maybe(coin());
     entry.optimizer_in_backward = maybe(coin());
     entry.gradient_divide_factor = maybe(static_cast<double>(pick(1, 9)));
+    if (coin()) {
+      entry.groups.push_back({globs(1), coin(), pick(0, 2)});
+    }
     return entry;
   }
 

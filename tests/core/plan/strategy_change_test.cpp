@@ -55,25 +55,25 @@ TEST(StrategyChangeTest, OnlyWhatTheStrategySaysChanges) {
   EXPECT_EQ(changed(recorded(), "shard_grad_op"), expected);
 
   expected = recorded();
-  expected.mesh_replicate = 2;
-  expected.mesh_shard.reset();
+  expected.mesh.replicate = 2;
+  expected.mesh.shard.reset();
   EXPECT_EQ(changed(recorded(), "hybrid_shard"), expected);
 
-  expected.mesh_replicate.reset();
-  expected.mesh_shard = 1;
+  expected.mesh.replicate.reset();
+  expected.mesh.shard = 1;
   EXPECT_EQ(changed(recorded(), "no_shard"), expected);
 }
 
 TEST(StrategyChangeTest, AMeshOfTheStrategyStays) {
   Plan hybrid = recorded();
-  hybrid.mesh_replicate = 4;
-  hybrid.mesh_shard = 2;
+  hybrid.mesh.replicate = 4;
+  hybrid.mesh.shard = 2;
   EXPECT_EQ(changed(hybrid, "hybrid_shard"), hybrid);
-  EXPECT_EQ(changed(hybrid, "shard_grad_op").mesh_replicate, 4);
+  EXPECT_EQ(changed(hybrid, "shard_grad_op").mesh.replicate, 4);
   EXPECT_EQ(resolve(changed(hybrid, "full_shard"), tree(), 8).shards(), 8);
   Plan replicas = recorded();
-  replicas.mesh_replicate = 4;
-  replicas.mesh_shard = 1;
+  replicas.mesh.replicate = 4;
+  replicas.mesh.shard = 1;
   EXPECT_EQ(changed(replicas, "no_shard"), replicas);
   EXPECT_EQ(resolve(changed(replicas, "shard_grad_op"), tree(), 4).shards(), 4);
 }

@@ -304,8 +304,8 @@ TEST(PlannedTest, ReplicasMeetInTheLastMicrobatch) {
   const plan::ModelConfig config = llama();
   for (const auto& [every, shards] : {std::pair{true, 2}, {false, 2}, {false, 1}}) {
     const plan::ResolvedPlan plan = resolved(config, "hybrid_shard", 4, [&](plan::Plan& p) {
-      p.mesh_replicate = 4 / shards;
-      p.mesh_shard = shards;
+      p.mesh.replicate = 4 / shards;
+      p.mesh.shard = shards;
       p.requires_all_reduce = every;
     });
     const PlannedStep step =

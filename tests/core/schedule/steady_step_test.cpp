@@ -43,7 +43,7 @@ plan::Plan random_plan(Chooser& choose, const plan::ModuleTree& tree) {
     plan.limit_all_gathers = choose.of({true, false});
   }
   if (strategy == "shard_grad_op" && choose.of({true, false})) {
-    plan.mesh_shard = plan.mesh_replicate = 2;
+    plan.mesh.shard = plan.mesh.replicate = 2;
   }
   plan.backward_prefetch = choose.of({plan::BackwardPrefetch::kPre, plan::BackwardPrefetch::kNone});
   plan.views = choose.of({plan::Views::kFresh, plan::Views::kFresh, plan::Views::kFrozen});

@@ -315,8 +315,8 @@ TEST_F(ModelTest, OwnershipCoversEveryParameterOnce) {
     double covered = 0;
     for (int rank = 0; rank < plan.world_size; ++rank) {
       const QModelIndex cell = table.index(row, OwnershipTable::kFixedColumns + rank);
-      covered += cell.data(OwnershipTable::kToRole).toDouble() -
-                 cell.data(OwnershipTable::kFromRole).toDouble();
+      const QRectF part = cell.data(OwnershipTable::kPartRole).toRectF();
+      covered += part.width() * part.height();
       EXPECT_FALSE(cell.data(Qt::ToolTipRole).toString().isEmpty());
     }
     EXPECT_NEAR(covered, 1, 1e-9) << table.index(row, 0).data().toString().toStdString();
@@ -343,8 +343,7 @@ TEST_F(ModelTest, OwnershipListsIgnoredParameters) {
   EXPECT_FALSE(table.unitAt(table.index(last, 0)));
   for (int rank = 0; rank < run->run.planned->plan.world_size; ++rank) {
     const QModelIndex cell = table.index(last, OwnershipTable::kFixedColumns + rank);
-    EXPECT_EQ(cell.data(OwnershipTable::kFromRole).toDouble(), 0);
-    EXPECT_EQ(cell.data(OwnershipTable::kToRole).toDouble(), 1);
+    EXPECT_EQ(cell.data(OwnershipTable::kPartRole).toRectF(), QRectF(0, 0, 1, 1));
   }
   table.show(run, 0, "model.layers.0", 0);
   EXPECT_EQ(table.rowCount(), 9);

@@ -348,8 +348,8 @@ TEST_F(PlanSessionTest, WhatCannotBeSimulatedIsAMessage) {
   state.machine = "9xNothing";
   EXPECT_TRUE(PlanSession::simulated(session_.subject(), state, "").error.contains("9xNothing"));
   state = session_.state();
-  state.plan.mesh_replicate = 2;
-  state.plan.mesh_shard = 4;
+  state.plan.mesh.replicate = 2;
+  state.plan.mesh.shard = 4;
   for (plan::UnitEntry& unit : state.plan.units) {
     unit.api = plan::Api::kReplicate;
   }

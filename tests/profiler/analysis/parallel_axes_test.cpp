@@ -68,7 +68,7 @@ TEST(ParallelAxesTest, OnlyGroupsOfSeveralRanksDivideTheModel) {
   EXPECT_EQ(trace::words_of(axes),
             "tensor parallelism over 2 ranks (process group mesh_tp) and expert parallelism over 4 "
             "ranks (process group mesh_ep)");
-  EXPECT_EQ(trace::data_ranks(8, axes), 4);  // experts' ranks have data of their own
+  EXPECT_EQ(trace::ranks_of_plan(8, axes), 8);
 }
 
 trace::Trace read(const char* name) {
@@ -80,9 +80,9 @@ trace::Trace read(const char* name) {
 // Four ranks: two tensor parallel, two shards.
 TEST(ParallelAxesTest, RanksOfTensorParallelismAreNoReplicas) {
   const RecoveredPlan plan = recover_plan(read("fsdp2-tensor"));
-  EXPECT_EQ(plan.world_size, 2);
+  EXPECT_EQ(plan.world_size, 4);
   EXPECT_EQ(plan.shard, 2);
-  EXPECT_EQ(plan.plan.mesh_replicate, std::nullopt);
+  EXPECT_EQ(plan.plan.mesh, (plan::MeshSizes{.replicate = 1, .shard = 2, .tensor = 2}));
   ASSERT_EQ(plan.axes.size(), 1U);
   EXPECT_EQ(plan.axes[0], (ModelAxis{ParallelAxis::kTensor, "mesh_tp", 2}));
 }
@@ -90,7 +90,7 @@ TEST(ParallelAxesTest, RanksOfTensorParallelismAreNoReplicas) {
 TEST(ParallelAxesTest, ReplicasOfAHybridMeshStay) {
   const RecoveredPlan plan = recover_plan(read("fsdp2-hybrid"));
   EXPECT_EQ(plan.world_size, 4);
-  EXPECT_EQ(plan.plan.mesh_replicate, 2);
+  EXPECT_EQ(plan.plan.mesh.replicate, 2);
   EXPECT_THAT(plan.axes, testing::IsEmpty());
 }
 
@@ -123,21 +123,29 @@ class RecordedRunTest : public testing::Test {
   fs::path directory_;
 };
 
-// The plan's mesh is that of the ranks that share data.
-TEST_F(RecordedRunTest, APlanOfTwoShardsFitsFourRanksOfWhichTwoAreTensorParallel) {
-  write_run(R"({"world_size": 4, "notes": [], "groups": [
-      {"id": "0", "description": "default_pg", "ranks": [0, 1, 2, 3]},
-      {"id": "1", "description": "mesh_dp", "ranks": [0, 2]},
-      {"id": "3", "description": "mesh_tp", "ranks": [0, 1]}]})");
-  std::ifstream plan(directory_ / "plan.json");
-  std::string text((std::istreambuf_iterator<char>(plan)), std::istreambuf_iterator<char>());
-  EXPECT_THAT(text, HasSubstr("\"shard\": 2"));
-  trace::Run run = trace::Run::open(directory_);
-  // The recorded traces list their own groups; these are those of run.json.
-  const std::vector<ProcessGroup> groups = trace::groups_of_run(run.environment);
-  ASSERT_EQ(groups.size(), 3U);
-  EXPECT_EQ(trace::model_axes(groups).at(0).group, "mesh_tp");
-  EXPECT_EQ(groups.at(1).ranks, (std::vector<int64_t>{0, 2}));
+// Recorders up to 0.1.0 wrote the mesh of the ranks that share data.
+TEST_F(RecordedRunTest, OlderPlansGetTheAxisThatTheGroupsShow) {
+  for (const bool local : {true, false}) {
+    write_run(R"({"world_size": 4, "notes": [], "shapes": ")" +
+              std::string(local ? "local" : "whole") + R"(", "groups": [
+        {"id": "0", "description": "default_pg", "ranks": [0, 1, 2, 3]},
+        {"id": "1", "description": "mesh_dp", "ranks": [0, 2]},
+        {"id": "3", "description": "mesh_tp", "ranks": [0, 1]}]})");
+    const std::string run_json = trace::Run::open(directory_).environment;
+    const std::vector<ProcessGroup> groups = trace::groups_of_run(run_json);
+    ASSERT_EQ(groups.size(), 3U);
+    EXPECT_EQ(trace::model_axes(groups).at(0).group, "mesh_tp");
+    EXPECT_EQ(groups.at(1).ranks, (std::vector<int64_t>{0, 2}));
+    plan::Plan plan;
+    plan.mesh.shard = 2;
+    trace::add_tensor_axis(plan, groups, run_json);
+    EXPECT_EQ(plan.mesh.tensor, 2);
+    // The shapes in model.json are divided already, or those of whole parameters.
+    EXPECT_EQ(plan.tensor_parallel.size(), local ? 1U : 0U);
+    plan.mesh.tensor = 4;
+    trace::add_tensor_axis(plan, groups, run_json);
+    EXPECT_EQ(plan.mesh.tensor, 4) << "the plan's own";
+  }
 }
 
 TEST_F(RecordedRunTest, NotesOfTheRecorderSayWhyThereIsNoPlan) {

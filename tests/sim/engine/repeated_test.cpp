@@ -71,7 +71,7 @@ ChainOptions random_chain(Chooser& choose) {
       plan.mixed_precision.reduce_dtype = DType::kF32;
     }
     if (hybrid) {
-      plan.mesh_shard = plan.mesh_replicate = 2;
+      plan.mesh.shard = plan.mesh.replicate = 2;
       plan.separate_reduce_scatter_group = separate && !fsdp1;
     }
   };

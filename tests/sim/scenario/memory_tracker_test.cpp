@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/held_ranges.h"
+#include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
 #include "sim/scenario/scenario.h"
 
@@ -64,13 +64,9 @@ TEST_P(MemoryTracker, StatesAreEqual) {
     const plan::ResolvedPlan plan =
         plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
     int64_t held = 0;
-    for (UnitId unit = 0; unit < plan.units.size(); ++unit) {
-      const plan::ShardLayout layout = plan.layout(unit);
-      for (size_t i = 0; i < plan.units[unit].parameters.size(); ++i) {
-        for (const plan::HeldRange& range : plan::held_ranges(layout, plan.world_size, i)) {
-          held += range.ranks.first == 0 ? range.end - range.begin : 0;
-        }
-      }
+    const plan::Ownership ownership(plan);
+    for (const plan::ParameterPlace& place : plan::parameter_places(plan)) {
+      held += place.unit == kNoUnit ? 0 : ownership.part(place, 0).numel();
     }
     const json& tracked = row["tracked"];
     EXPECT_EQ(held * 4, tracked["parameters"]) << name;

@@ -115,8 +115,8 @@ TEST(RecordedProgram, KeptParametersAreNotGatheredAgain) {
 TEST(RecordedProgram, WithoutAShardAxisFsdp2StillCopies) {
   const Prediction own = with([](plan::Plan&) {});
   const Prediction replicated = with([](plan::Plan& plan) {
-    plan.mesh_replicate = 2;
-    plan.mesh_shard = 1;
+    plan.mesh.replicate = 2;
+    plan.mesh.shard = 1;
   });
   const auto count = [](const Prediction& of, schedule::Op op) {
     return std::ranges::count_if(

@@ -1,0 +1,238 @@
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/plan/glob.h"
+#include "core/plan/json_reader.h"
+#include "core/plan/plan_resolver.h"
+
+namespace shardlens::plan {
+namespace {
+
+// Names of the groups that units on the experts' mesh have begin so.
+std::string_view prefix_of(mesh::GroupId gather) {
+  return gather == kShardGroup ? "" : "expert_";
+}
+
+bool is_matrix(const Parameter& parameter) {
+  return parameter.shape.size() >= 2;
+}
+
+// The dimension that tensor parallelism divides; -1: none. Source: ColwiseParallel, RowwiseParallel
+// and SequenceParallel of torch/distributed/tensor/parallel/style.py, torch 2.11.
+int64_t dimension_of(const TensorStyle& style, const Module& module, const Parameter& parameter) {
+  const bool embedding = module.type == "Embedding";
+  switch (style.kind) {
+    case TensorStyle::Kind::kColumn:
+      return embedding ? 1 : 0;
+    case TensorStyle::Kind::kRow:
+      return embedding ? 0 : is_matrix(parameter) ? 1 : -1;
+    case TensorStyle::Kind::kVocabulary:
+      return 0;
+    case TensorStyle::Kind::kSequence:
+    case TensorStyle::Kind::kReplicate:
+      return -1;
+    case TensorStyle::Kind::kDimension:
+      return style.dim;
+  }
+  return -1;
+}
+
+struct StandardStyle {
+  std::string_view name;  // last part of the module's name
+  TensorStyle::Kind kind;
+};
+
+// Source: parallelize_llama of torchtitan, base_model_tp_plan of transformers' decoders.
+constexpr std::array<StandardStyle, 16> kStandardStyles{{
+    {"q_proj", TensorStyle::Kind::kColumn},
+    {"k_proj", TensorStyle::Kind::kColumn},
+    {"v_proj", TensorStyle::Kind::kColumn},
+    {"o_proj", TensorStyle::Kind::kRow},
+    {"gate_proj", TensorStyle::Kind::kColumn},
+    {"up_proj", TensorStyle::Kind::kColumn},
+    {"down_proj", TensorStyle::Kind::kRow},
+    {"wq", TensorStyle::Kind::kColumn},
+    {"wk", TensorStyle::Kind::kColumn},
+    {"wv", TensorStyle::Kind::kColumn},
+    {"wo", TensorStyle::Kind::kRow},
+    {"w1", TensorStyle::Kind::kColumn},
+    {"w2", TensorStyle::Kind::kRow},
+    {"w3", TensorStyle::Kind::kColumn},
+    {"lm_head", TensorStyle::Kind::kColumn},
+    {"output", TensorStyle::Kind::kColumn},
+}};
+
+// The style that programs usually give to a module of this name.
+TensorStyle standard_style(const Module& module) {
+  if (module.type == "Embedding") {
+    return {TensorStyle::Kind::kVocabulary};
+  }
+  const std::string_view name = std::string_view(module.fqn).substr(module.fqn.rfind('.') + 1);
+  const auto* found = std::ranges::find(kStandardStyles, name, &StandardStyle::name);
+  return {found == kStandardStyles.end() || module.type != "Linear" ? TensorStyle::Kind::kReplicate
+                                                                    : found->kind};
+}
+
+}  // namespace
+
+mesh::GroupId Resolver::group_id(mesh::Group group) {
+  const auto found = std::ranges::find(out_.groups, group);
+  const auto id = static_cast<mesh::GroupId>(found - out_.groups.begin());
+  if (found == out_.groups.end()) {
+    out_.groups.push_back(std::move(group));
+  }
+  return id;
+}
+
+void Resolver::set_groups() {
+  for (Unit& unit : out_.units) {
+    const bool expert =
+        unit.entry >= 0 && std::ranges::any_of(plan_.units[static_cast<size_t>(unit.entry)].groups,
+                                               &ParameterGroupEntry::expert);
+    unit.gather = expert ? out_.group_named(mesh::kExpertShard) : kShardGroup;
+    unit.reduce = unit.gather;
+    const mesh::Group& shards = out_.groups[unit.gather];
+    if (plan_.separate_reduce_scatter_group && shards.size > 1) {
+      mesh::Group own = shards;
+      own.name = fmt::format("{}reduce_scatter", prefix_of(unit.gather));
+      own.separate = true;
+      unit.reduce = group_id(std::move(own));
+    }
+  }
+  for (Unit& unit : out_.units) {
+    settle_sub_mesh(unit);
+  }
+}
+
+void Resolver::settle_sub_mesh(Unit& unit) {
+  Reshard& reshard = unit.reshard_after_forward;
+  unit.kept = mesh::kNoGroup;
+  if (reshard.kind != Reshard::Kind::kSubMesh) {
+    return;
+  }
+  const mesh::Group& shards = out_.groups[unit.gather];
+  if (shards.size % reshard.ranks != 0) {
+    const bool own =
+        unit.entry >= 0 && plan_.units[static_cast<size_t>(unit.entry)].reshard_after_forward;
+    fail(
+        own ? fmt::format("/units/{}/reshard_after_forward", unit.entry) : "/reshard_after_forward",
+        fmt::format("{} ranks; expected a divisor of the size of the {} axis, {}", reshard.ranks,
+                    shards.name, shards.size));
+  }
+  if (reshard.ranks == shards.size || reshard.ranks == 1) {
+    reshard = {reshard.ranks == 1 && shards.size > 1 ? Reshard::Kind::kNo : Reshard::Kind::kYes, 0};
+    return;
+  }
+  unit.kept = group_id(mesh::part_of(
+      shards, reshard.ranks, fmt::format("{}sub_shard{}", prefix_of(unit.gather), reshard.ranks)));
+}
+
+void Resolver::place_parameters() {
+  out_.placements.assign(tree_.parameters.size(), {});
+  divide_modules();
+  for (const Unit& unit : out_.units) {
+    if (unit.entry >= 0) {
+      for (const ParameterGroupEntry& group : plan_.units[static_cast<size_t>(unit.entry)].groups) {
+        place_group(unit, group);
+      }
+    }
+  }
+}
+
+// Divides parameters over the axis `tensor` as tensor_parallel says.
+void Resolver::divide_modules() {
+  const bool divides = plan_.mesh.tensor > 1;
+  if (!plan_.tensor_parallel.empty() && !divides) {
+    fail("/tensor_parallel",
+         "the mesh has no axis along which modules are divided; expected "
+         "\"mesh\": {\"tensor\": 2} or more");
+  }
+  const mesh::GroupId tensor = out_.group_named(mesh::kTensor);
+  for (const auto& [glob, style] : plan_.tensor_parallel) {
+    const std::string pointer = fmt::format("/tensor_parallel/{}", escape_token(glob));
+    if (style.kind == TensorStyle::Kind::kDimension) {
+      for (const uint32_t parameter : parameters_of_glob(glob, pointer)) {
+        cut(parameter, tensor, style.dim, pointer);
+      }
+      continue;
+    }
+    for (const uint32_t module : matches(glob, pointer)) {
+      divide_module(module, style, pointer);
+    }
+  }
+  for (uint32_t module = 0;
+       divides && plan_.tensor_parallel.empty() && module < tree_.modules.size(); ++module) {
+    divide_module(module, standard_style(tree_.modules[module]), "/mesh/tensor");
+  }
+}
+
+void Resolver::divide_module(uint32_t module,
+                             const TensorStyle& style,
+                             const std::string& pointer) {
+  const mesh::GroupId tensor = out_.group_named(mesh::kTensor);
+  for (const uint32_t parameter : tree_.modules[module].parameters) {
+    const int64_t dim = dimension_of(style, tree_.modules[module], tree_.parameters[parameter]);
+    if (dim >= 0) {
+      cut(parameter, tensor, dim, pointer);
+    }
+  }
+}
+
+void Resolver::place_group(const Unit& unit, const ParameterGroupEntry& group) {
+  const std::string pointer = fmt::format("/units/{}/groups/0", unit.entry);
+  for (const uint32_t index : unit.parameters) {
+    const Parameter& parameter = tree_.parameters[index];
+    if (std::ranges::none_of(group.parameters, [&](const std::string& glob) {
+          return glob_matches(glob, parameter.fqn);
+        })) {
+      fail(pointer + "/parameters",
+           fmt::format("parameter '{}' of the unit is in no group; expected every parameter in one",
+                       parameter.fqn));
+    }
+    if (group.expert && plan_.mesh.expert > 1) {
+      cut(index, out_.group_named(mesh::kExpert), 0, pointer);
+    }
+    if (group.shard_dim == 0) {
+      continue;
+    }
+    const int64_t ranks = out_.groups[unit.gather].size;
+    const std::vector<int64_t> shape = out_.local_shape(index);
+    const auto dim = static_cast<size_t>(group.shard_dim);
+    if (plan_.layout == Layout::kFlat || dim >= shape.size() || shape[dim] % ranks != 0) {
+      fail(pointer + "/shard_dim", plan_.layout == Layout::kFlat
+                                       ? "layout flat shards no dimension; expected 0, or layout "
+                                         "per_parameter"
+                                       : fmt::format("parameter '{}' is of shape [{}] on a rank; "
+                                                     "expected 0, or a dimension whose size is "
+                                                     "a multiple of {} ranks",
+                                                     parameter.fqn, fmt::join(shape, ", "), ranks));
+    }
+    out_.placements[index].shard_dim = group.shard_dim;
+  }
+}
+
+void Resolver::cut(uint32_t parameter,
+                   mesh::GroupId group,
+                   int64_t dim,
+                   const std::string& pointer) {
+  const Parameter& of = tree_.parameters[parameter];
+  Placement& placed = out_.placements[parameter];
+  if (dim >= static_cast<int64_t>(of.shape.size())) {
+    fail(pointer, fmt::format("parameter '{}' of shape [{}] has no dimension {} to divide", of.fqn,
+                              fmt::join(of.shape, ", "), dim));
+  }
+  if (placed.group != mesh::kNoGroup && (placed.group != group || placed.dim != dim)) {
+    fail(pointer, fmt::format("parameter '{}' is divided over {} along dimension {} already; "
+                              "expected one division",
+                              of.fqn, out_.groups[placed.group].name, placed.dim));
+  }
+  placed.group = group;
+  placed.dim = dim;
+}
+
+}  // namespace shardlens::plan

@@ -1,0 +1,128 @@
+#include "core/plan/resolved_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/box.h"
+
+namespace shardlens::plan {
+namespace {
+
+ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too, int64_t rank) {
+  const Unit& u = plan.units.at(unit);
+  std::vector<std::vector<int64_t>> shapes;
+  shapes.reserve(u.parameters.size());
+  for (const uint32_t parameter : u.parameters) {
+    if (frozen_too || plan.tree.parameters[parameter].requires_grad) {
+      std::vector<int64_t> shape = plan.local_shape(parameter, rank);
+      // A layout divides the first dimension; only sizes matter to it.
+      std::rotate(shape.begin(), shape.begin() + plan.placements[parameter].shard_dim, shape.end());
+      shapes.push_back(std::move(shape));
+    }
+  }
+  // replicate() has no flat parameter, and so no padding.
+  if (u.api == Api::kReplicate) {
+    return {Layout::kPerParameter, shapes, 1, plan.param_dtype(unit)};
+  }
+  // FSDP1 pads to a multiple of its process group's size; with NO_SHARD the group has all replicas.
+  return {plan.plan.layout,
+          shapes,
+          plan.groups[u.gather].size,
+          plan.param_dtype(unit),
+          ShardLayout::kAlignmentBytes,
+          plan.groups[u.gather].size == 1 ? plan.replicas() : 1};
+}
+
+}  // namespace
+
+mesh::GroupId ResolvedPlan::group_named(std::string_view name) const {
+  const auto found = std::ranges::find(groups, name, &mesh::Group::name);
+  return found == groups.end() ? mesh::kNoGroup
+                               : static_cast<mesh::GroupId>(found - groups.begin());
+}
+
+std::vector<int64_t> ResolvedPlan::local_shape(uint32_t parameter, int64_t rank) const {
+  std::vector<int64_t> out = tree.parameters[parameter].shape;
+  if (const Placement& placed = placements[parameter]; placed.group != mesh::kNoGroup) {
+    const mesh::Group& group = groups[placed.group];
+    int64_t& size = out[static_cast<size_t>(placed.dim)];
+    const auto [begin, end] = chunk_of(size, group.size, group.position(rank));
+    size = end - begin;
+  }
+  return out;
+}
+
+int64_t ResolvedPlan::local_numel(uint32_t parameter, int64_t rank) const {
+  return placements[parameter].group == mesh::kNoGroup ? tree.parameters[parameter].numel
+                                                       : numel_of(local_shape(parameter, rank));
+}
+
+ShardLayout ResolvedPlan::layout(UnitId unit, int64_t rank) const {
+  return layout_of(*this, unit, /*frozen_too=*/true, rank);
+}
+
+ShardLayout ResolvedPlan::reduced_layout(UnitId unit) const {
+  const bool flat = plan.layout == Layout::kFlat && units.at(unit).api == Api::kFullyShard;
+  return layout_of(*this, unit, flat && !is_frozen(unit), /*rank=*/0);
+}
+
+bool ResolvedPlan::steps_in_backward() const {
+  return std::ranges::any_of(units, [](const Unit& unit) { return unit.optimizer_in_backward; });
+}
+
+bool ResolvedPlan::is_frozen(UnitId unit) const {
+  const std::vector<uint32_t>& parameters = units.at(unit).parameters;
+  return !parameters.empty() && std::ranges::none_of(parameters, [this](uint32_t parameter) {
+    return tree.parameters[parameter].requires_grad;
+  });
+}
+
+int64_t ResolvedPlan::stepped_numel(UnitId unit) const {
+  int64_t trained = 0;
+  bool frozen = false;
+  for (const uint32_t parameter : units.at(unit).parameters) {
+    const Parameter& each = tree.parameters[parameter];
+    trained += each.requires_grad ? local_numel(parameter) : 0;
+    frozen = frozen || !each.requires_grad;
+  }
+  const ShardLayout whole = layout(unit);
+  return frozen ? (trained + whole.ranks() - 1) / whole.ranks() : whole.shard_numel();
+}
+
+DType ResolvedPlan::master_dtype(UnitId unit) const {
+  const std::vector<uint32_t>& parameters = units.at(unit).parameters;
+  const auto trained = std::ranges::find_if(
+      parameters, [this](uint32_t each) { return tree.parameters[each].requires_grad; });
+  return parameters.empty()
+             ? DType::kF32
+             : tree.parameters[trained == parameters.end() ? parameters.front() : *trained].dtype;
+}
+
+DType ResolvedPlan::param_dtype(UnitId unit) const {
+  return units.at(unit).mixed_precision.param_dtype.value_or(master_dtype(unit));
+}
+
+DType ResolvedPlan::unsharded_dtype(UnitId unit, uint32_t parameter) const {
+  return units.at(unit).mixed_precision.param_dtype.value_or(tree.parameters[parameter].dtype);
+}
+
+DType ResolvedPlan::gather_dtype(UnitId unit) const {
+  const DType dtype = param_dtype(unit);
+  return std::ranges::all_of(units.at(unit).parameters,
+                             [&](uint32_t each) { return unsharded_dtype(unit, each) == dtype; })
+             ? dtype
+             : DType::kU8;
+}
+
+bool ResolvedPlan::casts_parameters(UnitId unit) const {
+  return std::ranges::any_of(units.at(unit).parameters, [&](uint32_t each) {
+    return unsharded_dtype(unit, each) != tree.parameters[each].dtype;
+  });
+}
+
+// As in PyTorch, gradients are reduced in their own dtype unless a reduce_dtype is given.
+DType ResolvedPlan::reduce_dtype(UnitId unit) const {
+  return units.at(unit).mixed_precision.reduce_dtype.value_or(param_dtype(unit));
+}
+
+}  // namespace shardlens::plan
