@@ -29,15 +29,14 @@ void require_alike(const plan::Plan& root, const plan::Plan& unit, const std::st
   const struct {
     const char* key;
     bool alike;
-  } settings[] = {
-      {"mesh", root.mesh == unit.mesh},
-      {"dialect", root.dialect == unit.dialect},
-      {"layout", root.layout == unit.layout},
-      {"views", root.views == unit.views},
-      {"limit_all_gathers", root.limit_all_gathers == unit.limit_all_gathers},
-      {"separate_reduce_scatter_group",
-       root.separate_reduce_scatter_group == unit.separate_reduce_scatter_group},
-      {"backward_prefetch", root.backward_prefetch == unit.backward_prefetch}};
+  } settings[] = {{"mesh", root.mesh == unit.mesh},
+                  {"dialect", root.dialect == unit.dialect},
+                  {"layout", root.layout == unit.layout},
+                  {"views", root.views == unit.views},
+                  {"limit_all_gathers", root.limit_all_gathers == unit.limit_all_gathers},
+                  {"separate_reduce_scatter_group",
+                   root.separate_reduce_scatter_group == unit.separate_reduce_scatter_group},
+                  {"backward_prefetch", root.backward_prefetch == unit.backward_prefetch}};
   for (const auto& setting : settings) {
     if (!setting.alike) {
       throw UsageError(

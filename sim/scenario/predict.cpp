@@ -107,8 +107,10 @@ StepPrediction figures_of(SimulatedStep simulated,
   out.figures.idle += target.outside;
   out.figures.comm += communication;
   out.figures.exposed_comm += communication;
-  const auto tokens = static_cast<double>(step.plan->world_size * step.workload->batch *
-                                          step.workload->seq * settings.accumulate);
+  // Ranks that divide an operator have the same samples.
+  const int64_t samplers = step.plan->world_size / step.plan->mesh.size(mesh::kTensor);
+  const auto tokens = static_cast<double>(samplers * step.workload->batch * step.workload->seq *
+                                          settings.accumulate);
   out.tokens_per_s = tokens / (static_cast<double>(out.step.duration) * 1e-9);
   return out;
 }

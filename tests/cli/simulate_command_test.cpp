@@ -364,6 +364,10 @@ TEST_F(SimulateCommandTest, ARunOfTensorParallelismKeepsItsAxis) {
   EXPECT_EQ(nlohmann::json::parse(own.out)["mesh"],
             nlohmann::json::parse(
                 R"({"replicate": 1, "shard": 2, "context": 1, "tensor": 2, "expert": 1})"));
+  // Two ranks with 2 samples of 32 tokens each; the other two divide the same samples.
+  const nlohmann::json figures = nlohmann::json::parse(own.out);
+  EXPECT_NEAR(figures["tokens_per_s"].get<double>() * figures["step_ns"].get<double>() * 1e-9,
+              2 * 2 * 32, 0.01);
   const CommandResult other = run("simulate --workload " + run_of + " --mesh shard=4,tensor=1");
   EXPECT_EQ(other.code, 3) << other.out;
   EXPECT_THAT(other.err,
