@@ -48,13 +48,6 @@ struct Row {
   std::vector<Box> boxes;
 };
 
-std::optional<std::pair<int64_t, int64_t>> range_of(const HeldPart& part,
-                                                    const std::vector<int64_t>& shape) {
-  const int64_t begin = shardlens::range_of(part.boxes.front(), shape).first;
-  const int64_t end = shardlens::range_of(part.boxes.back(), shape).second;
-  return end - begin == part.numel() ? std::optional(std::pair{begin, end}) : std::nullopt;
-}
-
 // Rows of ranks at equal distances with as many elements at the same place in their shards.
 struct EqualRows {
   Row first;
@@ -196,7 +189,7 @@ void add_parameter(report::Table& table,
   std::vector<Row> rows;
   for (const HeldPart& part : parts) {
     rows.push_back(
-        {part.ranks, part.shard_begin, part.numel(), range_of(part, parameter.shape), part.boxes});
+        {part.ranks, part.shard_begin, part.numel(), part.elements(parameter.shape), part.boxes});
   }
   for (const EqualRows& run : runs_of(rows, /*padding=*/false)) {
     cells.push_back(ranks_text(run, plan.world_size));
@@ -232,7 +225,7 @@ ordered_json box_json(const Box& box) {
 }
 
 ordered_json part_json(const HeldPart& part, const std::vector<int64_t>& shape, bool ignored) {
-  const auto range = range_of(part, shape);
+  const auto range = part.elements(shape);
   ordered_json boxes = ordered_json::array();
   for (const Box& box : part.boxes) {
     boxes.push_back(box_json(box));

@@ -29,6 +29,13 @@ int64_t HeldPart::numel() const {
                          [](int64_t sum, const Box& box) { return sum + box.numel(); });
 }
 
+std::optional<std::pair<int64_t, int64_t>> HeldPart::elements(
+    std::span<const int64_t> shape) const {
+  const int64_t begin = range_of(boxes.front(), shape).first;
+  const int64_t end = range_of(boxes.back(), shape).second;
+  return end - begin == numel() ? std::optional(std::pair{begin, end}) : std::nullopt;
+}
+
 Ownership::Ownership(const ResolvedPlan& plan) : plan_(&plan) {
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     Divided& unit = units_.emplace_back();

@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/box.h"
@@ -29,6 +32,10 @@ struct HeldPart {
   int64_t padding = 0;  // elements of the shard that follow and belong to no parameter
 
   [[nodiscard]] int64_t numel() const;
+  // [begin, end) in the flattened parameter of this shape, if the elements follow one another
+  // there. There must be some.
+  [[nodiscard]] std::optional<std::pair<int64_t, int64_t>> elements(
+      std::span<const int64_t> shape) const;
   friend bool operator==(const HeldPart&, const HeldPart&) = default;
 };
 

@@ -21,17 +21,9 @@ QString shape_text(const std::vector<int64_t>& shape) {
   return QStringLiteral("[%1]").arg(parts.join(QStringLiteral(", ")));
 }
 
-// [begin, end) of the elements of a part in the flattened parameter, if they follow one another.
-std::optional<std::pair<int64_t, int64_t>> elements_of(const plan::HeldPart& part,
-                                                       const std::vector<int64_t>& shape) {
-  const int64_t begin = range_of(part.boxes.front(), shape).first;
-  const int64_t end = range_of(part.boxes.back(), shape).second;
-  return end - begin == part.numel() ? std::optional(std::pair{begin, end}) : std::nullopt;
-}
-
 // "12–24" of elements, or the indices of each dimension, "[0–24, 45–90]".
 QString elements_text(const plan::HeldPart& part, const std::vector<int64_t>& shape) {
-  if (const auto range = elements_of(part, shape)) {
+  if (const auto range = part.elements(shape)) {
     return QStringLiteral("%1–%2").arg(range->first).arg(range->second);
   }
   QStringList boxes;
@@ -50,7 +42,7 @@ QRectF part_area(const plan::HeldPart& part, const std::vector<int64_t>& shape) 
   if (part.boxes.empty()) {
     return {};
   }
-  if (const auto range = elements_of(part, shape)) {
+  if (const auto range = part.elements(shape)) {
     const auto all = static_cast<double>(numel_of(shape));
     return {static_cast<double>(range->first) / all, 0,
             static_cast<double>(range->second - range->first) / all, 1};
@@ -205,7 +197,7 @@ QString OwnershipTable::partHelp(const QModelIndex& index) const {
                                                  .arg(held.numel())
                                                  .arg(parameter.numel);
   }
-  const auto range = elements_of(held, parameter.shape);
+  const auto range = held.elements(parameter.shape);
   const QString elements =
       range
           ? tr("elements [%1, %2) of %3").arg(range->first).arg(range->second).arg(parameter.numel)
