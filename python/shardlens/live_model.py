@@ -2,11 +2,11 @@
 import math
 from collections import Counter
 
-from .live_units import clean_name, fsdp1_units, fsdp2_units, unwrap_ddp
+from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, unwrap_ddp
 
 
 def _is_wrapper(module):
-    return type(module).__name__ in ("FullyShardedDataParallel", "CheckpointWrapper", "OptimizedModule")
+    return is_a(module, "FullyShardedDataParallel", "CheckpointWrapper", "OptimizedModule")
 
 
 def _class_of(module):

@@ -1,6 +1,6 @@
 """The plan file (docs/plan.md) of a live model, read from the FSDP2, FSDP1 or DDP objects themselves."""
 from .live_mesh import UnitMesh, UnknownMesh, groups_of, mesh_of, tensor_parallel_of
-from .live_units import clean_name, fsdp1_units, fsdp2_units, process_groups, unwrap_ddp
+from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, process_groups, unwrap_ddp
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -64,9 +64,9 @@ def _checkpointed(model):
     """Modules whose activations are checkpointed, as far as an attribute shows it: PyTorch's wrapper, and transformers' layers."""
     names = []
     for name, module in model.named_modules():
-        if type(module).__name__ == "CheckpointWrapper":
+        if is_a(module, "CheckpointWrapper"):
             names.append(clean_name(f"{name}._checkpoint_wrapped_module"))
-        elif getattr(module, "gradient_checkpointing", False) is True and any(c.__name__ == "GradientCheckpointingLayer" for c in type(module).__mro__):
+        elif getattr(module, "gradient_checkpointing", False) is True and is_a(module, "GradientCheckpointingLayer"):
             names.append(clean_name(name))
     return names
 

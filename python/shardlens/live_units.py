@@ -12,6 +12,11 @@ def clean_name(fqn):
     return ".".join(part for part in fqn.split(".") if part not in _WRAPPERS)
 
 
+def is_a(module, *classes):
+    """Whether the module is of a class with one of these names: fully_shard and others make subclasses with names of their own."""
+    return any(base.__name__ in classes for base in type(module).__mro__)
+
+
 def unwrap_ddp(model):
     """The module inside DistributedDataParallel, else the model itself; and DDP's object, else None."""
     from torch.nn.parallel import DistributedDataParallel

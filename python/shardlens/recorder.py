@@ -109,7 +109,7 @@ class Recorder:
         import torch.distributed as dist
 
         from .live_actions import ActionLog
-        from .live_units import gradient_sync, unwrap_ddp
+        from .live_units import gradient_sync, is_a, unwrap_ddp
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -119,7 +119,7 @@ class Recorder:
         self._reduces = gradient_sync(self._model)
         if self._log.missing:
             self._notes.append(f"this version of PyTorch has no {', '.join(self._log.missing)} of FSDP: those actions are not recorded")
-        if any(getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule" for m in inner.modules()):
+        if any(getattr(m, "_compiled_call_impl", None) is not None or is_a(m, "OptimizedModule") for m in inner.modules()):
             self._notes.append("torch.compile: operators inside a compiled region have no names of modules, and hooks that were compiled leave no actions")
         self._hook = (ddp or inner).register_forward_pre_hook(self._on_forward, with_kwargs=True)
         activities = [torch.profiler.ProfilerActivity.CPU]

@@ -143,6 +143,29 @@ def test_context_parallelism_is_part_of_what_shards(world):
     assert plan["mesh"] == {"replicate": 1, "shard": 2, "context": 4}
 
 
+def test_wrappers_that_fully_shard_subclasses_are_wrappers(world):
+    """checkpoint_wrapper or torch.compile before fully_shard, which makes FSDPCheckpointWrapper and FSDPOptimizedModule of them."""
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    world(2)
+    mesh = init_device_mesh("cpu", (2,), mesh_dim_names=("dp",))
+    for wrap, checkpointed in ((checkpoint_wrapper, True), (torch.compile, False)):
+        for before in (True, False):
+            model = Model(2)
+            for i in range(2):
+                if before:
+                    model.layers[i] = wrap(model.layers[i])
+                fully_shard(model.layers[i], mesh=mesh)
+                if not before:
+                    model.layers[i] = wrap(model.layers[i])
+            fully_shard(model, mesh=mesh)
+            plan = plan_of(model)
+            assert plan["activation_checkpointing"] == (["layers.0", "layers.1"] if checkpointed else [])
+            assert [unit["modules"] for unit in plan["units"]] == ["", "layers.0", "layers.1"]
+            classes = {row["fqn"]: row["class"] for row in model_of(model)["modules"]}
+            assert classes["layers.0"] == "Block" and classes["layers.0.up"] == "Linear"
+
+
 def test_other_arrangements_have_no_plan(world):
     world(8)
     mesh = init_device_mesh("cpu", (2, 4), mesh_dim_names=("tp", "dp"))  # tensor parallelism outermost

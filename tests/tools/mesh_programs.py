@@ -2,6 +2,7 @@
 """FSDP2 programs on meshes of four Gloo ranks: what the program says of their groups and parameters, next to what DTensor says.
 
     mesh_programs.py OUT [NAME…] [--again] [--all]     $SHARDLENS_PROGRAM names the program
+    mesh_programs.py OUT [NAME…] --changes             what two changes of a plan do to a step, predicted and measured
 
 tensor            FSDP2 over 2 around DTensor's tensor parallelism over 2 (ColwiseParallel, RowwiseParallel)
 experts           FSDP2 over 4; the experts are a unit of their own, a DTensor over ep 2, sharded by FSDP2 over efsdp 2
@@ -13,13 +14,20 @@ the box of each parameter that the rank holds: compute_local_shape_and_global_of
 part of the full tensor is what the rank has. Then `plan --from-trace`, the same with --parameters, and `plan --plan` with the plan that the recorder
 wrote are asked, and a table says of how many parameters all ranks' elements are those of DTensor. Programs that were recorded are not run again
 without --again. --all lists every parameter, otherwise one wrong one. Exit code 1 if something is wrong.
+
+With --changes each program is also run with its parameters kept after forward, and with its blocks merged into one unit: steps of the three in turns,
+without a profiler, so that what else the machine does falls on all of them. The table has the change of the median step in per cent with the quartiles of
+the differences between steps of one turn, and what `simulate --workload` predicts for the changed plan from the recorded run. Exit code 1 if a change
+whose quartiles are on one side of zero is predicted with the other sign. It needs a quiet machine.
 """
 import argparse
 import json
 import logging
 import os
+import statistics
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
@@ -28,13 +36,14 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 from shardlens import program  # noqa: E402
 
-WORLD, WARMUP, STEPS = 4, 2, 3
+WORLD, WARMUP, STEPS, TURNS = 4, 2, 3, 40
+CHANGES = ("keep", "merge")
 # Width, hidden width, experts, vocabulary, blocks, samples, tokens of a sample. Parts of H, E and V are odd, so that chunks are of unequal size.
 D, H, E, V, BLOCKS, BATCH, SEQ = 48, 90, 6, 257, 3, 4, 33
 NAMES = ("tensor", "experts", "experts-columns", "hybrid")
 
 
-def build(name):
+def build(name, change=None):
     """The sharded model, and the index of this rank's data: ranks that compute the same samples have the same."""
     import torch
     import torch.nn as nn
@@ -105,10 +114,32 @@ def build(name):
         units = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("dp",))
         columns = (lambda parameter: Shard(1)) if name == "experts-columns" else None
         for layer in model.layers:
-            fully_shard(layer.mlp, mesh=mesh["efsdp"], shard_placement_fn=columns)
-    for layer in model.layers:
-        fully_shard(layer, mesh=units)
+            fully_shard(layer.mlp, mesh=mesh["efsdp"], shard_placement_fn=columns, reshard_after_forward=change != "keep")
+    for layer in [list(model.layers)] if change == "merge" else model.layers:
+        fully_shard(layer, mesh=units, reshard_after_forward=change != "keep")
     return fully_shard(model, mesh=units), data
+
+
+class Training:
+    """A model with its optimizer and data."""
+
+    def __init__(self, name, change=None):
+        import torch
+
+        self.model, data = build(name, change)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, foreach=False)  # DTensors of several meshes
+        torch.manual_seed(data)
+
+    def step(self):
+        import torch
+        import torch.nn.functional as F
+
+        tokens = torch.randint(0, V, (BATCH, SEQ))
+        loss = F.cross_entropy(self.model(tokens).flatten(0, 1), tokens.flatten())
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss
 
 
 def boxes(model):
@@ -127,42 +158,96 @@ def boxes(model):
     return found
 
 
-def work(rank, store, name, out):
+def begin(rank, store):
     import torch
     import torch.distributed as dist
-    import torch.nn.functional as F
-
-    import shardlens
 
     warnings.simplefilter("ignore")  # of the profiler, and of several gathers for one full tensor
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
-    model, data = build(name)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)  # DTensors of several meshes
-    torch.manual_seed(data)
-    with shardlens.record(out / "run", model=model, optimizer=optimizer, warmup=WARMUP, steps=STEPS, force=True) as rec:
+
+
+def work(rank, store, name, out):
+    import torch.distributed as dist
+
+    import shardlens
+
+    begin(rank, store)
+    training = Training(name)
+    with shardlens.record(out / "run", model=training.model, optimizer=training.optimizer, warmup=WARMUP, steps=STEPS, force=True) as rec:
         for _ in range(WARMUP + STEPS):
-            tokens = torch.randint(0, V, (BATCH, SEQ))
-            loss = F.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            rec.step(loss)
+            rec.step(training.step())
     ranks = [None] * WORLD
-    dist.all_gather_object(ranks, boxes(model))
+    dist.all_gather_object(ranks, boxes(training.model))
     if rank == 0:
         rows = {parameter: {**ranks[0][parameter], "box": [of[parameter]["box"] for of in ranks]} for parameter in ranks[0]}
         (out / "dtensor.json").write_text(json.dumps(rows, indent=1))
     dist.destroy_process_group()
 
 
-def record(name, out):
+def measure(rank, store, name, out):
+    """Steps of the program and of its changes in turns; OUT/NAME/changes.json has the seconds of each."""
+    import torch.distributed as dist
+
+    begin(rank, store)
+    trainings = {change or "own": Training(name, change) for change in (None, *CHANGES)}
+    seconds = {change: [] for change in trainings}
+    for turn in range(WARMUP + TURNS):
+        for change, training in trainings.items():
+            dist.barrier()
+            start = time.perf_counter()
+            training.step()
+            dist.barrier()
+            if turn >= WARMUP:
+                seconds[change].append(time.perf_counter() - start)
+    if rank == 0:
+        (out / "changes.json").write_text(json.dumps(seconds))
+    dist.destroy_process_group()
+
+
+def record(name, out, what=work):
     import torch.multiprocessing as mp
 
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
-        mp.spawn(work, (os.path.join(directory, "store"), name, out), nprocs=WORLD)
+        mp.spawn(what, (os.path.join(directory, "store"), name, out), nprocs=WORLD)
+
+
+def changed(plan, change):
+    """The plan file with the change."""
+    units = [unit for unit in plan["units"] if unit["modules"] != ""]
+    if change == "keep":
+        return {**plan, "reshard_after_forward": False, "units": [{**unit, "reshard_after_forward": False} for unit in plan["units"]]}
+    blocks = [unit["modules"] for unit in units if "groups" not in unit]
+    return {**plan, "units": [*(unit for unit in units if "groups" in unit), {"modules": blocks}, {"modules": ""}]}
+
+
+def per_cent(value):
+    return f"{100 * value:+.1f} %"
+
+
+def compared(name, out):
+    """Prints measured and predicted changes. Returns whether the sign of one is wrong."""
+    seconds, run = json.loads((out / "changes.json").read_text()), out / "run"
+    own = json.loads((run / "plan.json").read_text())
+    baseline = program.ask(["simulate", "--workload", run])
+    measured = statistics.median(seconds["own"])
+    print(f"{name}: {1e3 * measured:.1f} ms measured without a profiler; of the recorded run {1e-6 * baseline['baseline']['measured_step_ns']:.1f} ms, "
+          f"simulated {per_cent(baseline['baseline']['error'])}")
+    wrong = False
+    for change in CHANGES:
+        of_turns = [(b - a) / measured for a, b in zip(seconds["own"], seconds[change])]
+        low, middle, high = statistics.quantiles(of_turns, n=4)
+        with tempfile.NamedTemporaryFile("w", suffix=".json") as plan:
+            json.dump(changed(own, change), plan)
+            plan.flush()
+            predicted = program.ask(["simulate", "--workload", run, "--plan", plan.name])["step_ns"] / baseline["step_ns"] - 1
+        certain = low > 0 or high < 0
+        wrong = wrong or (certain and (predicted > 0) != (middle > 0))
+        print(f"  {change:<6} measured {per_cent(statistics.median(seconds[change]) / measured - 1):>8} (quartiles {per_cent(low)} to {per_cent(high)}), "
+              f"predicted {per_cent(predicted):>8}{'' if certain else '  (the measured sign is not certain)'}")
+    return wrong
 
 
 def asked(*arguments):
@@ -242,6 +327,7 @@ def main():
     parser.add_argument("names", nargs="*")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--all", action="store_true")
+    parser.add_argument("--changes", action="store_true")
     options = parser.parse_args()
     unknown = set(options.names) - set(NAMES)
     if unknown:
@@ -251,7 +337,9 @@ def main():
         out = options.out / name
         if options.again or not (out / "dtensor.json").exists():
             record(name, out)
-        if judged(name, out, options):
+        if options.changes and (options.again or not (out / "changes.json").exists()):
+            record(name, out, measure)
+        if compared(name, out) if options.changes else judged(name, out, options):
             failed.append(name)
     print(f"\n{len(options.names or NAMES)} programs, wrong: {', '.join(failed) or 'none'}")
     return 1 if failed else 0
