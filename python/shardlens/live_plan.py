@@ -18,20 +18,19 @@ def _dtype(dtype):
     return _DTYPES[name]
 
 
-def plan_of(model, log=None):
+def plan_of(model, log=None, checkpoints=None):
     """A dict with the contents of plan.json. Raises NoPlan for a model that nothing shards.
 
-    log    the ActionLog of a recording: it saw settings that the program changes between the microbatches of a step.
+    log            the ActionLog of a recording: it saw settings that the program changes between the microbatches of a step.
+    checkpoints    the CheckpointLog of a recording: it saw calls of torch.utils.checkpoint.
     """
     model, ddp = unwrap_ddp(model)
-    if ddp is not None:
-        return _ddp_plan(ddp)
-    units = fsdp2_units(model)
-    if units:
-        return _fsdp2_plan(model, units, log)
-    wrapped = fsdp1_units(model)
-    if wrapped:
-        return _fsdp1_plan(model, wrapped)
+    units = [] if ddp is not None else fsdp2_units(model)
+    wrapped = [] if ddp is not None or units else fsdp1_units(model)
+    if ddp is not None or units or wrapped:
+        plan = _ddp_plan(ddp) if ddp is not None else _fsdp2_plan(model, units, log) if units else _fsdp1_plan(model, wrapped)
+        plan["activation_checkpointing"] = _checkpointed(model, checkpoints.modules if checkpoints else {})
+        return plan
     raise NoPlan("the model is not sharded: neither fully_shard, FullyShardedDataParallel nor DistributedDataParallel was applied to it")
 
 
@@ -60,15 +59,15 @@ def _frozen(model):
     return [clean_name(name) for name, p in model.named_parameters() if not p.requires_grad]
 
 
-def _checkpointed(model):
-    """Modules whose activations are checkpointed, as far as an attribute shows it: PyTorch's wrapper, and transformers' layers."""
-    names = []
+def _checkpointed(model, seen):
+    """Modules whose activations are checkpointed: those that ran so (`seen`, by id), and those that an attribute shows, PyTorch's wrapper and transformers' layers."""
+    names = {}  # in order
     for name, module in model.named_modules():
         if is_a(module, "CheckpointWrapper"):
-            names.append(clean_name(f"{name}._checkpoint_wrapped_module"))
-        elif getattr(module, "gradient_checkpointing", False) is True and is_a(module, "GradientCheckpointingLayer"):
-            names.append(clean_name(name))
-    return names
+            names[clean_name(f"{name}._checkpoint_wrapped_module")] = None
+        elif id(module) in seen or (getattr(module, "gradient_checkpointing", False) is True and is_a(module, "GradientCheckpointingLayer")):
+            names[clean_name(name)] = None
+    return list(names)
 
 
 def _reshard_after_forward(group):
@@ -134,7 +133,6 @@ def _fsdp2_plan(model, units, log):
     managed = {id(p.sharded_param) for u in units for p in u.group.fsdp_params}
     plan["ignored_parameters"] = _unmanaged(model, managed)
     plan["frozen_parameters"] = _frozen(model)
-    plan["activation_checkpointing"] = _checkpointed(model)
     plan["units"] = entries
     return plan
 
@@ -173,7 +171,6 @@ def _fsdp1_plan(model, wrapped):
             "buffer_dtype": _dtype(precision.buffer_dtype), "cast_forward_inputs": precision.cast_forward_inputs},
         "ignored_parameters": _unmanaged(model, managed),
         "frozen_parameters": _frozen(model) if root._use_orig_params else [],
-        "activation_checkpointing": _checkpointed(model),
         "units": [{"modules": name} for name, _ in wrapped],
     }
 
@@ -190,6 +187,5 @@ def _ddp_plan(ddp):
         "gradient_as_bucket_view": ddp.gradient_as_bucket_view,
         "ignored_parameters": sorted(clean_name(name) for name, _ in ddp.module.named_parameters() if name in ignored),
         "frozen_parameters": _frozen(ddp.module),
-        "activation_checkpointing": _checkpointed(ddp.module),
         "units": [{"modules": "", "api": "replicate"}],
     }

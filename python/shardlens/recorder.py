@@ -69,7 +69,7 @@ class Recorder:
         self._force = force
         self._failed = False
         self._profiler = None
-        self._log = None
+        self._log = self._checkpoints = None
         self._hook = None
         self._step = 0
         self._began = None
@@ -94,6 +94,7 @@ class Recorder:
         now = time.perf_counter()
         self._metrics.append((self._step, loss.detach() if hasattr(loss, "detach") else loss, (now - self._began) * 1e3))
         self._step += 1
+        self._checkpoints.remove()  # one step shows them all, and none that is recorded is watched
         self._profiler.step()
         if self._log.failure:
             self._give_up(self._log.failure)
@@ -109,6 +110,7 @@ class Recorder:
         import torch.distributed as dist
 
         from .live_actions import ActionLog
+        from .live_checkpoints import CheckpointLog
         from .live_units import gradient_sync, is_a, unwrap_ddp
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
@@ -119,8 +121,11 @@ class Recorder:
         self._reduces = gradient_sync(self._model)
         if self._log.missing:
             self._notes.append(f"this version of PyTorch has no {', '.join(self._log.missing)} of FSDP: those actions are not recorded")
-        if any(getattr(m, "_compiled_call_impl", None) is not None or is_a(m, "OptimizedModule") for m in inner.modules()):
+        compiled = any(getattr(m, "_compiled_call_impl", None) is not None or is_a(m, "OptimizedModule") for m in inner.modules())
+        if compiled:
             self._notes.append("torch.compile: operators inside a compiled region have no names of modules, and hooks that were compiled leave no actions")
+        self._checkpoints = CheckpointLog()
+        self._checkpoints.install(compiled)
         self._hook = (ddp or inner).register_forward_pre_hook(self._on_forward, with_kwargs=True)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
@@ -179,6 +184,7 @@ class Recorder:
     def _end_window(self):
         """After the last recorded step: the model gets its own methods back, so that later steps run as if nothing had been recorded."""
         self._set_recording(False)
+        self._checkpoints.remove()
         self._log.remove()
         self._hook.remove()
 
@@ -199,9 +205,13 @@ class Recorder:
         from .live_plan import NoPlan, plan_of
 
         try:
-            files.write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log), indent=2) + "\n")
+            files.write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log, self._checkpoints), indent=2) + "\n")
         except NoPlan as reason:
             self._notes.append(f"no plan.json: {reason}")
+        if self._checkpoints.selective:
+            self._notes.append("checkpoints with a policy (context_fn) keep some results: plan.json has none of them, as if all ran again")
+        if self._checkpoints.failure:
+            self._notes.append(f"calls of torch.utils.checkpoint were not all seen: {self._checkpoints.failure}")
         files.write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")
         lines = []
         for step, loss, milliseconds in self._metrics:
@@ -253,7 +263,7 @@ class Recorder:
         """Restores the model and stops recording. Never raises."""
         self._failed = True
         self.recording = False
-        for undo in (self._log and self._log.remove, self._hook and self._hook.remove, self._stop_profiler):
+        for undo in (self._checkpoints and self._checkpoints.remove, self._log and self._log.remove, self._hook and self._hook.remove, self._stop_profiler):
             try:
                 if undo:
                     undo()
