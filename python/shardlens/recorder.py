@@ -229,6 +229,7 @@ class Recorder:
 
         from .live_units import process_groups
 
+        settings = self._step_settings()  # before the notes, to which it may add
         return {
             "schema": 2,
             "recorder": f"shardlens.record {__version__}",
@@ -238,7 +239,7 @@ class Recorder:
             "world_size": self._world,
             "groups": process_groups(),
             "shapes": "whole",
-            "step_settings": self._step_settings(),
+            "step_settings": settings,
             "notes": self._notes,
         }
 
@@ -253,10 +254,12 @@ class Recorder:
             "sync_every_microbatch": not self._without_sync,
         }
         if self._optimizer is not None:
-            name = type(self._optimizer).__name__
-            settings["optimizer"] = {"Adam": "adamw", "AdamW": "adamw", "SGD": "sgd"}.get(name, name)
-            if name == "SGD":
-                settings["momentum"] = self._optimizer.param_groups[0].get("momentum", 0.0)
+            from .live_optimizer import settings_of
+
+            of_optimizer, note = settings_of(self._optimizer)
+            settings.update(of_optimizer)
+            if note:
+                self._notes.append(note)
         return settings
 
     def _give_up(self, reason):
