@@ -72,9 +72,9 @@ void Resolver::set_mesh() {
   }
   const int64_t context = plan_.mesh.context, tensor = plan_.mesh.tensor;
   const int64_t data = world / (context * tensor);  // ranks along replicate and shard
-  // Only shard = 1, without replicate, means no_shard: every rank is a replica.
-  const bool no_shard = plan_.mesh.shard == 1 && !plan_.mesh.replicate && context * tensor == 1;
-  const int64_t replicate = no_shard ? world : plan_.mesh.replicate.value_or(1);
+  // Only shard = 1, without replicate, means no_shard: all ranks along both are replicas.
+  const bool no_shard = plan_.mesh.shard == 1 && !plan_.mesh.replicate && context == 1;
+  const int64_t replicate = no_shard && data > 0 ? data : plan_.mesh.replicate.value_or(1);
   const int64_t shard = plan_.mesh.shard.value_or(std::max<int64_t>(1, data / replicate));
   if (replicate * shard * context * tensor != world) {
     const int factors = 2 + (context > 1 ? 1 : 0) + (tensor > 1 ? 1 : 0);

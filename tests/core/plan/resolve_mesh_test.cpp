@@ -154,6 +154,14 @@ TEST(ResolveMeshTest, ExpertsHaveAMeshOfTheirOwn) {
               ElementsAre(whole("lm_head.weight")[0] / 2, whole("lm_head.weight")[1]));
 }
 
+TEST(ResolveMeshTest, NoShardLeavesTensorParallelism) {
+  const ResolvedPlan plan =
+      resolved(kBlocksAndRoot, 8, llama(), R"(, "mesh": {"shard": 1, "tensor": 2})");
+  EXPECT_EQ(plan.replicas(), 4);
+  EXPECT_EQ(plan.groups[kReplicateGroup].stride, 2);
+  EXPECT_EQ(plan.mesh.size("tensor"), 2);
+}
+
 TEST(ResolveMeshTest, ImpossibleDivisionsAreRefused) {
   const ModuleTree tree = llama();
   const auto refused = [&](const std::string& units, const std::string& more) {
