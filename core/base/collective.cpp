@@ -13,7 +13,7 @@ enum class Traffic : uint8_t { kTwice, kOnce, kWhole, kNone };
 
 struct CollectiveRow {
   CollectiveKind kind;
-  CollectiveRole role;
+  Purpose sharding;  // see sharding_purpose()
   Traffic traffic;
   std::string_view name;      // ours
   std::string_view kineto;    // Kineto's
@@ -24,20 +24,20 @@ struct CollectiveRow {
 // By CollectiveKind. Order matters to parse_collective: the first row whose squeezed spelling
 // occurs wins.
 constexpr std::array<CollectiveRow, kCollectiveKindCount> kCollectiveRows{{
-    {CollectiveKind::kAllGather, CollectiveRole::kGather, Traffic::kOnce, "all_gather",
+    {CollectiveKind::kAllGather, Purpose::kGatherParameters, Traffic::kOnce, "all_gather",
      "_allgather_base", "allgather", "ncclDevKernel_AllGather"},
-    {CollectiveKind::kReduceScatter, CollectiveRole::kReduceScatter, Traffic::kOnce,
-     "reduce_scatter", "_reduce_scatter_base", "reducescatter", "ncclDevKernel_ReduceScatter"},
-    {CollectiveKind::kAllReduce, CollectiveRole::kAllReduce, Traffic::kTwice, "all_reduce",
+    {CollectiveKind::kReduceScatter, Purpose::kReduceGradients, Traffic::kOnce, "reduce_scatter",
+     "_reduce_scatter_base", "reducescatter", "ncclDevKernel_ReduceScatter"},
+    {CollectiveKind::kAllReduce, Purpose::kReduceReplicas, Traffic::kTwice, "all_reduce",
      "allreduce", "allreduce", "ncclDevKernel_AllReduce"},
-    {CollectiveKind::kBroadcast, CollectiveRole::kOther, Traffic::kWhole, "broadcast", "broadcast",
+    {CollectiveKind::kBroadcast, Purpose::kOther, Traffic::kWhole, "broadcast", "broadcast",
      "broadcast", "ncclDevKernel_Broadcast"},
-    {CollectiveKind::kAllToAll, CollectiveRole::kOther, Traffic::kOnce, "all_to_all", "all_to_all",
+    {CollectiveKind::kAllToAll, Purpose::kOther, Traffic::kOnce, "all_to_all", "all_to_all",
      "alltoall", "ncclDevKernel_SendRecv"},
-    {CollectiveKind::kSendRecv, CollectiveRole::kOther, Traffic::kWhole, "send_recv", "send_recv",
+    {CollectiveKind::kSendRecv, Purpose::kOther, Traffic::kWhole, "send_recv", "send_recv",
      "sendrecv", "ncclDevKernel_SendRecv"},
-    {CollectiveKind::kBarrier, CollectiveRole::kOther, Traffic::kNone, "barrier", "barrier",
-     "barrier", "ncclDevKernel_AllReduce"},
+    {CollectiveKind::kBarrier, Purpose::kOther, Traffic::kNone, "barrier", "barrier", "barrier",
+     "ncclDevKernel_AllReduce"},
 }};
 
 // A kind without a row does not compile.
@@ -60,6 +60,7 @@ constexpr std::array<std::string_view, kPurposeCount> kPurposes{"gather_paramete
                                                                 "norm",
                                                                 "loss",
                                                                 "other"};
+static_assert(!kPurposes.back().empty());  // an enumerator without a name does not compile
 
 }  // namespace
 
@@ -83,12 +84,8 @@ std::string_view kernel_name(CollectiveKind kind) {
   return kCollectiveRows[static_cast<size_t>(kind)].kernel;
 }
 
-CollectiveRole role_of(CollectiveKind kind) {
-  return kCollectiveRows[static_cast<size_t>(kind)].role;
-}
-
-CollectiveRole role_of(const std::optional<CollectiveKind>& kind) {
-  return kind ? role_of(*kind) : CollectiveRole::kOther;
+Purpose sharding_purpose(const std::optional<CollectiveKind>& kind) {
+  return kind ? kCollectiveRows[static_cast<size_t>(*kind)].sharding : Purpose::kOther;
 }
 
 std::optional<double> bus_factor(CollectiveKind kind, int64_t ranks) {

@@ -18,18 +18,7 @@ enum class CollectiveKind : uint8_t {  // what a collective does, as NCCL names 
 };
 inline constexpr size_t kCollectiveKindCount = static_cast<size_t>(CollectiveKind::kBarrier) + 1;
 
-// What a collective does for sharded training: figures by unit, spans and colours follow from it.
-enum class CollectiveRole : uint8_t {
-  kGather,         // of parameters
-  kReduceScatter,  // of gradients
-  kAllReduce,      // of gradients
-  kOther,
-};
-[[nodiscard]] CollectiveRole role_of(CollectiveKind kind);
-// kOther where the kind is not known.
-[[nodiscard]] CollectiveRole role_of(const std::optional<CollectiveKind>& kind);
-
-// What communication is for.
+// What communication is for. docs/metrics.md says how it is inferred for a recorded collective.
 enum class Purpose : uint8_t {
   kGatherParameters,
   kReduceGradients,  // over the ranks that shard the parameters
@@ -46,6 +35,9 @@ inline constexpr size_t kPurposeCount = static_cast<size_t>(Purpose::kOther) + 1
 // "gather_parameters", "reduce_gradients", …: used in JSON. parse_purpose() reads the same names.
 [[nodiscard]] std::string_view name_of(Purpose purpose);
 [[nodiscard]] std::optional<Purpose> parse_purpose(std::string_view name);
+// What FSDP and DDP themselves issue collectives of this kind for; kOther: they issue none of it,
+// or the kind is not known.
+[[nodiscard]] Purpose sharding_purpose(const std::optional<CollectiveKind>& kind);
 
 // "all_gather", …: used as keys of `analyze --json` and in messages.
 [[nodiscard]] std::string_view name_of(CollectiveKind kind);

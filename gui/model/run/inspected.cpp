@@ -70,8 +70,8 @@ QString launch_text(const RankData& rank, uint32_t call) {
 
 QString of_collective(const RunData& run, const RankData& rank, uint32_t index) {
   const Collective& c = rank.timeline.collectives[index];
-  Sheet sheet(QStringLiteral("%1 (%2)").arg(QString::fromUtf8(label_of(kind_of(c.kind))),
-                                            escaped(unit_label(rank.owner_of(index)))));
+  Sheet sheet(
+      QStringLiteral("%1 (%2)").arg(label_of(c), escaped(unit_label(rank.owner_of(index)))));
   sheet.rank(rank);
   const Nanoseconds exposed = length_of(rank.exposed(index));
   sheet.row(

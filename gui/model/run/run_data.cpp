@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "gui/model/base/words.h"
 #include "gui/model/run/host_lanes.h"
 #include "profiler/analysis/order/order_checks.h"
 #include "profiler/trace/bytes/parallel.h"
@@ -16,6 +17,19 @@ namespace {
 using analysis::Collective;
 using analysis::Interval;
 using analysis::Nature;
+
+Kind kind_of(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::kGatherParameters:
+      return Kind::kAllGather;
+    case Purpose::kReduceGradients:
+      return Kind::kReduceScatter;
+    case Purpose::kReduceReplicas:
+      return Kind::kAllReduce;
+    default:
+      return Kind::kOtherComm;
+  }
+}
 
 // Analyzes the run and drops what the app does not use: on large runs a fifth of the memory.
 analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progress) {
@@ -69,24 +83,21 @@ std::optional<Interval> hull_of(const RankData& rank) {
 
 }  // namespace
 
-Kind kind_of(std::optional<CollectiveKind> kind) {
-  switch (role_of(kind)) {
-    case CollectiveRole::kGather:
-      return Kind::kAllGather;
-    case CollectiveRole::kReduceScatter:
-      return Kind::kReduceScatter;
-    case CollectiveRole::kAllReduce:
-      return Kind::kAllReduce;
-    case CollectiveRole::kOther:
-      break;
-  }
-  return Kind::kOtherComm;
+Kind kind_of(const Collective& c) {
+  return kind_of(c.purpose == Purpose::kOther ? sharding_purpose(c.kind) : c.purpose);
 }
 
 const char* label_of(Kind kind) {
   constexpr const char* kLabels[] = {
       "compute", "all-gather", "reduce-scatter", "all-reduce", "other comm", "copies", "host"};
   return kLabels[static_cast<size_t>(kind)];
+}
+
+QString label_of(const Collective& c) {
+  const QString what =
+      c.kind ? words(name_of(*c.kind)) : QString::fromUtf8(label_of(Kind::kOtherComm));
+  const bool other = kind_of(c.purpose) == Kind::kOtherComm && c.purpose != Purpose::kOther;
+  return other ? QStringLiteral("%1, %2").arg(what, words(name_of(c.purpose))) : what;
 }
 
 PlanPointer plan_of(const RunPointer& run) {
@@ -168,7 +179,7 @@ std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
   std::map<Kind, std::vector<LaneItem>> items;
   for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
     const Collective& c = timeline.collectives[i];
-    items[kind_of(c.kind)].push_back({c.when.start, c.when.end, i});
+    items[kind_of(c)].push_back({c.when.start, c.when.end, i});
   }
   std::map<Kind, std::vector<LaneRow>> rows;
   for (auto& [kind, list] : items) {

@@ -31,8 +31,12 @@ enum class Kind : uint8_t {
   kHost
 };
 inline constexpr int kKindCount = 7;
-[[nodiscard]] Kind kind_of(std::optional<CollectiveKind> kind);
+// By purpose. What a collective is for that is not known is shown as what FSDP would issue it for.
+[[nodiscard]] Kind kind_of(const analysis::Collective& collective);
 [[nodiscard]] const char* label_of(Kind kind);  // "compute", "all-gather", …
+// "all-gather", "all-reduce, activations", "send recv", …: with the purpose if FSDP and DDP
+// themselves do not communicate for it.
+[[nodiscard]] QString label_of(const analysis::Collective& collective);
 
 // A row of the timeline under its rank.
 //

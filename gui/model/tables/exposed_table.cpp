@@ -5,7 +5,6 @@
 
 #include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/base/words.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {
@@ -32,10 +31,7 @@ QString meaning_of(const analysis::UnitSpan& span) {
 }  // namespace
 
 QString part_label(const analysis::Collective& c) {
-  // Kinds without a lane of their own keep their name: send_recv, broadcast, …
-  const QString kind = c.kind && kind_of(c.kind) == Kind::kOtherComm
-                           ? words(name_of(*c.kind))
-                           : QString::fromUtf8(label_of(kind_of(c.kind)));
+  const QString kind = label_of(c);
   switch (c.part) {
     case analysis::UnitPart::kAllGatherForward:
       return kind + QStringLiteral(", forward");

@@ -121,9 +121,8 @@ QString description_of(const RunData& run, const Selection::Item& item) {
       what = QObject::tr("idle, %1").arg(idle_text(rank, item.ref));
       break;
     default: {
-      what = QStringLiteral("%1 (%2)").arg(
-          QString::fromUtf8(label_of(kind_of(rank.timeline.collectives[item.ref].kind))),
-          shown_text(unit_label(rank.owner_of(item.ref))));
+      what = QStringLiteral("%1 (%2)").arg(label_of(rank.timeline.collectives[item.ref]),
+                                           shown_text(unit_label(rank.owner_of(item.ref))));
       const Nanoseconds exposed = length_of(rank.exposed(item.ref));
       what += QObject::tr(", exposed %1").arg(durationText(exposed));
       break;

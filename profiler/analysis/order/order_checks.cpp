@@ -17,7 +17,7 @@ namespace {
 
 // Only gathers are prefetched.
 std::optional<bool> prefetched(CollectiveKind kind, schedule::Cause cause) {
-  if (role_of(kind) != CollectiveRole::kGather) {
+  if (kind != CollectiveKind::kAllGather) {
     return std::nullopt;
   }
   return cause == schedule::Cause::kForwardPrefetch ||
@@ -123,13 +123,14 @@ class CalledCollectives {
                      [](const auto& a, const auto& b) { return a.first < b.first; });
   }
 
-  // The first of the kind that was called during the action; nullptr if there is none.
+  // The first for the purpose of FSDP's collectives of this kind that was called during the action;
+  // nullptr if there is none.
   [[nodiscard]] const Collective* within(const trace::RecordedAction& action,
                                          CollectiveKind kind) const {
     auto it = std::partition_point(calls_.begin(), calls_.end(),
                                    [&](const auto& call) { return call.first < action.start; });
     for (; it != calls_.end() && it->first < action.end; ++it) {
-      if (it->second->kind && role_of(it->second->kind) == role_of(kind)) {
+      if (it->second->purpose == sharding_purpose(kind)) {
         return it->second;
       }
     }

@@ -11,18 +11,17 @@
 namespace shardlens::analysis {
 namespace {
 
-UnitSpan::Kind span_kind(CollectiveRole role) {
-  switch (role) {
-    case CollectiveRole::kGather:
+UnitSpan::Kind span_kind(const std::optional<CollectiveKind>& kind) {
+  switch (kind.value_or(CollectiveKind::kBarrier)) {
+    case CollectiveKind::kAllGather:
       return UnitSpan::Kind::kAllGather;
-    case CollectiveRole::kReduceScatter:
+    case CollectiveKind::kReduceScatter:
       return UnitSpan::Kind::kReduceScatter;
-    case CollectiveRole::kAllReduce:
+    case CollectiveKind::kAllReduce:
       return UnitSpan::Kind::kAllReduce;
-    case CollectiveRole::kOther:
-      break;
+    default:
+      return UnitSpan::Kind::kOther;
   }
-  return UnitSpan::Kind::kOther;
 }
 
 using schedule::Cause;
@@ -114,7 +113,8 @@ class Attribution {
         continue;
       }
       UnitSpan span = span_of(owner_of(c), c.when, c.issued);
-      span.kind = span_kind(role_of(c.kind));
+      span.kind = span_kind(c.kind);
+      span.purpose = c.purpose;
       const bool called_in = c.part == UnitPart::kOther && c.section != Section::kNone;
       span.section = !c.unit || called_in                    ? c.section
                      : c.part == UnitPart::kAllGatherForward ? Section::kForward

@@ -69,6 +69,7 @@ struct UnitSpan {
   std::optional<ExposedCause> cause;
   std::vector<CauseProof> proof;          // only of UnitContext::explained
   uint32_t collective = trace::kNoIndex;  // index into Timeline::collectives
+  std::optional<Purpose> purpose;         // collectives
   std::optional<UnitPart> part;           // collectives
   std::string name;                       // collectives: as collective_label()
   std::optional<schedule::Cause> issued_by;

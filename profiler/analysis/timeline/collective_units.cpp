@@ -24,18 +24,23 @@ bool in_backward(const HookEvent& hook) {
          hook.hook == Hook::kBackwardEnd || hook.recompute;
 }
 
-UnitPart part_of(const std::optional<CollectiveKind>& kind, bool backward) {
-  switch (role_of(kind)) {
-    case CollectiveRole::kGather:
+UnitPart part_of(Purpose purpose, bool backward) {
+  switch (purpose) {
+    case Purpose::kGatherParameters:
       return backward ? UnitPart::kAllGatherBackward : UnitPart::kAllGatherForward;
-    case CollectiveRole::kReduceScatter:
+    case Purpose::kReduceGradients:
       return UnitPart::kReduceScatter;
-    case CollectiveRole::kAllReduce:
+    case Purpose::kReduceReplicas:
       return UnitPart::kAllReduce;
-    case CollectiveRole::kOther:
-      break;
+    default:
+      return UnitPart::kOther;
   }
-  return UnitPart::kOther;
+}
+
+// `backward`: where a unit's parameters are gathered.
+void set_purpose(Collective& c, Purpose purpose, bool backward) {
+  c.purpose = purpose;
+  c.part = part_of(purpose, backward);
 }
 
 schedule::Cause cause_of(UnshardBy by) {
@@ -95,7 +100,7 @@ class CollectiveUnits {
     const bool on_device = timeline_.device && limiter.stream_waits && c.issued;
     c.limiter_wait = limiter.host_waited + (on_device ? c.when.start - *c.issued : 0);
     const HookEvent* hook = actions_.hook_of(action);
-    c.part = part_of(c.kind, hook != nullptr && in_backward(*hook));
+    set_purpose(c, sharding_purpose(c.kind), hook != nullptr && in_backward(*hook));
   }
 
   // An all-reduce of DDP is assigned to its bucket.
@@ -108,7 +113,7 @@ class CollectiveUnits {
     const DdpPass& pass = timeline_.ddp.passes[place->pass];
     const DdpBucket& bucket = pass.buckets[place->bucket];
     c.unit = named(timeline_.ddp.name_of(*place));
-    c.part = UnitPart::kAllReduce;
+    set_purpose(c, Purpose::kReduceReplicas, true);
     if (c.bytes == 0 && bucket.numel > 0 && bucket.dtype) {
       c.bytes = bucket.numel * size_of(*bucket.dtype);
     }
@@ -129,9 +134,10 @@ class CollectiveUnits {
       c.unit = owner.unit;
       // FSDP's own collectives are in its ranges, so this one is of another parallelism. A trace of
       // Shardlens has no ranges around some of its own.
-      c.part = timeline_.fsdp.source == FsdpSource::kShardlens
-                   ? part_of(c.kind, owner.section == Section::kBackward)
-                   : UnitPart::kOther;
+      set_purpose(c,
+                  timeline_.fsdp.source == FsdpSource::kShardlens ? sharding_purpose(c.kind)
+                                                                  : Purpose::kOther,
+                  owner.section == Section::kBackward);
     }
   }
 
@@ -152,7 +158,7 @@ class CollectiveUnits {
     if (!name.starts_with("DistributedDataParallel") &&
         !name.starts_with("FullyShardedDataParallel")) {
       c.unit = named(name);
-      c.part = UnitPart::kOther;
+      set_purpose(c, Purpose::kOther, false);
     }
   }
 
@@ -173,7 +179,7 @@ class CollectiveUnits {
   void by_ranges(Collective& c) {
     if (c.unit) {  // named by its arguments
       const Section section = timeline_.sections.at(c.issued.value_or(c.when.start)).section;
-      c.part = part_of(c.kind, section == Section::kBackward);
+      set_purpose(c, sharding_purpose(c.kind), section == Section::kBackward);
     }
     if (c.issuer == trace::kNoIndex) {
       return;
@@ -195,7 +201,7 @@ class CollectiveUnits {
     if (!c.unit) {
       c.unit = call->unit;
     }
-    c.part = part_of(c.kind, call->backward);
+    set_purpose(c, sharding_purpose(c.kind), call->backward);
     c.limiter_wait = call->limiter;
     if (call->call == FsdpCall::kUnshard) {
       c.issued_by = cause_of(call->unshard_by);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <string_view>
 #include <tuple>
 
 #include "profiler/analysis/timeline/timeline.h"
@@ -23,6 +24,18 @@ using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t, u
   const bool listed = collective.listed_group != trace::kNoIndex;
   return {trace::kEmptyString, trace::kEmptyString, collective.listed_group,
           listed ? trace::kNoIndex : collective.track};
+}
+
+// The description of its process group ("mesh_tp"); "": not in the trace.
+[[nodiscard]] inline std::string_view group_description(const trace::Trace& trace,
+                                                        const Collective& collective) {
+  std::string_view out;
+  if (collective.args != trace::kNoIndex &&
+      trace.collectives[collective.args].group != trace::kEmptyString) {
+    out = trace.strings.view(trace.collectives[collective.args].group_description);
+  }
+  const bool listed = collective.listed_group != trace::kNoIndex;
+  return out.empty() && listed ? trace.metadata.groups[collective.listed_group].description : out;
 }
 
 }  // namespace shardlens::analysis

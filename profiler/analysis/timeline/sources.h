@@ -89,12 +89,16 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
 void match_host_calls(const Sources& sources, Timeline& timeline);
 // Adds the steps; sets the span if the trace has steps.
 void add_steps(const Sources& sources, Timeline& timeline);
-// Sets the unit, the part of the step and the cause of each collective, as far as known.
+// Sets the unit, the part of the step and the cause of each collective, as far as known, and the
+// purpose of those that FSDP or DDP issued.
 void attribute_collectives(const Sources& sources, Timeline& timeline);
 
 // Sets the group, and its size, of collectives that do not name theirs, where only one group of the
 // trace's list fits. After attribute_collectives().
 void infer_groups(const Sources& sources, Timeline& timeline);
+
+// Sets the purpose of the collectives that neither FSDP nor DDP issued. After infer_groups().
+void find_purposes(const Sources& sources, Timeline& timeline);
 
 // Row of Trace::collectives with the event's arguments; kNoIndex: no arguments.
 [[nodiscard]] uint32_t collective_row(const trace::Trace& trace, const trace::Event& event);

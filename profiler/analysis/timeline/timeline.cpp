@@ -165,6 +165,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   }
   attribute_collectives(sources, timeline);
   infer_groups(sources, timeline);
+  find_purposes(sources, timeline);
   return timeline;
 }
 

@@ -39,7 +39,8 @@ struct TimelineOptions {  // how events are read
   }
 };
 
-// The phase in which a unit's parameters are gathered, or the kind of reduction of its gradients.
+// A row of a unit's figures: its gathers of parameters, divided by phase, its two reductions of
+// gradients, and collectives of every other Purpose.
 enum class UnitPart : uint8_t {
   kAllGatherForward,
   kAllGatherBackward,
@@ -54,7 +55,8 @@ inline constexpr int kUnitPartCount = 5;
 struct Collective {
   uint32_t event = 0;  // index into Trace::events
   std::optional<CollectiveKind> kind;
-  UnitPart part = UnitPart::kOther;
+  Purpose purpose = Purpose::kOther;
+  UnitPart part = UnitPart::kOther;  // follows from the purpose, and from the phase of a gather
   std::optional<uint32_t> unit;      // index into Timeline::units
   Section section = Section::kNone;  // if it has no unit: loss, clip, optimizer or none
   Interval when;

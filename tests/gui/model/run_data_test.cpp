@@ -55,6 +55,19 @@ TEST_F(RunDataTest, LiveFiguresAreTheAnalyzersForAnyWindow) {
   }
 }
 
+// FSDP's collectives have the lanes of their kind; all-reduces of tensor parallelism are none of
+// them.
+TEST_F(RunDataTest, LanesAreByPurpose) {
+  const RunPointer run = open_run(pytorch_run("fsdp2-tensor"));
+  std::map<std::string, std::map<Kind, int>> lanes;
+  for (const analysis::Collective& c : run->ranks.front()->timeline.collectives) {
+    ++lanes[label_of(c).toStdString()][kind_of(c)];
+  }
+  EXPECT_EQ(lanes["all-gather"], (std::map<Kind, int>{{Kind::kAllGather, 5}}));
+  EXPECT_EQ(lanes["reduce-scatter"], (std::map<Kind, int>{{Kind::kReduceScatter, 3}}));
+  EXPECT_EQ(lanes["all-reduce, activations"], (std::map<Kind, int>{{Kind::kOtherComm, 6}}));
+}
+
 TEST_F(RunDataTest, LanesHoldEveryCollectiveOnceAndAllExposedTime) {
   const RunPointer run = sample();
   const RankData& rank = *run->ranks.front();
@@ -65,7 +78,7 @@ TEST_F(RunDataTest, LanesHoldEveryCollectiveOnceAndAllExposedTime) {
       for (const LaneItem& item : row.items()) {
         if (lane.source == Lane::Source::kCollectives) {
           ++seen[item.ref];
-          EXPECT_EQ(kind_of(rank.timeline.collectives[item.ref].kind), lane.kind);
+          EXPECT_EQ(kind_of(rank.timeline.collectives[item.ref]), lane.kind);
         } else if (lane.source == Lane::Source::kExposed) {
           exposed += item.end - item.start;
         }

@@ -106,8 +106,8 @@ TEST_F(MainWindowTest, TheHeadlineSumsAndFollowsADrag) {
 TEST_F(MainWindowTest, AClickSelectsAndEverythingFollows) {
   open(sample_run());
   const analysis::Collective& first = rank().timeline.collectives.front();
-  const QPoint where = at(first.when.start + first.when.length() / 2, Lane::Source::kCollectives,
-                          kind_of(first.kind));
+  const QPoint where =
+      at(first.when.start + first.when.length() / 2, Lane::Source::kCollectives, kind_of(first));
   QTest::mouseClick(window_->timeline().viewport(), Qt::LeftButton, {}, where);
   const Selection& chosen = window_->context().current();
   ASSERT_TRUE(chosen.item);

@@ -1,7 +1,9 @@
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/order/order_checks.h"
-#include "tests/profiler/analysis/trace_builder.h"
+#include "tests/profiler/analysis/device_step.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -89,6 +91,34 @@ TEST(OrderTest, IssuedAndStartedComeFromTheTrace) {
       EXPECT_EQ(check.issued_vs_started.first_difference->index, 2);
     }
   }
+}
+
+// A gather of activations that is called while FSDP gathers a unit is not the unit's, which began
+// after the next unit's.
+TEST(OrderTest, ARecordedActionIssuedTheCollectiveOfItsPurpose) {
+  test::DeviceStep s;
+  s.begin();
+  s.range("FSDP::pre_forward (z)", 40, 100);
+  s.nccl(kGather, test::kTensorStream, 61, 110, 120, "tp");
+  s.range("FSDP::forward_prefetch for a", 60, 78);
+  s.range("FSDP::all_gather (a)", 63, 75);
+  s.nccl(kGather, test::kGatherStream, 65, 300, 320);
+  s.range("FSDP::forward_prefetch for b", 80, 98);
+  s.range("FSDP::all_gather (b)", 82, 95);
+  s.nccl(kGather, test::kGatherStream, 85, 150, 170);
+  for (const auto& [unit, start, end] : {std::tuple{"a", 60, 78}, std::tuple{"b", 80, 98}}) {
+    trace::RecordedAction& action = s.b.trace.recorded_actions.emplace_back();
+    action.unit = unit;
+    action.start = start * test::kUs;
+    action.end = end * test::kUs;
+  }
+  const trace::Trace trace = s.b.finish();
+  const Timeline timeline = make_timeline(trace);
+  std::vector<trace::Diagnostic> diagnostics;
+  const auto orders = step_orders(trace, timeline, nullptr, diagnostics);
+  ASSERT_EQ(orders.size(), 1U);
+  EXPECT_EQ(orders[0].issued, (std::vector<OrderEntry>{{kGather, "a"}, {kGather, "b"}}));
+  EXPECT_EQ(orders[0].started, (std::vector<OrderEntry>{{kGather, "b"}, {kGather, "a"}}));
 }
 
 }  // namespace
