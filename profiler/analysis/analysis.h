@@ -10,6 +10,7 @@
 #include "profiler/analysis/order/observed_order.h"
 #include "profiler/analysis/order/order_checks.h"
 #include "profiler/analysis/overlap/block_figures.h"
+#include "profiler/analysis/overlap/communication_figures.h"
 #include "profiler/analysis/overlap/frozen_views.h"
 #include "profiler/analysis/overlap/group_figures.h"
 #include "profiler/analysis/overlap/launch_figures.h"
@@ -81,9 +82,10 @@ struct RankAnalysis {  // all figures of one rank
   std::vector<StepPath> critical_paths;  // only with AnalysisOptions::critical_path
   std::vector<StepAnalysis> steps;
   std::vector<UnitFigures> units;
-  std::vector<BlockFigures> blocks;         // blocks alike of `units`
-  std::vector<GroupFigures> groups;         // process groups, the busiest first
-  std::vector<Waste> waste;                 // the most expensive first
+  std::vector<BlockFigures> blocks;                 // blocks alike of `units`
+  std::vector<GroupFigures> groups;                 // process groups, the busiest first
+  std::vector<CommunicationFigures> communication;  // by purpose, group and kind
+  std::vector<Waste> waste;                         // the most expensive first
   std::optional<FrozenViews> frozen_views;  // nullopt: not found, or the plan has fresh views
   std::vector<StreamFigures> streams;
   std::vector<std::string> unit_names;  // indexed by the units of ObservedEvent

@@ -227,7 +227,9 @@ RankSummary summarize(const Trace& trace,
   rank.units = std::move(gathered.units);
   out.exposures = std::move(gathered.exposures);
   rank.blocks = block_figures(rank.units);
-  rank.groups = group_figures(trace, timeline, partition, timeline.span);
+  const WindowGroups groups = window_groups(trace, timeline, partition, timeline.span);
+  rank.groups = group_figures(groups, timeline, partition, timeline.span);
+  rank.communication = communication_figures(groups, timeline, partition, timeline.span);
   rank.waste = find_waste(trace, timeline, partition, dependencies, frozen, timeline.span);
   rank.unit_names = timeline.units;
   rank.observed = observed_orders(trace, timeline.lists, timeline.fsdp);

@@ -53,6 +53,8 @@ void describe(Archive& a, std::vector<UnitSpan>& spans) {
     c.indices(
         table, "collective", rows, [](auto& r) -> auto& { return r.collective; });
     c.words(
+        table, "purpose", rows, [](auto& r) -> auto& { return r.purpose; });
+    c.words(
         table, "part", rows, [](auto& r) -> auto& { return r.part; });
     c.words(
         table, "name", rows, [](auto& r) -> auto& { return r.name; });
@@ -159,6 +161,8 @@ void describe(Archive& a, RankAnalysis& rank) {
   a.list("steps", rank.steps, [](Archive& each, StepAnalysis& s) { describe(each, s); });
   a.list("units", rank.units, [](Archive& each, UnitFigures& u) { describe(each, u); });
   a.list("groups", rank.groups, [](Archive& each, GroupFigures& g) { describe(each, g); });
+  a.list("communication", rank.communication,
+         [](Archive& each, CommunicationFigures& c) { describe(each, c); });
   a.list("waste", rank.waste, [](Archive& each, Waste& w) { describe(each, w); });
   a.optional("frozen_views", rank.frozen_views,
              [](Archive& inside, FrozenViews& f) { describe(inside, f); });

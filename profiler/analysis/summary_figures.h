@@ -16,6 +16,8 @@ namespace shardlens::analysis {
 template <>
 inline constexpr int kEnumerators<CollectiveKind> = static_cast<int>(kCollectiveKindCount);
 template <>
+inline constexpr int kEnumerators<Purpose> = static_cast<int>(kPurposeCount);
+template <>
 inline constexpr int kEnumerators<UnitPart> = kUnitPartCount;
 template <>
 inline constexpr int kEnumerators<ExposedCause> = kExposedCauseCount;
@@ -168,6 +170,18 @@ void describe(Archive& a, GroupFigures& g) {
   a.field("exposed_ns", g.exposed);
   a.field("under_compute_ns", g.under_compute);
   a.field("under_ns", g.under);
+}
+
+template <typename Archive>
+void describe(Archive& a, CommunicationFigures& c) {
+  a.field("purpose", c.purpose);
+  a.field("group", c.group);
+  a.field("ranks", c.ranks);
+  a.field("kind", c.kind);
+  a.field("count", c.count);
+  a.field("bytes", c.bytes);
+  a.field("busy_ns", c.busy);
+  a.field("exposed_ns", c.exposed);
 }
 
 template <typename Archive>

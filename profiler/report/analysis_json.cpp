@@ -164,6 +164,7 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   }
   out["blocks"] = blocks_json(rank);
   out["groups"] = groups_json(rank);
+  out["communication"] = communication_json(rank.communication);
   out["waste"] = waste_json(rank);
   out["frozen_views"] = nullptr;
   if (const auto& frozen = rank.frozen_views) {

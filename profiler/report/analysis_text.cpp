@@ -403,7 +403,8 @@ Shown units_section(const Analysis& analysis, const TextOptions& options) {
               "\n";
   out += unit_table(rank, options, causes);
   out += causes_text(causes) + blocks_text(rank, options.style);
-  return out + work_table(rank, options.style) + groups_text(rank, options.style);
+  return out + work_table(rank, options.style) + groups_text(rank, options.style) +
+         purposes_text(rank, options.style);
 }
 
 }  // namespace

@@ -79,6 +79,21 @@ ordered_json kind_json(const analysis::KindFigures& kind) {
           {"busbw_gbps", or_null(kind.busbw)}};
 }
 
+ordered_json communication_json(const std::vector<analysis::CommunicationFigures>& communication) {
+  ordered_json out = ordered_json::array();
+  for (const analysis::CommunicationFigures& each : communication) {
+    out.push_back({{"purpose", name_of(each.purpose)},
+                   {"group", each.group},
+                   {"ranks", each.ranks == 0 ? ordered_json(nullptr) : ordered_json(each.ranks)},
+                   {"kind", each.kind ? ordered_json(name_of(*each.kind)) : ordered_json(nullptr)},
+                   {"count", or_null(each.count)},
+                   {"bytes", message_json(each.bytes)},
+                   {"busy_ns", each.busy},
+                   {"exposed_ns", each.exposed}});
+  }
+  return out;
+}
+
 ordered_json idle_json(const analysis::IdleFigures& idle) {
   return {{"host_late_ns", idle.host_late},
           {"event_wait_ns", idle.event_wait},

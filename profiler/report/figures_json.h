@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include <nlohmann/json.hpp>
 
 #include "profiler/analysis/analysis.h"
@@ -10,6 +12,9 @@ namespace shardlens::report {
 // The size of a message; null: not in the trace.
 [[nodiscard]] nlohmann::ordered_json message_json(Bytes bytes);
 [[nodiscard]] nlohmann::ordered_json kind_json(const analysis::KindFigures& kind);
+// `communication` of a rank, measured or simulated.
+[[nodiscard]] nlohmann::ordered_json communication_json(
+    const std::vector<analysis::CommunicationFigures>& communication);
 [[nodiscard]] nlohmann::ordered_json idle_json(const analysis::IdleFigures& idle);
 // Adds "launch", "memory" and, if the analysis has critical paths, "critical_path".
 void put_device_sections(nlohmann::ordered_json& rank, const analysis::RankAnalysis& analysis);

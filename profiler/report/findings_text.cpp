@@ -26,6 +26,19 @@ std::string list_of(const std::vector<std::string>& names) {
   return shown < names.size() ? out + fmt::format(", … ({} in all)", names.size()) : out;
 }
 
+// Whether it is known to be for something that FSDP and DDP do not do themselves.
+bool is_beyond_sharding(Purpose purpose) {
+  switch (purpose) {
+    case Purpose::kGatherParameters:
+    case Purpose::kReduceGradients:
+    case Purpose::kReduceReplicas:
+    case Purpose::kOther:
+      return false;
+    default:
+      return true;
+  }
+}
+
 Nanoseconds lost_in(const RankAnalysis& rank) {
   Nanoseconds sum = 0;
   for (const Waste& waste : rank.waste) {
@@ -132,6 +145,28 @@ Shown groups_text(const RankAnalysis& rank, Style style) {
          (rank.groups.size() == shown
               ? Shown()
               : show("({} more, with less communication)\n", rank.groups.size() - shown));
+}
+
+Shown purposes_text(const RankAnalysis& rank, Style style) {
+  if (std::none_of(rank.communication.begin(), rank.communication.end(),
+                   [](const auto& each) { return is_beyond_sharding(each.purpose); })) {
+    return {};
+  }
+  Table table({{"purpose", Align::kLeft},
+               {"group", Align::kLeft},
+               {"collective", Align::kLeft},
+               {"count"},
+               {"bytes"},
+               {"busy"},
+               {"exposed"}});
+  for (const analysis::CommunicationFigures& each : rank.communication) {
+    table.row({std::string(name_of(each.purpose)), each.group.empty() ? "(not named)" : each.group,
+               std::string(each.kind ? name_of(*each.kind) : "unknown"),
+               std::to_string(each.count.value_or(0)), format_message(each.bytes),
+               format_duration(each.busy), format_duration(each.exposed)});
+  }
+  return "\n" + bold(show("communication by purpose on rank {}", rank.rank), style) + "\n" +
+         table.render(style);
 }
 
 Shown waste_text(const Analysis& analysis, Style style) {

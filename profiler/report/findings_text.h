@@ -21,6 +21,8 @@ using CausesOfParts = std::set<std::pair<analysis::ExposedCause, analysis::UnitP
 [[nodiscard]] Shown blocks_text(const analysis::RankAnalysis& rank, Style style);
 // What each process group's communication runs under: compute, and that of other groups.
 [[nodiscard]] Shown groups_text(const analysis::RankAnalysis& rank, Style style);
+// What communication was for; "" if only FSDP or DDP communicated, or it is not known.
+[[nodiscard]] Shown purposes_text(const analysis::RankAnalysis& rank, Style style);
 // The waste of the rank on which most was lost.
 [[nodiscard]] Shown waste_text(const analysis::Analysis& analysis, Style style);
 // For each rank the most exposed collectives of `unit`, and how their causes were concluded.

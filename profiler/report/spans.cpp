@@ -71,6 +71,7 @@ ordered_json spans_json(const RankAnalysis& rank) {
     one["issued_by"] =
         span.issued_by ? ordered_json(schedule::name_of(*span.issued_by)) : ordered_json(nullptr);
     one["bytes"] = message_json(span.bytes);
+    one["purpose"] = span.purpose ? ordered_json(name_of(*span.purpose)) : ordered_json(nullptr);
     if (!span.name.empty()) {
       one["name"] = span.name;
     }

@@ -9,6 +9,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "profiler/analysis/timeline/communicator_of.h"
+
 namespace shardlens::analysis {
 namespace {
 
@@ -21,18 +23,14 @@ const trace::CollectiveArgs* args_of(const trace::Trace& trace, const Collective
 std::string group_label(const trace::Trace& trace, const Collective& c) {
   const trace::CollectiveArgs* args = args_of(trace, c);
   const bool named = args != nullptr && args->group != trace::kEmptyString;
-  const bool listed = c.listed_group != trace::kNoIndex;
-  if (!named && !listed) {
+  if (!named && c.listed_group == trace::kNoIndex) {
     return "";
   }
-  std::string description(named ? trace.strings.view(args->group_description) : "");
-  if (description.empty() && listed) {
-    description = trace.metadata.groups[c.listed_group].description;
-  }
+  const std::string_view description = group_description(trace, c);
   return description.empty() || description == "undefined"
              ? "group " + (named ? std::string(trace.strings.view(args->group))
                                  : trace.metadata.groups[c.listed_group].name)
-             : description;
+             : std::string(description);
 }
 
 std::string collective_label(const trace::Trace& trace, const Collective& c) {
@@ -49,20 +47,18 @@ std::string collective_label(const trace::Trace& trace, const Collective& c) {
   return c.unit && is_name_of_part ? fmt::format("other {}", name) : std::string(name);
 }
 
-std::vector<GroupFigures> group_figures(const trace::Trace& trace,
-                                        const Timeline& timeline,
-                                        const Partition& partition,
-                                        const IntervalSet& window) {
+WindowGroups window_groups(const trace::Trace& trace,
+                           const Timeline& timeline,
+                           const Partition& partition,
+                           const IntervalSet& window) {
   // By name and ranks, or place in the trace's list.
-  std::map<std::tuple<trace::StringId, trace::StringId, uint32_t>, size_t> index;
-  std::vector<GroupFigures> groups;
-  std::vector<UnionBuilder> busy;
+  std::map<std::tuple<trace::StringId, trace::StringId, uint32_t>, uint32_t> index;
+  WindowGroups out;
   std::vector<std::string> numbers;
   for (size_t i = 0; i < timeline.collectives.size(); ++i) {
     const Collective& c = timeline.collectives[i];
-    const Nanoseconds exposed = length_of(partition.exposed(i, window));
-    const bool starts_here = contains(window, c.when.start);
-    if (!starts_here && exposed == 0) {
+    if (!contains(window, c.when.start) && partition.exposed(i, window).empty()) {
+      out.of.push_back(trace::kNoIndex);
       continue;
     }
     const trace::CollectiveArgs* args = args_of(trace, c);
@@ -71,10 +67,9 @@ std::vector<GroupFigures> group_figures(const trace::Trace& trace,
     const auto [it, fresh] = index.try_emplace(
         named ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
               : std::tuple(trace::kEmptyString, trace::kEmptyString, c.listed_group),
-        groups.size());
+        static_cast<uint32_t>(out.groups.size()));
     if (fresh) {
-      GroupFigures& made = groups.emplace_back();
-      busy.emplace_back();
+      WindowGroups::Group& made = out.groups.emplace_back();
       made.name = group_label(trace, c);
       made.ranks =
           named ? std::string(trace.strings.view(args->group_ranks))
@@ -85,22 +80,49 @@ std::vector<GroupFigures> group_figures(const trace::Trace& trace,
                            : listed ? trace.metadata.groups[c.listed_group].name
                                     : "");
     }
-    GroupFigures& group = groups[it->second];
+    WindowGroups::Group& group = out.groups[it->second];
     group.size = named || listed ? std::max(group.size, c.ranks) : 0;
-    group.count += starts_here ? 1 : 0;
-    group.bytes += starts_here ? c.bytes : 0;
-    group.exposed += exposed;
-    busy[it->second].add(c.when);
+    out.of.push_back(it->second);
   }
   std::map<std::string, int> same;
-  for (const GroupFigures& group : groups) {
+  for (const WindowGroups::Group& group : out.groups) {
     ++same[group.name];
+  }
+  for (size_t i = 0; i < out.groups.size(); ++i) {
+    if (same[out.groups[i].name] > 1) {
+      out.groups[i].name += fmt::format(" {}", numbers[i]);
+    }
+  }
+  return out;
+}
+
+std::vector<GroupFigures> group_figures(const WindowGroups& window_groups,
+                                        const Timeline& timeline,
+                                        const Partition& partition,
+                                        const IntervalSet& window) {
+  std::vector<GroupFigures> groups;
+  for (const WindowGroups::Group& group : window_groups.groups) {
+    GroupFigures& made = groups.emplace_back();
+    made.name = group.name;
+    made.ranks = group.ranks;
+    made.size = group.size;
+  }
+  std::vector<UnionBuilder> busy(groups.size());
+  for (size_t i = 0; i < timeline.collectives.size(); ++i) {
+    const Collective& c = timeline.collectives[i];
+    const uint32_t place = window_groups.of[i];
+    if (place == trace::kNoIndex) {
+      continue;
+    }
+    GroupFigures& group = groups[place];
+    const bool starts_here = contains(window, c.when.start);
+    group.count += starts_here ? 1 : 0;
+    group.bytes += starts_here ? c.bytes : 0;
+    group.exposed += length_of(partition.exposed(i, window));
+    busy[place].add(c.when);
   }
   std::vector<IntervalSet> sets;
   for (size_t i = 0; i < groups.size(); ++i) {
-    if (same[groups[i].name] > 1) {
-      groups[i].name += fmt::format(" {}", numbers[i]);
-    }
     sets.push_back(intersect(busy[i].take(), window));
     groups[i].busy = length_of(sets.back());
     groups[i].under_compute = shared_length(sets.back(), timeline.compute);

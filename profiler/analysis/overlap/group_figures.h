@@ -21,9 +21,24 @@ namespace shardlens::analysis {
 // group it is "other reduce_scatter".
 [[nodiscard]] std::string collective_label(const trace::Trace& trace, const Collective& c);
 
+// The process groups of the collectives that start or are exposed within a window.
+struct WindowGroups {
+  struct Group {
+    std::string name;  // as group_label(); several groups of one description also have their number
+    std::string ranks;  // as in the trace: "[0, 1]"; "": not in the trace
+    int64_t size = 0;   // number of ranks; 0: not in the trace
+  };
+  std::vector<Group> groups;
+  std::vector<uint32_t> of;  // by Timeline::collectives: index into `groups`; kNoIndex: not within
+};
+[[nodiscard]] WindowGroups window_groups(const trace::Trace& trace,
+                                         const Timeline& timeline,
+                                         const Partition& partition,
+                                         const IntervalSet& window);
+
 // The communication of one process group of a rank.
 struct GroupFigures {
-  std::string name;   // as group_label(); several groups of one description also have their number
+  std::string name;   // as WindowGroups::Group
   std::string ranks;  // as in the trace: "[0, 1]"; "": not in the trace
   int64_t size = 0;   // number of ranks; 0: not in the trace
   int64_t count = 0;  // collectives that start within the window
@@ -36,10 +51,11 @@ struct GroupFigures {
   static constexpr size_t kCompared = 32;
 };
 
-// One per process group, the busiest first. Collectives of no named group are one entry, "".
+// One per process group of the window, the busiest first. Collectives of no named group are one
+// entry, "".
 //
 // Complexity  O(n log n) in the collectives, as only kCompared groups are compared.
-[[nodiscard]] std::vector<GroupFigures> group_figures(const trace::Trace& trace,
+[[nodiscard]] std::vector<GroupFigures> group_figures(const WindowGroups& window_groups,
                                                       const Timeline& timeline,
                                                       const Partition& partition,
                                                       const IntervalSet& window);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -169,9 +170,12 @@ TEST_F(SummaryTest, WhatIsNoSummaryIsRefused) {
   EXPECT_THAT(message_of([] { (void)parse_summary("\x81\xa4text", "f"); }), HasSubstr(no_summary));
   EXPECT_THAT(message_of([&] { (void)summary_paths(kTestData / "pytorch_traces"); }),
               HasSubstr("contains no summary"));
-  const fs::path newer = changed([](ordered_json& json) { json["shardlens_summary"] = 2; });
-  EXPECT_THAT(message_of([&] { (void)read_summary(newer); }),
-              HasSubstr("a summary of version 2, but this program reads version 1"));
+  for (const int other : {kSummaryVersion - 1, kSummaryVersion + 1}) {
+    const fs::path file = changed([&](ordered_json& json) { json["shardlens_summary"] = other; });
+    EXPECT_THAT(message_of([&] { (void)read_summary(file); }),
+                HasSubstr(fmt::format("a summary of version {}, but this program reads version {}",
+                                      other, kSummaryVersion)));
+  }
 }
 
 TEST_F(SummaryTest, ACutOrChangedFileIsRefused) {

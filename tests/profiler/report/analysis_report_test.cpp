@@ -45,8 +45,8 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
       "span_ns",         "compute_ns", "comm_ns",       "overlap_ns",  "exposed_comm_ns",
       "exposed_copy_ns", "idle_ns",    "overlap_ratio", "collectives", "idle"};
   std::set<std::string> rank_keys = figures, step_keys = figures;
-  rank_keys.insert({"rank", "steps", "units", "blocks", "groups", "waste", "frozen_views", "order",
-                    "event_wait", "launch", "memory"});
+  rank_keys.insert({"rank", "steps", "units", "blocks", "groups", "communication", "waste",
+                    "frozen_views", "order", "event_wait", "launch", "memory"});
   step_keys.insert("step");
   const json& rank = out.at("ranks").at(0);
   EXPECT_EQ(keys(rank), rank_keys);
@@ -54,6 +54,9 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
   EXPECT_EQ(keys(rank.at("collectives").at("all_gather")),
             (std::set<std::string>{"count", "bytes", "busy_ns", "exposed_ns", "matched",
                                    "transfer_ns", "wait_ns", "algbw_gbps", "busbw_gbps"}));
+  EXPECT_EQ(keys(rank.at("communication").at(0)),
+            (std::set<std::string>{"purpose", "group", "ranks", "kind", "count", "bytes", "busy_ns",
+                                   "exposed_ns"}));
   const json& unit = rank.at("units").at(0);
   EXPECT_EQ(unit.at("fqn"), "layers.0, \"x\"");
   EXPECT_EQ(keys(unit),
