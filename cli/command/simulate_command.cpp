@@ -126,7 +126,8 @@ ExitCode run(const SimulateOptions& options) {
   if (scenario.model->run() != nullptr) {
     result.recorded = options.scenario.workload.string();
   }
-  result.prediction = sim::evaluate(scenario, {.timeline = !out.empty(), .alive = !options.json});
+  result.prediction = sim::evaluate(
+      scenario, {.timeline = !out.empty(), .communication = options.json, .alive = !options.json});
   if (const auto& recorded = scenario.model->run()) {
     sim::Uncertainty(recorded).add_to(scenario, result.prediction);
   }

@@ -11,6 +11,7 @@
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
+#include "profiler/report/figures_json.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "sim/scenario/prediction_json.h"
@@ -43,6 +44,7 @@ Shown machine_text(const SimulatedResult& result) {
 std::string simulated_json(const SimulatedResult& result) {
   nlohmann::ordered_json out{{"schema", 1}};
   out.update(sim::prediction_json(result.prediction));
+  out["communication"] = report::communication_json(result.prediction.communication);
   if (result.on_spec) {
     out["stack"] =
         result.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.stack);

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/base/recorder.h"
-#include "core/plan/unit_sizes.h"
 #include "core/schedule/collective_of.h"
+#include "sim/engine/message.h"
 
 namespace shardlens::sim {
 namespace {
@@ -310,14 +310,13 @@ class Writer {
 
   void write_collective(const Action& action, const ItemTimes& times) {
     const CollectiveKind kind = *schedule::collective_of(action.op);
-    const bool bucket = is_bucket(action.unit);
     Group& group = groups_[action.group];
-    const DType dtype = bucket                               ? DType::kF32
-                        : kind == CollectiveKind::kAllGather ? plan_.gather_dtype(action.unit)
-                                                             : plan_.reduce_dtype(action.unit);
+    const Message message = message_of(plan_, step_, action);
     trace::CollectiveArgs args;
     args.collective = trace_.strings.intern(kineto_name(kind));
-    args.dtype = trace_.strings.intern(kineto_name(dtype));
+    args.dtype = trace_.strings.intern(kineto_name(message.dtype));
+    args.in_nelems = message.sent;
+    args.out_nelems = message.received;
     args.group = args.group_description = group.name;
     args.group_ranks = group.ranks;
     args.unit = action.unit;
@@ -325,23 +324,6 @@ class Writer {
     args.action = actions_;
     args.sequence = group.issued++;
     args.issued = offset_ + times.host.start;
-    if (bucket) {
-      args.in_nelems = args.out_nelems = bucket_bytes(action.unit) / size_of(dtype);
-    } else if (kind == CollectiveKind::kAllReduce) {
-      const plan::ShardLayout layout = plan_.reduced_layout(action.unit);
-      args.in_nelems = args.out_nelems = action.buffer.kind == BufferKind::kReduceOutput
-                                             ? layout.shard_numel()
-                                             : layout.padded_numel();
-    } else {
-      const int64_t full =
-          kind == CollectiveKind::kAllGather
-              ? plan::unsharded_bytes(plan_, action.unit, plan_.layout(action.unit)) /
-                    size_of(dtype)
-              : plan_.reduced_layout(action.unit).padded_numel();
-      const int64_t part = full / group.size;
-      args.in_nelems = kind == CollectiveKind::kAllGather ? part : full;
-      args.out_nelems = kind == CollectiveKind::kAllGather ? full : part;
-    }
     const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
     if (cpu_) {
       const std::string& fqn = step_.unit_names[action.unit];
@@ -355,15 +337,6 @@ class Writer {
         kernel_name(kind), tracks_[static_cast<size_t>(action.stream)], start, end, args);
     trace_.events[event].category = Category::kKernel;
     trace_.events[event].correlation = correlation;
-  }
-
-  [[nodiscard]] Bytes bucket_bytes(UnitId unit) const {
-    for (const schedule::PlannedBucket& bucket : step_.buckets) {
-      if (bucket.name == step_.unit_names[unit]) {
-        return bucket.bytes;
-      }
-    }
-    return 0;
   }
 
   struct Group {

@@ -21,6 +21,17 @@ bool shards_gradients(const plan::ResolvedPlan& plan) {
 
 }  // namespace
 
+const SimulatedRank& shown_rank(const SimulatedStep& step) {
+  return *std::max_element(step.ranks.begin(), step.ranks.end(),
+                           [](const SimulatedRank& a, const SimulatedRank& b) {
+                             return a.figures.compute < b.figures.compute;
+                           });
+}
+
+Nanoseconds norm_communication(const plan::ResolvedPlan& plan, const Target& target) {
+  return shards_gradients(plan) ? target.norm_communication : 0;
+}
+
 Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
   Target target;
   target.name = hardware.name;
@@ -95,14 +106,10 @@ StepPrediction figures_of(SimulatedStep simulated,
   out.step = std::move(simulated);
   out.memory = std::move(memory);
   out.alike = out.step.alike && out.memory.alike;
-  out.figures = std::max_element(out.step.ranks.begin(), out.step.ranks.end(),
-                                 [](const SimulatedRank& a, const SimulatedRank& b) {
-                                   return a.figures.compute < b.figures.compute;
-                                 })
-                    ->figures;
+  out.figures = shown_rank(out.step).figures;
   // During data loading, gradient clipping and metrics the GPU waits for the host.
   const Nanoseconds communication =
-      target.outside_communication + (shards_gradients(*step.plan) ? target.norm_communication : 0);
+      target.outside_communication + norm_communication(*step.plan, target);
   out.step.duration += target.outside + communication;
   out.figures.idle += target.outside;
   out.figures.comm += communication;

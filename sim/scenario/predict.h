@@ -76,6 +76,11 @@ void require_simulated_axes(const plan::Plan& plan);
                                      const plan::StepSettings& settings,
                                      const PredictOptions& options = {});
 
+// The rank whose figures are those of the step: the one that computes longest.
+[[nodiscard]] const SimulatedRank& shown_rank(const SimulatedStep& step);
+// What reducing the gradients' norm takes on the target; 0 if no gradients are sharded.
+[[nodiscard]] Nanoseconds norm_communication(const plan::ResolvedPlan& plan, const Target& target);
+
 // The target for a hardware spec; `costs` must be its cost model.
 [[nodiscard]] Target target_of(const HardwareSpec& hardware, const CostModel& costs);
 

@@ -6,6 +6,7 @@
 #include "core/plan/resolve.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
+#include "sim/scenario/predicted_communication.h"
 
 namespace shardlens::sim {
 namespace {
@@ -83,9 +84,12 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   options.memory_history = detail.history;
   options.simulation.host = out.host;
   options.simulation.waits_for_loss = scenario.waits_for_loss;
-  options.simulation.keep_times = detail.timeline;
+  options.simulation.keep_times = detail.timeline || detail.communication;
   options.simulation.rank_slowdown = scenario.rank_slowdown;
   static_cast<StepPrediction&>(out) = predict(out.priced, machine.target(), scenario.step, options);
+  if (detail.communication) {
+    out.communication = predicted_communication(out.priced, shown_rank(out.step), machine.target());
+  }
   out.machine = machine.target().name;
   out.capacity = machine.target().memory;
   out.available = machine.target().available();

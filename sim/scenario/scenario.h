@@ -11,6 +11,7 @@
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
+#include "profiler/analysis/overlap/communication_figures.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"
 #include "sim/scenario/extrapolation.h"
@@ -91,14 +92,18 @@ struct Prediction : StepPrediction {  // of a scenario, with what it was made fr
   // estimated.
   std::optional<PredictedInterval> interval, change_interval;
   std::vector<Extrapolation> extrapolated;  // work of sizes that were not measured
-  std::vector<std::string> unknown;         // sentences on what was not measured on the machine
+  // Of `figures`; only with Detail::communication. The groups are those of the plan; what a
+  // measured machine communicates outside of the plan has no group and no count.
+  std::vector<analysis::CommunicationFigures> communication;
+  std::vector<std::string> unknown;  // sentences on what was not measured on the machine
 };
 
 // Optional parts of a prediction.
 struct Detail {
-  bool timeline = false;  // Prediction::step with the times of every item
-  bool alive = false;     // StepMemory::alive: the live allocations at the peak
-  bool history = false;   // StepMemory::history: memory through the step
+  bool timeline = false;       // Prediction::step with the times of every item
+  bool communication = false;  // Prediction::communication
+  bool alive = false;          // StepMemory::alive: the live allocations at the peak
+  bool history = false;        // StepMemory::history: memory through the step
 };
 
 // Errors  InputError of resolve(), for features that the simulator does not model, for work that

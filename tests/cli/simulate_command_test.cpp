@@ -46,6 +46,14 @@ TEST_F(SimulateCommandTest, JsonHasThePinnedShape) {
   EXPECT_EQ(out["compute_ns"].get<int64_t>() + out["exposed_comm_ns"].get<int64_t>() +
                 out["exposed_copy_ns"].get<int64_t>() + out["idle_ns"].get<int64_t>(),
             step);
+  const json& gathers = out["communication"].at(0);
+  EXPECT_EQ(gathers["purpose"], "gather_parameters");
+  EXPECT_EQ(gathers["group"], "shard");
+  EXPECT_EQ(gathers["ranks"], 8);
+  EXPECT_EQ(gathers["kind"], "all_gather");
+  EXPECT_EQ(gathers["count"], 2 * 4 + 1);
+  EXPECT_EQ(gathers["bytes"], 4 * (2 * 4 * 45440 + 32832));
+  EXPECT_GE(gathers["busy_ns"].get<int64_t>(), gathers["exposed_ns"].get<int64_t>());
   const double tokens_per_s = 8 * 2 * 32 / (static_cast<double>(step) * 1e-9);
   EXPECT_NEAR(out["tokens_per_s"].get<double>(), tokens_per_s, 1e-6 * tokens_per_s);
   EXPECT_GT(out["mfu"].get<double>(), 0);

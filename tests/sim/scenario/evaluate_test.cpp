@@ -1,6 +1,8 @@
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "profiler/analysis/analysis.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/scenario/scenario.h"
 
@@ -108,6 +110,82 @@ TEST(Evaluate, OnlyShardedGradientsCommunicateForTheirNorm) {
   const Prediction sharded = evaluate(of);
   EXPECT_EQ(sharded.figures.comm,
             sharded.step.ranks.front().figures.comm + target.norm_communication);
+}
+
+std::vector<std::string> rows_of(const std::vector<analysis::CommunicationFigures>& all) {
+  std::vector<std::string> out;
+  for (const analysis::CommunicationFigures& each : all) {
+    out.push_back(fmt::format("{} {}/{} {} {}x {}, busy {}, exposed {}", name_of(each.purpose),
+                              each.group, each.ranks, each.kind ? name_of(*each.kind) : "unknown",
+                              each.count.value_or(-1), each.bytes, each.busy, each.exposed));
+  }
+  return out;
+}
+
+// 4 blocks of 4 * 1024 * 1024 + 3 * 1024 * 4096 + 2 * 1024 parameters; embedding, last norm and
+// head have 2 * 32000 * 1024 + 1024 in the root, which is gathered once. On two nodes of two ranks,
+// what is left of a gradient is reduced between the nodes.
+TEST(Evaluate, CommunicationIsByPurpose) {
+  const int64_t block = 4 * 1024 * 1024 + 3 * 1024 * 4096 + 2 * 1024,
+                root = 2 * 32000 * 1024 + 1024;
+  Scenario of = scenario_of("full_shard", 4);
+  of.plan.mesh_replicate = 2;
+  const Prediction now = evaluate(of, {.communication = true});
+  ASSERT_EQ(now.communication.size(), 3U);
+  const analysis::CommunicationFigures &gathers = now.communication[0],
+                                       &gradients = now.communication[1],
+                                       &replicas = now.communication[2];
+  EXPECT_EQ(gathers.purpose, Purpose::kGatherParameters);
+  EXPECT_EQ(gathers.count, 1 + 2 * 4);
+  EXPECT_EQ(gathers.bytes, 4 * (root + 2 * 4 * block));
+  EXPECT_EQ(gathers.group, "shard");
+  EXPECT_EQ(gathers.ranks, 2);
+  EXPECT_EQ(gradients.purpose, Purpose::kReduceGradients);
+  EXPECT_EQ(gradients.count, 1 + 4);
+  EXPECT_EQ(gradients.bytes, 4 * (root + 4 * block));
+  EXPECT_EQ(replicas.purpose, Purpose::kReduceReplicas);
+  EXPECT_EQ(replicas.bytes, gradients.bytes / 2);
+  EXPECT_EQ(replicas.group, "replicate");
+  EXPECT_EQ(replicas.ranks, 2);
+  EXPECT_EQ(gathers.exposed + gradients.exposed + replicas.exposed, now.figures.exposed_comm);
+  EXPECT_TRUE(evaluate(of).communication.empty());
+}
+
+// The analysis of the step's traces counts the same.
+TEST(Evaluate, CommunicationIsThatOfTheTraces) {
+  Scenario hybrid = scenario_of("full_shard", 4), microbatches = scenario_of(),
+           kept = scenario_of();
+  hybrid.plan.mesh_replicate = 2;
+  microbatches.step.accumulate = 3;
+  kept.plan.reshard_after_forward = {plan::Reshard::Kind::kSubMesh, 2};
+  const Scenario on_cpu = own_scenario(RecordedRun::of(
+      trace::Run::open(std::string(SHARDLENS_TEST_DATA) + "/../../traces/llama-emulated8")));
+  for (const Scenario& of : {hybrid, microbatches, kept, scenario_of("replicate"), on_cpu}) {
+    const Prediction now = evaluate(of, {.timeline = true, .communication = true});
+    const analysis::Analysis found = analysis::analyze(predicted_run(now, 0));
+    std::vector<analysis::CommunicationFigures> of_plan = now.communication;
+    std::erase_if(of_plan, [](const auto& each) { return !each.count; });
+    EXPECT_FALSE(of_plan.empty());
+    EXPECT_EQ(rows_of(of_plan), rows_of(found.ranks.at(0).communication));
+  }
+}
+
+// The capture's gradient norm is measured, but not in how many collectives.
+TEST(Evaluate, WhatIsOutsideOfThePlanIsCommunicationToo) {
+  const auto run = RecordedRun::of(
+      trace::Run::open(std::string(SHARDLENS_TEST_DATA) + "/../../traces/llama-emulated8"));
+  const Prediction now = evaluate(own_scenario(run), {.communication = true});
+  Nanoseconds exposed = 0, norm = 0;
+  for (const analysis::CommunicationFigures& each : now.communication) {
+    exposed += each.exposed;
+    if (each.purpose == Purpose::kNorm) {
+      norm = each.exposed;
+      EXPECT_EQ(each.count, std::nullopt);
+    }
+  }
+  EXPECT_EQ(norm, run->machine()->target().norm_communication);
+  EXPECT_GT(norm, 0);
+  EXPECT_EQ(exposed, now.figures.exposed_comm);
 }
 
 // Every gradient is reduced once, in the buckets of the plan, by one communicator.

@@ -1,0 +1,46 @@
+#include "sim/engine/message.h"
+
+#include "core/plan/unit_sizes.h"
+#include "core/schedule/collective_of.h"
+
+namespace shardlens::sim {
+namespace {
+
+Bytes bucket_bytes(const schedule::PlannedStep& step, UnitId unit) {
+  for (const schedule::PlannedBucket& bucket : step.buckets) {
+    if (bucket.name == step.unit_names[unit]) {
+      return bucket.bytes;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Message message_of(const plan::ResolvedPlan& plan,
+                   const schedule::PlannedStep& step,
+                   const schedule::Action& action) {
+  const CollectiveKind kind = *schedule::collective_of(action.op);
+  if (action.unit >= plan.units.size()) {  // of the Reducer
+    const int64_t all = bucket_bytes(step, action.unit) / size_of(DType::kF32);
+    return {DType::kF32, all, all};
+  }
+  if (kind == CollectiveKind::kAllReduce) {
+    const plan::ShardLayout layout = plan.reduced_layout(action.unit);
+    const int64_t all = action.buffer.kind == schedule::BufferKind::kReduceOutput
+                            ? layout.shard_numel()
+                            : layout.padded_numel();
+    return {plan.reduce_dtype(action.unit), all, all};
+  }
+  const int64_t ranks = plan.groups[action.group].size;
+  if (kind == CollectiveKind::kAllGather) {
+    const DType dtype = plan.gather_dtype(action.unit);
+    const int64_t full =
+        plan::unsharded_bytes(plan, action.unit, plan.layout(action.unit)) / size_of(dtype);
+    return {dtype, full / ranks, full};
+  }
+  const int64_t full = plan.reduced_layout(action.unit).padded_numel();
+  return {plan.reduce_dtype(action.unit), full, full / ranks};
+}
+
+}  // namespace shardlens::sim
