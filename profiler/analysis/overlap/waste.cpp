@@ -1,6 +1,7 @@
 #include "profiler/analysis/overlap/waste.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -546,8 +547,9 @@ class WasteFinder {
 }  // namespace
 
 std::string_view name_of(WasteKind kind) {
-  constexpr std::string_view kNames[kWasteKindCount] = {
+  constexpr std::array<std::string_view, kWasteKindCount> kNames{
       "gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "host_sync"};
+  static_assert(!kNames.back().empty());  // an enumerator without a name does not compile
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -21,9 +21,9 @@ enum class WasteKind : uint8_t {
   kCastAgain,      // a unit's parameters were cast again, although no optimizer had changed them
   kFrozenViews,
   kLateBucket,  // a bucket waited long for its last gradient
-  kHostSync,    // the host waited for the device, which then ran out of work
+  kHostSync,    // the last: the host waited for the device, which then ran out of work
 };
-inline constexpr int kWasteKindCount = 6;
+inline constexpr int kWasteKindCount = static_cast<int>(WasteKind::kHostSync) + 1;
 [[nodiscard]] std::string_view name_of(WasteKind kind);         // "gathered_again", in JSON
 [[nodiscard]] std::string_view explanation_of(WasteKind kind);  // for display, with what helps
 
