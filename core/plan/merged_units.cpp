@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "core/plan/communications.h"
 
 namespace shardlens::plan {
 namespace {
@@ -60,6 +63,9 @@ std::optional<Workload> merge_units(Workload workload,
   for (Operator& op : workload.operators) {
     op.unit = (*unit_of)[op.unit];
   }
+  for (Communication& each : workload.communications) {
+    each.unit = (*unit_of)[each.unit];
+  }
   std::vector<std::array<size_t, kHookCount>> left(coarse.units.size());
   for (HookEvent& event : workload.hooks) {
     event.unit = (*unit_of)[event.unit];
@@ -67,10 +73,13 @@ std::optional<Workload> merge_units(Workload workload,
   }
   const std::vector<std::array<size_t, kHookCount>> all = left;
   const std::vector<HookEvent> hooks = std::exchange(workload.hooks, {});
-  size_t end = 0;
-  for (const WorkloadItem& item : workload.order) {
-    if (item.kind == WorkloadItem::Kind::kOperator) {
-      workload.order[end++] = item;
+  const std::vector<WorkloadItem> order = std::exchange(workload.order, {});
+  workload.order.reserve(order.size());
+  std::vector<std::optional<WorkloadItem>> now(order.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const WorkloadItem& item = order[i];
+    if (item.kind != WorkloadItem::Kind::kHook) {
+      now[i] = workload.order.emplace_back(item);
       continue;
     }
     const HookEvent& event = hooks[item.index];
@@ -78,11 +87,12 @@ std::optional<Workload> merge_units(Workload workload,
     const size_t before = left[event.unit][hook]--;
     const bool first = before == all[event.unit][hook], last = before == 1;
     if (!is_of_unit(event.hook) || (is_before(event.hook) ? first : last)) {
-      workload.order[end++] = {item.kind, static_cast<uint32_t>(workload.hooks.size())};
+      now[i] = workload.order.emplace_back(
+          WorkloadItem{item.kind, static_cast<uint32_t>(workload.hooks.size())});
       workload.hooks.push_back(event);
     }
   }
-  workload.order.resize(end);
+  renumber_items(order, now, workload);
   return workload;
 }
 

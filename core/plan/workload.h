@@ -1,13 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/base/collective.h"
 #include "core/base/dtype.h"
 #include "core/base/hook.h"
 #include "core/base/units.h"
+#include "core/mesh/mesh.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 
@@ -74,11 +78,35 @@ inline constexpr int64_t kMostWork = int64_t{1} << 56;
 // Whether the dimensions are not negative and batch · m · n · k is at most kMostWork.
 [[nodiscard]] bool dimensions_fit(const Operator& op);
 
-struct WorkloadItem {  // a hook or an operator, in the order of a step
-  enum class Kind : uint8_t { kHook, kOperator };
+struct WorkloadItem {  // a hook, an operator or communication, in the order of a step
+  enum class Kind : uint8_t { kHook, kOperator, kCommunication };
   Kind kind = Kind::kOperator;
-  uint32_t index = 0;  // into hooks or operators
+  uint32_t index = 0;  // into hooks, operators or communications
   friend bool operator==(const WorkloadItem&, const WorkloadItem&) = default;
+};
+
+// A collective of a step on one rank that the model's program issues itself, and not a hook: parts
+// of activations, tokens for their experts, the norm of the gradients. For memory it is what an
+// operator is.
+struct Communication {
+  CollectiveKind kind = CollectiveKind::kAllReduce;
+  Purpose purpose = Purpose::kOther;
+  Phase phase = Phase::kForward;
+  mesh::GroupId group = mesh::kNoGroup;  // of ResolvedPlan::groups
+  UnitId unit = 0;
+  std::string module;  // FQN of the module that issues it; "": not known
+  Bytes bytes = 0;     // of each rank: the larger of what it sends and what it receives
+  // The item of the same microbatch before which compute waits for it; nullopt: the next item. If
+  // that item never comes after this one, compute waits at the end of the forward's backward.
+  std::optional<WorkloadItem> waited_by;
+  // The operator or communication of forward that it differentiates (kBackward) or repeats
+  // (kRecompute). kBackward without it: it runs after the operator before it in the order.
+  std::optional<WorkloadItem> forward;
+  Bytes written = 0;  // 0: it works in place
+  // As in Operator. takes_before() counts operators and communications.
+  Bytes saved = 0, frees = 0;
+  uint32_t takes = 0;
+  friend bool operator==(const Communication&, const Communication&) = default;
 };
 
 // What one rank runs in one step, in order, with fresh views (the units' backwards run in the
@@ -88,6 +116,7 @@ struct Workload {
   Program program = Program::kEngine;
   std::vector<Operator> operators;
   std::vector<HookEvent> hooks;
+  std::vector<Communication> communications;
   std::vector<WorkloadItem> order;
   std::vector<Operator> in_backward;  // of the optimizer, by unit: run with the actions kStep
   friend bool operator==(const Workload&, const Workload&) = default;
@@ -118,8 +147,19 @@ struct Workload {
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,
                                      const StepSettings& settings);
-// workload.json, version 1; parse_workload(to_json(w)) == w. Errors: InputError with JSON pointer.
+
+// Operators and communications are numbered together where both are work: operators first.
+[[nodiscard]] uint32_t number_of(const Workload& workload, const WorkloadItem& item);
+[[nodiscard]] inline size_t numbers_in(const Workload& workload) {
+  return workload.operators.size() + workload.communications.size();
+}
+
+// workload.json, version 1; parse_workload(to_json(w, plan), plan) == w. The file names the groups
+// of communications with their sizes; those that `plan` does not have are added to it.
+// Errors: InputError with JSON pointer.
 [[nodiscard]] std::string to_json(const Workload& workload, const ResolvedPlan& plan);
-[[nodiscard]] Workload parse_workload(std::string_view json, const std::string& source);
+[[nodiscard]] Workload parse_workload(std::string_view json,
+                                      const std::string& source,
+                                      ResolvedPlan& plan);
 
 }  // namespace shardlens::plan

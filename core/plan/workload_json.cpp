@@ -1,9 +1,16 @@
+#include <algorithm>
+#include <array>
+#include <initializer_list>
+#include <limits>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/communications.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/workload.h"
 
@@ -16,15 +23,27 @@ using nlohmann::ordered_json;
 const Names kPhases{"forward", "loss", "backward", "optimizer", "recompute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 const Names kGrads{"none", "some", "all"};
-const Names kKeys{"version", "batch", "seq",
-                  "program", "units", "operators",
-                  "hooks",   "order", "optimizer_in_backward"};
+const Names kKeys{"version",
+                  "batch",
+                  "seq",
+                  "program",
+                  "units",
+                  "operators",
+                  "hooks",
+                  "groups",
+                  "order",
+                  "communications",
+                  "optimizer_in_backward"};
 constexpr Program kPrograms[] = {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
                                  Program::kTransformers, Program::kTorchtitan};
 const Names kOperatorKeys{
     "kind",    "phase",  "unit",  "name",        "module",       "batch",         "m",
     "n",       "k",      "dtype", "flops",       "read_bytes",   "written_bytes", "saved_bytes",
     "forward", "causal", "takes", "frees_bytes", "scratch_bytes"};
+const Names kCommunicationKeys{"kind",        "purpose",     "phase",        "unit",      "module",
+                               "group",       "bytes",       "forward",      "waited_by", "takes",
+                               "frees_bytes", "saved_bytes", "written_bytes"};
+const Names kGroupKeys{"name", "ranks", "stride"};
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
 
@@ -63,6 +82,50 @@ ordered_json operator_json(const Operator& op) {
   put("frees_bytes", op.frees, kDefault.frees);
   put("scratch_bytes", op.scratch, kDefault.scratch);
   put("causal", op.causal, kDefault.causal);
+  return out;
+}
+
+std::string item_name(const WorkloadItem& item) {
+  constexpr std::string_view kFirst = "hoc";  // by kind
+  return fmt::format("{}{}", kFirst[static_cast<size_t>(item.kind)], item.index);
+}
+
+ordered_json communication_json(const Communication& each, const ResolvedPlan& plan) {
+  ordered_json out{{"kind", name_of(each.kind)},
+                   {"purpose", name_of(each.purpose)},
+                   {"phase", kPhases[static_cast<size_t>(each.phase)]},
+                   {"unit", each.unit},
+                   {"module", each.module},
+                   {"group", plan.groups.at(each.group).name},
+                   {"bytes", each.bytes}};
+  if (each.forward) {
+    out["forward"] = item_name(*each.forward);
+  }
+  if (each.waited_by) {
+    out["waited_by"] = item_name(*each.waited_by);
+  }
+  const auto put = [&out](const char* key, auto value) {
+    if (value != 0) {
+      out[key] = value;
+    }
+  };
+  put("written_bytes", each.written);
+  put("saved_bytes", each.saved);
+  put("takes", each.takes);
+  put("frees_bytes", each.frees);
+  return out;
+}
+
+// The groups that communications use, in the plan's order.
+ordered_json groups_json(const Workload& workload, const ResolvedPlan& plan) {
+  ordered_json out = ordered_json::array();
+  for (size_t id = 0; id < plan.groups.size(); ++id) {
+    const mesh::Group& group = plan.groups[id];
+    if (std::ranges::any_of(workload.communications,
+                            [id](const Communication& each) { return each.group == id; })) {
+      out.push_back({{"name", group.name}, {"ranks", group.size}, {"stride", group.stride}});
+    }
+  }
   return out;
 }
 
@@ -129,21 +192,28 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   return op;
 }
 
+// Adds bytes of items, each at most kMostOfOperator.
+void add_bytes(const JsonNode& node, std::initializer_list<Bytes> of_item, Bytes& sum) {
+  for (const Bytes each : of_item) {
+    sum += each;
+    if (sum > kMostOfOperator) {
+      node.fail(
+          fmt::format("the bytes of the operators up to here are more than {}", kMostOfOperator));
+    }
+  }
+}
+
 enum class Refer : bool { kNo, kToEarlier };  // whether `forward` may name an operator of the list
 
-std::vector<Operator> read_operators(const JsonNode& list, int64_t units, Refer refer) {
+std::vector<Operator> read_operators(const JsonNode& list,
+                                     int64_t units,
+                                     Refer refer,
+                                     Bytes& bytes) {
   std::vector<Operator> out;
-  Bytes bytes = 0;
   for (const JsonNode& node : list.items("a list of operators")) {
     const auto before = refer == Refer::kToEarlier ? static_cast<int64_t>(out.size()) : 0;
     const Operator& op = out.emplace_back(read_operator(node, units, before));
-    for (const Bytes each : {op.read, op.written, op.saved, op.frees, op.scratch}) {
-      bytes += each;  // each is at most kMostOfOperator
-      if (bytes > kMostOfOperator) {
-        node.fail(
-            fmt::format("the bytes of the operators up to here are more than {}", kMostOfOperator));
-      }
-    }
+    add_bytes(node, {op.read, op.written, op.saved, op.frees, op.scratch}, bytes);
   }
   return out;
 }
@@ -176,24 +246,172 @@ HookEvent read_hook(const JsonNode& node, int64_t units) {
   return event;
 }
 
-// "o12" is operator 12, "h3" hook 3.
+// "o12" is operator 12, "h3" hook 3, "c0" communication 0.
 WorkloadItem read_item(const JsonNode& node, const Workload& workload) {
+  using Kind = WorkloadItem::Kind;
   const std::string text = node.string();
-  const bool is_hook = text.starts_with('h');
-  const size_t count = is_hook ? workload.hooks.size() : workload.operators.size();
+  const Kind kind = text.starts_with('h')   ? Kind::kHook
+                    : text.starts_with('c') ? Kind::kCommunication
+                                            : Kind::kOperator;
+  const size_t count = kind == Kind::kHook            ? workload.hooks.size()
+                       : kind == Kind::kCommunication ? workload.communications.size()
+                                                      : workload.operators.size();
   size_t index = 0;
-  bool valid = text.size() >= 2 && text.size() <= 11 && (is_hook || text.front() == 'o');
+  bool valid =
+      text.size() >= 2 && text.size() <= 11 && (kind != Kind::kOperator || text.front() == 'o');
   for (size_t i = 1; valid && i < text.size(); ++i) {
     valid = text[i] >= '0' && text[i] <= '9';
     index = index * 10 + static_cast<size_t>(text[i] - '0');
   }
   if (!valid || index >= count) {
+    const std::string communication =
+        workload.communications.empty() ? ""
+                                        : fmt::format(" or 'c' and a communication index below {}",
+                                                      workload.communications.size());
     node.fail(fmt::format(
-        "expected 'h' and a hook index below {} or 'o' and an operator index below {}, found {}",
-        workload.hooks.size(), workload.operators.size(), node.shown()));
+        "expected 'h' and a hook index below {} or 'o' and an operator index below {}{}, found {}",
+        workload.hooks.size(), workload.operators.size(), communication, node.shown()));
   }
-  return {is_hook ? WorkloadItem::Kind::kHook : WorkloadItem::Kind::kOperator,
-          static_cast<uint32_t>(index)};
+  return {kind, static_cast<uint32_t>(index)};
+}
+
+// By name; `plan` gets those that it does not have.
+std::map<std::string, mesh::GroupId> read_groups(const JsonNode& list, ResolvedPlan& plan) {
+  std::map<std::string, mesh::GroupId> out;
+  for (const JsonNode& node : list.items("a list of groups")) {
+    node.expect_object("a group");
+    node.allow_only(kGroupKeys);
+    mesh::Group group;
+    group.name = node.require("name").string();
+    group.size = node.require("ranks").integer(1, plan.world_size);
+    group.stride = node.require("stride").integer(1, plan.world_size);
+    if (out.contains(group.name)) {
+      node.fail(fmt::format("a second group '{}'", group.name));
+    }
+    if (plan.world_size % (group.size * group.stride) != 0) {
+      node.fail(fmt::format("groups of {} ranks, {} apart, do not divide a world of {} ranks",
+                            group.size, group.stride, plan.world_size));
+    }
+    try {
+      out[group.name] = add_group(group, plan);
+    } catch (const InputError& error) {
+      node.fail(error.what());
+    }
+  }
+  return out;
+}
+
+// All except `forward` and `waited_by`, which may name any communication.
+Communication read_communication(const JsonNode& node,
+                                 int64_t units,
+                                 const std::map<std::string, mesh::GroupId>& groups) {
+  node.expect_object("a communication");
+  node.allow_only(kCommunicationKeys);
+  Communication out;
+  Names kinds, purposes, names;
+  for (size_t kind = 0; kind < kCollectiveKindCount; ++kind) {
+    kinds.emplace_back(name_of(static_cast<CollectiveKind>(kind)));
+  }
+  for (size_t purpose = 0; purpose < kPurposeCount; ++purpose) {
+    purposes.emplace_back(name_of(static_cast<Purpose>(purpose)));
+  }
+  for (const auto& [name, id] : groups) {
+    names.push_back(name);
+  }
+  out.kind = static_cast<CollectiveKind>(node.require("kind").one_of(kinds));
+  out.purpose = static_cast<Purpose>(node.require("purpose").one_of(purposes));
+  out.phase = static_cast<Phase>(node.require("phase").one_of(kPhases));
+  out.unit = static_cast<UnitId>(node.require("unit").integer(0, units - 1));
+  out.module = node.require("module").string();
+  out.group = groups.at(names.at(node.require("group").one_of(names)));
+  out.bytes = node.require("bytes").integer(0, kMostOfOperator);
+  out.written = amount(node, "written_bytes", 0);
+  out.saved = amount(node, "saved_bytes", 0);
+  out.frees = amount(node, "frees_bytes", 0);
+  if (const auto takes = node.find("takes")) {
+    out.takes = static_cast<uint32_t>(takes->integer(0, std::numeric_limits<uint32_t>::max()));
+  }
+  return out;
+}
+
+// The item that a communication differentiates or repeats.
+std::optional<WorkloadItem> read_forward(const JsonNode& node,
+                                         uint32_t own,
+                                         const Workload& workload) {
+  const auto forward = node.find("forward");
+  if (!forward) {
+    if (workload.communications[own].phase == Phase::kRecompute) {
+      node.fail("recomputed communication needs \"forward\": the one that it repeats");
+    }
+    return std::nullopt;
+  }
+  const WorkloadItem item = read_item(*forward, workload);
+  const auto in_forward = [](Phase phase) {
+    return phase == Phase::kForward || phase == Phase::kLoss;
+  };
+  const bool communicates = item.kind == WorkloadItem::Kind::kCommunication;
+  if (item.kind == WorkloadItem::Kind::kHook ||
+      !in_forward(communicates ? workload.communications[item.index].phase
+                               : workload.operators[item.index].phase)) {
+    forward->fail(fmt::format("expected an operator or communication of forward, found {}",
+                              forward->shown()));
+  }
+  if (workload.communications[own].phase == Phase::kRecompute && !communicates) {
+    forward->fail(fmt::format("expected the communication that this one repeats, found {}",
+                              forward->shown()));
+  }
+  return item;
+}
+
+void read_communications(
+    const JsonNode& root, int64_t units, Bytes& bytes, Workload& out, ResolvedPlan& plan) {
+  const auto list = root.find("communications");
+  if (!list) {
+    return;
+  }
+  const std::map<std::string, mesh::GroupId> groups = read_groups(root.require("groups"), plan);
+  const auto nodes = list->items("a list of communications");
+  for (const JsonNode& node : nodes) {
+    const Communication& each =
+        out.communications.emplace_back(read_communication(node, units, groups));
+    add_bytes(node, {each.bytes, each.written, each.saved, each.frees}, bytes);
+  }
+  uint32_t index = 0;
+  for (const JsonNode& node : nodes) {
+    out.communications[index].forward = read_forward(node, index, out);
+    if (const auto waited_by = node.find("waited_by")) {
+      out.communications[index].waited_by = read_item(*waited_by, out);
+    }
+    ++index;
+  }
+}
+
+// Whether each communication is in the order before the item that waits for it.
+void check_waits(const JsonNode& root, const Workload& workload) {
+  if (workload.communications.empty()) {
+    return;
+  }
+  std::array<std::vector<size_t>, 3> positions;  // by kind and index; 0: none
+  positions[0].resize(workload.hooks.size());
+  positions[1].resize(workload.operators.size());
+  positions[2].resize(workload.communications.size());
+  const auto position = [&](const WorkloadItem& item) -> size_t& {
+    return positions[static_cast<size_t>(item.kind)][item.index];
+  };
+  for (size_t i = 0; i < workload.order.size(); ++i) {
+    position(workload.order[i]) = i + 1;
+  }
+  uint32_t index = 0;
+  for (const JsonNode& node : root.require("communications").items("a list of communications")) {
+    const std::optional<WorkloadItem>& waited_by = workload.communications[index].waited_by;
+    const size_t own = position({WorkloadItem::Kind::kCommunication, index});
+    if (waited_by && position(*waited_by) <= own) {
+      const JsonNode at = node.require("waited_by");
+      at.fail(fmt::format("expected an item that comes later in the order than c{}, found {}",
+                          index, at.shown()));
+    }
+    ++index;
+  }
 }
 
 }  // namespace
@@ -213,26 +431,33 @@ std::string to_json(const Workload& workload, const ResolvedPlan& plan) {
   }
   ordered_json order = ordered_json::array();
   for (const WorkloadItem& item : workload.order) {
-    order.push_back(
-        fmt::format("{}{}", item.kind == WorkloadItem::Kind::kHook ? 'h' : 'o', item.index));
+    order.push_back(item_name(item));
   }
+  const auto communication = [&plan](const Communication& each) {
+    return communication_json(each, plan);
+  };
   return fmt::format(
       "{{\n  \"version\": 1,\n  \"batch\": {},\n  \"seq\": {},\n{}  \"units\": {},\n  "
       "\"operators\": "
-      "{},\n  \"hooks\": {},\n"
+      "{},\n  \"hooks\": {},\n{}"
       "  \"order\": {}{}\n}}\n",
       workload.batch, workload.seq,
       workload.program == Program::kEngine
           ? ""
           : fmt::format("  \"program\": \"{}\",\n", name_of(workload.program)),
       units.dump(), list(workload.operators, operator_json), list(workload.hooks, hook_json),
+      workload.communications.empty()
+          ? ""
+          : fmt::format("  \"groups\": {},\n  \"communications\": {},\n",
+                        groups_json(workload, plan).dump(),
+                        list(workload.communications, communication)),
       order.dump(),
       workload.in_backward.empty()
           ? ""
           : ",\n  \"optimizer_in_backward\": " + list(workload.in_backward, operator_json));
 }
 
-Workload parse_workload(std::string_view json, const std::string& source) {
+Workload parse_workload(std::string_view json, const std::string& source, ResolvedPlan& plan) {
   const nlohmann::json document = parse_json(json, source);
   const JsonNode root(document, source);
   root.expect_object("an object with a workload");
@@ -249,15 +474,19 @@ Workload parse_workload(std::string_view json, const std::string& source) {
   }
   const auto units =
       static_cast<int64_t>(root.require("units").items("a list of unit FQNs").size());
-  out.operators = read_operators(root.require("operators"), units, Refer::kToEarlier);
+  Bytes bytes = 0;
+  out.operators = read_operators(root.require("operators"), units, Refer::kToEarlier, bytes);
   for (const JsonNode& node : root.require("hooks").items("a list of hook events")) {
     out.hooks.push_back(read_hook(node, units));
   }
+  read_communications(root, units, bytes, out, plan);
   for (const JsonNode& node : root.require("order").items("a list of 'h…' and 'o…'")) {
     out.order.push_back(read_item(node, out));
   }
+  check_waits(root, out);
   if (const auto list = root.find("optimizer_in_backward")) {
-    out.in_backward = read_operators(*list, units, Refer::kNo);
+    Bytes of_updates = 0;
+    out.in_backward = read_operators(*list, units, Refer::kNo, of_updates);
   }
   return out;
 }

@@ -20,6 +20,8 @@ bool same_item(const PlannedStep& step, size_t a, size_t b) {
   }
   switch (one.kind) {
     case PlannedItem::Kind::kOperator:
+    case PlannedItem::Kind::kCommunication:
+    case PlannedItem::Kind::kWait:
       return one.index == other.index && one.count == other.count;
     case PlannedItem::Kind::kHook:
       return step.hooks[one.index].hook == step.hooks[other.index].hook &&

@@ -11,6 +11,7 @@
 #include "core/plan/resolve.h"
 #include "core/plan/step_size.h"
 #include "core/schedule/autograd_queue.h"
+#include "core/schedule/awaited_communications.h"
 #include "core/schedule/copied_microbatches.h"
 #include "core/schedule/planned_buckets.h"
 #include "core/schedule/steady_step.h"
@@ -37,6 +38,7 @@ class StepRunner {
         plan_(plan),
         schedule_(make(plan)),
         buckets_(plan),
+        awaited_(workload),
         sharded_(
             std::any_of(plan.units.begin(),
                         plan.units.end(),
@@ -86,14 +88,17 @@ class StepRunner {
       if (last_ != AutogradQueue::kNone) {
         graph_.backward(last_, [this](AutogradQueue::Tag tag) { happens(tag); });
         raise_waiting();
+        awaited_.wait_for_all(planned_.order);
         raise({.hook = Hook::kBackwardEnd, .unit = 0});
         launch(buckets_.end());
       }
+      awaited_.wait_for_all(planned_.order);
     }
     note_place();
-    for (const uint32_t index : outline_.optimizer) {
-      operate(index);
+    for (const uint32_t number : outline_.optimizer) {
+      operate(number);
     }
+    awaited_.wait_for_all(planned_.order);
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
 
@@ -133,6 +138,7 @@ class StepRunner {
       const auto found = trains.find(op.module);
       trained_.push_back(found != trains.end() && found->second);
     }
+    trained_.resize(plan::numbers_in(workload_), false);  // communication has no parameters
   }
 
   void recompute(uint32_t forward) {
@@ -141,8 +147,8 @@ class StepRunner {
       return;
     }
     for (const plan::WorkloadItem& item : outline_.recomputed[items]) {
-      if (item.kind == plan::WorkloadItem::Kind::kOperator) {
-        operate(item.index);
+      if (item.kind != plan::WorkloadItem::Kind::kHook) {
+        operate(plan::number_of(workload_, item));
       } else {
         raise(workload_.hooks[item.index]);
       }
@@ -212,7 +218,7 @@ class StepRunner {
   // newest of those that become ready runs first.
   std::vector<Node> replicated_by(uint32_t index) {
     std::vector<Node> nodes;
-    if (buckets_.empty()) {
+    if (buckets_.empty() || communicates(index)) {
       return nodes;
     }
     const std::vector<uint32_t> parameters = buckets_.parameters_of(workload_.operators[index]);
@@ -275,10 +281,29 @@ class StepRunner {
     ++tags_[run_tag_].end;
   }
 
-  void operate(uint32_t index, uint32_t count = 1) {
+  [[nodiscard]] bool communicates(uint32_t number) const {
+    return number >= workload_.operators.size();
+  }
+
+  // Operators from this number on, or one communication.
+  void operate(uint32_t number, uint32_t count = 1) {
     if (!keep_) {
       return;
     }
+    if (communicates(number)) {
+      return awaited_.begin(number - static_cast<uint32_t>(workload_.operators.size()),
+                            planned_.order);
+    }
+    if (awaited_.empty()) {
+      return add_operators(number, count);
+    }
+    for (uint32_t i = number; i < number + count; ++i) {
+      awaited_.wait_before({plan::WorkloadItem::Kind::kOperator, i}, planned_.order);
+      add_operators(i, 1);
+    }
+  }
+
+  void add_operators(uint32_t index, uint32_t count) {
     std::vector<PlannedItem>& order = planned_.order;
     if (!merges_operators_) {
       for (uint32_t i = 0; i < count; ++i) {
@@ -299,7 +324,7 @@ class StepRunner {
     bool of_batch = false;      // nothing in this forward of the root has an output yet
     for (size_t i = 0; i < outline_.forward.size(); ++i) {
       const WorkloadOutline::Forward& item = outline_.forward[i];
-      if (item.kind == plan::WorkloadItem::Kind::kOperator) {
+      if (item.kind != plan::WorkloadItem::Kind::kHook) {
         apply_all(item);
         of_batch = false;
         continue;
@@ -420,6 +445,7 @@ class StepRunner {
   }
 
   void keep(const HookEvent& event) {
+    awaited_.wait_before(event, planned_.order);
     planned_.order.push_back(
         {PlannedItem::Kind::kHook, static_cast<uint32_t>(planned_.hooks.size())});
     planned_.hooks.push_back(event);
@@ -466,15 +492,16 @@ class StepRunner {
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   PlannedBuckets buckets_;
+  AwaitedCommunications awaited_;
   bool sharded_;  // whether any unit is sharded
   AutogradQueue graph_;
   std::vector<Tag> tags_;
   std::vector<Node> inputs_;    // of the node that is added
-  std::vector<uint32_t> runs_;  // forward operators of all runs, in order
+  std::vector<uint32_t> runs_;  // numbers of the operators of forward of all runs, in order
   bool run_open_ = false;       // the newest node is a run that may get more operators
   UnitId run_unit_ = 0;
   size_t run_tag_ = 0;
-  std::vector<bool> trained_;                          // by operator; empty: no parameter is frozen
+  std::vector<bool> trained_;  // by number of an operator; empty: no parameter is frozen
   std::vector<Node> accumulators_, views_;             // per unit
   std::vector<bool> used_, reduced_at_end_, waiting_;  // per unit
   std::vector<Node> replicated_;                       // accumulator of each parameter

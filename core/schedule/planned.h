@@ -18,9 +18,12 @@ struct PlannedAction {  // an action and its reason
 };
 
 struct PlannedItem {  // an entry of the order of a step
-  enum class Kind : uint8_t { kHook, kOperator, kAction };
+  // kWait: compute waits for the communication.
+  enum class Kind : uint8_t { kHook, kOperator, kAction, kCommunication, kWait };
   Kind kind = Kind::kOperator;
-  uint32_t index = 0;  // into hooks, Workload::operators or actions
+  // Into hooks, Workload::operators or actions; kCommunication and kWait: into
+  // Workload::communications.
+  uint32_t index = 0;
   uint32_t count = 1;  // kOperator: it is this many operators, from `index` on (SteadySteps only)
   friend bool operator==(const PlannedItem&, const PlannedItem&) = default;
 };
@@ -36,7 +39,8 @@ struct PlannedItem {  // an entry of the order of a step
 struct PlannedStep {
   std::vector<HookEvent> hooks;
   std::vector<PlannedAction> actions;
-  // Hooks, actions (after the hook that caused them) and operators in the order of the host.
+  // Hooks, actions (after the hook that caused them), operators and communications in the order of
+  // the host, with a kWait for each communication.
   std::vector<PlannedItem> order;
   // By Action::unit and HookEvent::unit: FQNs of the plan's units, then the names of the buckets of
   // its replicated units (buckets.h).
@@ -46,7 +50,9 @@ struct PlannedStep {
 };
 
 // [Note: Operators of a backward] They run together with the node of the forward operator that they
-// differentiate, so their order is consistent with that of the hooks.
+// differentiate, so their order is consistent with that of the hooks. Communications are placed as
+// operators are; one of backward that names no forward item runs after the operator of backward
+// that comes before it in the workload.
 
 // The `step`-th step (from 1). From the third step on, the state is steady. Errors: RuntimeFault if
 // the schedule refuses a hook; with settings, also those of plan::require_step_support().

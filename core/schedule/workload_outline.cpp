@@ -1,6 +1,7 @@
 #include "core/schedule/workload_outline.h"
 
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace shardlens::schedule {
@@ -11,14 +12,33 @@ using plan::WorkloadItem;
 class Outliner {
  public:
   explicit Outliner(const plan::Workload& workload) : workload_(workload) {
-    out_.first_backward.assign(workload.operators.size() + 1, 0);
-    out_.recomputed_before.assign(workload.operators.size(), WorkloadOutline::kNone);
+    out_.first_backward.assign(plan::numbers_in(workload) + 1, 0);
+    out_.recomputed_before.assign(plan::numbers_in(workload), WorkloadOutline::kNone);
     out_.items = workload.order.size();
   }
 
   WorkloadOutline run() {
     for (const WorkloadItem& item : workload_.order) {
-      item.kind == WorkloadItem::Kind::kOperator ? operate(item) : raise(item);
+      switch (item.kind) {
+        case WorkloadItem::Kind::kHook:
+          raise(item);
+          break;
+        case WorkloadItem::Kind::kOperator: {
+          const plan::Operator& op = workload_.operators[item.index];
+          const bool known =
+              op.forward >= 0 && static_cast<size_t>(op.forward) < workload_.operators.size();
+          place(item, op.phase, op.unit,
+                known ? std::optional(static_cast<uint32_t>(op.forward)) : std::nullopt);
+          break;
+        }
+        case WorkloadItem::Kind::kCommunication: {
+          const plan::Communication& each = workload_.communications[item.index];
+          place(item, each.phase, each.unit,
+                each.forward ? std::optional(plan::number_of(workload_, *each.forward))
+                             : std::nullopt);
+          break;
+        }
+      }
     }
     std::partial_sum(out_.first_backward.begin(), out_.first_backward.end(),
                      out_.first_backward.begin());
@@ -31,48 +51,68 @@ class Outliner {
   }
 
  private:
-  void operate(const WorkloadItem& item) {
-    const plan::Operator& op = workload_.operators[item.index];
-    const bool differentiates = op.phase == plan::Phase::kBackward && op.forward >= 0 &&
-                                static_cast<size_t>(op.forward) < workload_.operators.size();
-    switch (op.phase) {
+  // `forward`: number of the item that this one differentiates or repeats.
+  void place(const WorkloadItem& item,
+             plan::Phase phase,
+             UnitId unit,
+             std::optional<uint32_t> forward) {
+    const uint32_t number = plan::number_of(workload_, item);
+    switch (phase) {
       case plan::Phase::kForward:
       case plan::Phase::kLoss:
         if (in_forward_) {
-          run(item.index, op.unit);
+          run(item.kind, number, unit);
         }
         return;
       case plan::Phase::kRecompute:
         again_.push_back(item);
         return;
       case plan::Phase::kOptimizer:
-        out_.optimizer.push_back(item.index);
+        out_.optimizer.push_back(number);
         return;
       case plan::Phase::kBackward:
         break;
     }
-    if (differentiates) {
-      const auto forward = static_cast<uint32_t>(op.forward);
-      ++out_.first_backward[forward + 1];
-      differentiated_.emplace_back(forward, item.index);
+    if (!forward) {
+      if (item.kind == WorkloadItem::Kind::kCommunication) {
+        attach(number);
+      }
+      return;
     }
-    if (!again_.empty() && op.forward >= 0) {
-      out_.recomputed_before[static_cast<uint32_t>(op.forward)] =
-          static_cast<uint32_t>(out_.recomputed.size());
+    for (const uint32_t each : std::exchange(attached_, {})) {
+      differentiate(*forward, each);
+    }
+    differentiate(*forward, number);
+    if (!again_.empty()) {
+      out_.recomputed_before[*forward] = static_cast<uint32_t>(out_.recomputed.size());
       out_.recomputed.push_back(std::exchange(again_, {}));
     }
   }
 
-  void run(uint32_t index, UnitId unit) {
-    if (!out_.forward.empty()) {
+  // Communication of backward without a forward item: it runs with the item before it or, if
+  // there is none or a recomputation comes in between, with the next one.
+  void attach(uint32_t number) {
+    if (differentiated_.empty() || !again_.empty()) {
+      attached_.push_back(number);
+    } else {
+      differentiate(differentiated_.back().first, number);
+    }
+  }
+
+  void differentiate(uint32_t forward, uint32_t number) {
+    ++out_.first_backward[forward + 1];
+    differentiated_.emplace_back(forward, number);
+  }
+
+  void run(WorkloadItem::Kind kind, uint32_t number, UnitId unit) {
+    if (kind == WorkloadItem::Kind::kOperator && !out_.forward.empty()) {
       WorkloadOutline::Forward& last = out_.forward.back();
-      if (last.kind == WorkloadItem::Kind::kOperator && last.unit == unit &&
-          last.index + last.count == index) {
+      if (last.kind == kind && last.unit == unit && last.index + last.count == number) {
         ++last.count;
         return;
       }
     }
-    out_.forward.push_back({WorkloadItem::Kind::kOperator, index, unit});
+    out_.forward.push_back({kind, number, unit});
   }
 
   void raise(const WorkloadItem& item) {
@@ -89,7 +129,8 @@ class Outliner {
 
   const plan::Workload& workload_;
   WorkloadOutline out_;
-  std::vector<std::pair<uint32_t, uint32_t>> differentiated_;  // forward and backward operator
+  std::vector<std::pair<uint32_t, uint32_t>> differentiated_;  // numbers in forward and backward
+  std::vector<uint32_t> attached_;  // communications of backward that run with the next item
   std::vector<WorkloadItem> again_;
   bool in_forward_ = true;
 };

@@ -13,17 +13,18 @@ namespace shardlens::schedule {
 struct WorkloadOutline {
   struct Forward {
     plan::WorkloadItem::Kind kind = plan::WorkloadItem::Kind::kOperator;
-    uint32_t index = 0;
-    UnitId unit = 0;     // unit of the operator or hook
+    uint32_t index = 0;  // of the hook; otherwise plan::number_of()
+    UnitId unit = 0;     // of the item
     uint32_t count = 1;  // it is this many operators, from `index` on
   };
-  std::vector<Forward> forward;  // hooks and operators up to the first hook of backward
-  // The operators that differentiate operator i, in order, are backward[k] for k from
-  // first_backward[i] up to, excluding, first_backward[i + 1].
+  std::vector<Forward> forward;  // what comes before the first hook of backward
+  // Operators and communications by plan::number_of(). Those that differentiate the one with number
+  // i, in order, are backward[k] for k from first_backward[i] up to, excluding,
+  // first_backward[i + 1].
   std::vector<uint32_t> first_backward, backward;
   std::vector<uint32_t> optimizer;
   // The items that activation checkpointing runs again before the backward that first needs them,
-  // and by the forward operator of that backward the index of its items, or kNone.
+  // and by the number of the forward item of that backward the index of its items, or kNone.
   static constexpr uint32_t kNone = 0xffffffffU;
   std::vector<std::vector<plan::WorkloadItem>> recomputed;
   std::vector<uint32_t> recomputed_before;

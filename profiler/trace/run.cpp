@@ -177,7 +177,8 @@ PlannedInputs read_planned(const fs::path& directory,
   planned.plan = plan::resolve(plan::load_plan(directory / "plan.json"),
                                plan::module_tree(*planned.config), world_size);
   const fs::path workload = directory / "workload.json";
-  planned.workload = plan::parse_workload(plan::read_text_file(workload), workload.string());
+  planned.workload =
+      plan::parse_workload(plan::read_text_file(workload), workload.string(), planned.plan);
   planned.settings = read_settings(plan::JsonNode(options, run_json), planned.workload);
   plan::require_valid(planned.settings, run_json);
   return planned;

@@ -159,9 +159,16 @@ class RankObserver {
             trace_.units[seen] == in_.planned.unit_names[planned]);
   }
 
+  static bool communicates(const PlannedItem& item) {
+    return item.kind == PlannedItem::Kind::kCommunication || item.kind == PlannedItem::Kind::kWait;
+  }
+
   // Whether the item is a planned hook of a replicated unit that is not in the trace: the engine
   // does not raise these hooks, but simulated runs have them.
   [[nodiscard]] bool is_absent(const PlannedItem& item, size_t next) const {
+    if (communicates(item)) {
+      return true;  // communication of the model has no instants
+    }
     if (item.kind != PlannedItem::Kind::kHook) {
       return false;
     }

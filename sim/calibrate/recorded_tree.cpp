@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/plan/communications.h"
 
 namespace shardlens::sim {
 namespace {
@@ -234,13 +236,24 @@ plan::Workload rewrapped(const plan::Workload& recorded,
   out.seq = recorded.seq;
   const std::map<std::pair<Hook, UnitId>, int> uses = merged_hooks(recorded, now);
   std::map<std::pair<Hook, UnitId>, int> seen;
-  for (const WorkloadItem& item : recorded.order) {
+  out.communications = recorded.communications;
+  for (plan::Communication& each : out.communications) {
+    each.unit = now.at(each.unit);
+  }
+  plan::change_groups(recorded_plan.groups, plan, out);
+  std::vector<std::optional<WorkloadItem>> kept(recorded.order.size());
+  for (size_t i = 0; i < recorded.order.size(); ++i) {
+    const WorkloadItem& item = recorded.order[i];
     if (item.kind == WorkloadItem::Kind::kOperator) {
       plan::Operator op = recorded.operators[item.index];
       op.unit = now.at(op.unit);
-      out.order.push_back(
-          {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out.operators.size())});
+      kept[i] = out.order.emplace_back(
+          WorkloadItem{WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out.operators.size())});
       out.operators.push_back(std::move(op));
+      continue;
+    }
+    if (item.kind == WorkloadItem::Kind::kCommunication) {
+      kept[i] = out.order.emplace_back(item);
       continue;
     }
     HookEvent hook = recorded.hooks[item.index];
@@ -252,9 +265,11 @@ plan::Workload rewrapped(const plan::Workload& recorded,
     if ((begins && (count - 1) % of_use != 0) || (ends && count % of_use != 0)) {
       continue;
     }
-    out.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out.hooks.size())});
+    kept[i] = out.order.emplace_back(
+        WorkloadItem{WorkloadItem::Kind::kHook, static_cast<uint32_t>(out.hooks.size())});
     out.hooks.push_back(hook);
   }
+  plan::renumber_items(recorded.order, kept, out);
   return out;
 }
 

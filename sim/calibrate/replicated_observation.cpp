@@ -153,6 +153,9 @@ void ReplicatedReader::find_positions() {
       }
       continue;
     }
+    if (item.kind != PlannedItem::Kind::kOperator) {
+      continue;  // communication, which has no place of its own in the trace of a replicated step
+    }
     const plan::Phase phase = in_.workload.operators[item.index].phase;
     (phase == plan::Phase::kOptimizer                                ? optimizer_
      : phase == plan::Phase::kForward || phase == plan::Phase::kLoss ? microbatch.forward

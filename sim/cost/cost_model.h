@@ -91,6 +91,12 @@ class CostModel : public CollectiveTimer {
   // Host time to issue an operator, or an action of the schedule.
   [[nodiscard]] virtual Nanoseconds issue(const plan::Operator& op) const = 0;
   [[nodiscard]] virtual Nanoseconds issue(schedule::Op op) const = 0;
+  // Host time to issue communication of the workload: by default, that of a unit's collective.
+  [[nodiscard]] virtual Nanoseconds issue_communication(const plan::Communication& each) const {
+    return issue(each.kind == CollectiveKind::kReduceScatter ? schedule::Op::kReduceScatter
+                 : each.kind == CollectiveKind::kAllReduce   ? schedule::Op::kAllReduce
+                                                             : schedule::Op::kAllGather);
+  }
   // Host time of a hook without its actions.
   [[nodiscard]] virtual Nanoseconds issue_hook(Hook /*hook*/) const { return 0; }
 };

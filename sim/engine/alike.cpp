@@ -11,7 +11,7 @@ using schedule::PlannedStep;
 
 bool waits(const PlannedStep& step, const PlannedItem& item) {
   if (item.kind != PlannedItem::Kind::kAction) {
-    return false;
+    return item.kind == PlannedItem::Kind::kWait;
   }
   const Op op = step.actions[item.index].action.op;
   return op == Op::kStreamWait || op == Op::kHostWait;

@@ -136,6 +136,22 @@ class Writer {
       trace_.tracks[tracks_[stream]].name = trace_.strings.intern(
           fmt::format("stream {}", schedule::name_of(static_cast<Stream>(stream))));
     }
+    add_communication_streams();
+  }
+
+  // Of the groups that the workload communicates over, on a device.
+  void add_communication_streams() {
+    communication_tracks_.resize(plan_.groups.size());
+    for (const plan::Communication& each : workload_.communications) {
+      std::optional<size_t>& track = communication_tracks_[each.group];
+      if (!track) {
+        track = tracks_.size();
+        tracks_.push_back(trace_.track(
+            rank_, kFirstSideStream + static_cast<int64_t>(schedule::kStreamCount + each.group)));
+        trace_.tracks[tracks_.back()].name =
+            trace_.strings.intern(fmt::format("stream of {}", plan_.groups[each.group].name));
+      }
+    }
   }
 
   void add_groups() {
@@ -181,6 +197,15 @@ class Writer {
       if (item.kind == PlannedItem::Kind::kOperator) {
         write_operator(workload_.operators[item.index], times);
         host_ = std::max(host_, times.host.end);
+        continue;
+      }
+      if (item.kind == PlannedItem::Kind::kCommunication) {
+        write_communication(workload_.communications[item.index], times);
+        host_ = std::max(host_, times.host.end);
+        continue;
+      }
+      if (item.kind == PlannedItem::Kind::kWait) {
+        host_ = std::max({host_, times.host.end, cpu_ ? times.stream.end : Nanoseconds{0}});
         continue;
       }
       // A hook that takes no time itself begins with its first action.
@@ -308,22 +333,54 @@ class Writer {
     }
   }
 
-  void write_collective(const Action& action, const ItemTimes& times) {
-    const CollectiveKind kind = *schedule::collective_of(action.op);
-    Group& group = groups_[action.group];
-    const Message message = message_of(plan_, step_, action);
+  trace::CollectiveArgs collective_args(CollectiveKind kind,
+                                        DType dtype,
+                                        mesh::GroupId of,
+                                        const ItemTimes& times) {
+    Group& group = groups_[of];
     trace::CollectiveArgs args;
     args.collective = trace_.strings.intern(kineto_name(kind));
-    args.dtype = trace_.strings.intern(kineto_name(message.dtype));
-    args.in_nelems = message.sent;
-    args.out_nelems = message.received;
+    args.dtype = trace_.strings.intern(kineto_name(dtype));
     args.group = args.group_description = group.name;
     args.group_ranks = group.ranks;
-    args.unit = action.unit;
     args.group_size = static_cast<int32_t>(group.size);
-    args.action = actions_;
     args.sequence = group.issued++;
     args.issued = offset_ + times.host.start;
+    return args;
+  }
+
+  // The workload's own communication: no action issued it. Its dtype is not known.
+  void write_communication(const plan::Communication& each, const ItemTimes& times) {
+    if (times.stream.end < 0) {
+      return;
+    }
+    trace::CollectiveArgs args = collective_args(each.kind, DType::kU8, each.group, times);
+    const int64_t part = each.bytes / plan_.groups[each.group].size;
+    args.in_nelems = each.kind == CollectiveKind::kAllGather ? part : each.bytes;
+    args.out_nelems = each.kind == CollectiveKind::kReduceScatter ? part : each.bytes;
+    const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
+    if (cpu_) {
+      trace_.add_collective(
+          fmt::format("simulated:{}{}", name_of(each.kind),
+                      each.module.empty() ? "" : fmt::format(" ({})", each.module)),
+          tracks_[each.group], start, end, args);
+      return;
+    }
+    const uint32_t correlation = launch(times);
+    const uint32_t event = trace_.add_collective(
+        kernel_name(each.kind), tracks_[*communication_tracks_[each.group]], start, end, args);
+    trace_.events[event].category = Category::kKernel;
+    trace_.events[event].correlation = correlation;
+  }
+
+  void write_collective(const Action& action, const ItemTimes& times) {
+    const CollectiveKind kind = *schedule::collective_of(action.op);
+    const Message message = message_of(plan_, step_, action);
+    trace::CollectiveArgs args = collective_args(kind, message.dtype, action.group, times);
+    args.unit = action.unit;
+    args.action = actions_;
+    args.in_nelems = message.sent;
+    args.out_nelems = message.received;
     const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
     if (cpu_) {
       const std::string& fqn = step_.unit_names[action.unit];
@@ -354,8 +411,9 @@ class Writer {
   bool cpu_;
   trace::Trace trace_;
   uint32_t main_ = 0;
-  std::vector<uint32_t> tracks_;  // by stream; on a CPU by mesh::GroupId
-  std::vector<Group> groups_;     // by mesh::GroupId
+  std::vector<uint32_t> tracks_;                             // by stream; on a CPU by mesh::GroupId
+  std::vector<std::optional<size_t>> communication_tracks_;  // index into tracks_, by mesh::GroupId
+  std::vector<Group> groups_;                                // by mesh::GroupId
   Nanoseconds offset_ = 0, host_ = 0;
   uint32_t hooks_ = 0, actions_ = 0, correlation_ = 0;
 };

@@ -22,6 +22,7 @@ using schedule::Stream;
 
 struct Inputs {
   const plan::ResolvedPlan& plan;
+  const plan::Workload& workload;
   const schedule::PlannedStep& step;
   const StepCosts& costs;
   const SimulationOptions& options;
@@ -30,7 +31,11 @@ struct Inputs {
   bool laps = false;      // microbatches are timed
   // Items that are not simulated; none if both are equal.
   size_t skip_from = 0, skip_to = 0;
+  // By mesh::GroupId: lane of the communications of that group, kNoLane if there are none.
+  std::vector<uint32_t> group_lanes = {};
+  uint32_t lanes = schedule::kStreamCount;  // of each rank
 };
+constexpr uint32_t kNoLane = 0xffffffffU;
 
 // The host of one rank: goes through the step and issues work until it has to wait.
 class Host {
@@ -49,7 +54,8 @@ class Host {
         operators_(inputs.costs.operators),
         sums_(inputs.costs.sums),
         computes_(inputs.options.host == HostMode::kCompute),
-        stored_(inputs.costs.units.size(), false) {
+        stored_(inputs.costs.units.size(), false),
+        communicated_(inputs.workload.communications.size(), kNoMark) {
     if (!inputs.options.rank_slowdown.empty() && inputs.options.rank_slowdown[rank] != 1) {
       slow_down(inputs.options.rank_slowdown[rank]);
     }
@@ -85,6 +91,12 @@ class Host {
           break;
         case PlannedItem::Kind::kHook:
           raise(in_.step.hooks[item.index]);
+          break;
+        case PlannedItem::Kind::kCommunication:
+          communicate(item.index);
+          break;
+        case PlannedItem::Kind::kWait:
+          wait_for(item.index);
           break;
       }
     }
@@ -231,6 +243,29 @@ class Host {
     }
   }
 
+  // The workload's own communication. Its lane waits for what compute has done so far.
+  void communicate(uint32_t index) {
+    const plan::Communication& each = in_.workload.communications[index];
+    const CommunicationCost& cost = in_.costs.communications[index];
+    const uint32_t compute = lane(Stream::kCompute);
+    const uint32_t on = machine_.lane(rank_, in_.group_lanes[each.group]);
+    spend(cost.issue);
+    machine_.wait(on, clock_, machine_.mark(compute, clock_));
+    collective(on, cost.run, each.group);
+    communicated_[index] = machine_.mark(on, clock_);
+    if (computes_ && in_.costs.blocking[static_cast<size_t>(each.kind)]) {
+      machine_.wait(compute, clock_, communicated_[index], nullptr, in_.costs.waking);
+    }
+  }
+
+  void wait_for(uint32_t index) {
+    spend(0);
+    if (const Mark mark = std::exchange(communicated_[index], kNoMark); mark != kNoMark) {
+      machine_.wait(lane(Stream::kCompute), clock_, mark, stream_span(),
+                    computes_ ? in_.costs.waking : 0);
+    }
+  }
+
   // While it waits for peers, NCCL's kernel spins and occupies its SMs; a CPU thread sleeps.
   void collective(uint32_t on, const CollectiveCost& cost, mesh::GroupId group) {
     if (cost.wait.alone > 0) {
@@ -367,7 +402,8 @@ class Host {
   std::vector<OperatorCost> slowed_;    // costs of a slowed rank
   std::vector<OperatorSums> slowed_sums_;
   bool computes_;
-  std::vector<bool> stored_;  // units whose shard has a gradient
+  std::vector<bool> stored_;        // units whose shard has a gradient
+  std::vector<Mark> communicated_;  // ends of communications, by index
   std::vector<Mark> events_, bucket_marks_;
   size_t next_ = 0;
   Nanoseconds clock_ = 0;
@@ -387,11 +423,14 @@ std::vector<std::vector<uint32_t>> communicators(Machine& machine,
       of[0].push_back(machine.add_communicator(1));
       continue;
     }
-    std::vector<uint32_t> made(ranks);  // by the first rank of the group
+    std::vector<uint32_t> members(ranks), made(ranks);  // by the first rank of the group
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      ++members[static_cast<size_t>(group.first(rank))];
+    }
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       const auto first = static_cast<size_t>(group.first(rank));
       if (first == rank) {
-        made[rank] = machine.add_communicator(static_cast<uint32_t>(group.size));
+        made[rank] = machine.add_communicator(members[rank]);
       }
       of[rank].push_back(made[first]);
     }
@@ -422,14 +461,34 @@ void add_microbatches(const schedule::PlannedStep& step,
   }
 }
 
+// Gives each group that the workload communicates over a lane. On the CPU a communicator is one
+// thread, so those that units use too have their lanes.
+void add_lanes(Inputs& inputs) {
+  inputs.group_lanes.assign(inputs.plan.groups.size(), kNoLane);
+  const bool threads = inputs.options.host == HostMode::kCompute;
+  for (const plan::Communication& each : inputs.workload.communications) {
+    uint32_t& lane = inputs.group_lanes[each.group];
+    if (lane != kNoLane) {
+      continue;
+    }
+    const bool of_units =
+        threads && (each.group == plan::kShardGroup || each.group == plan::kReplicateGroup);
+    const Stream stream = each.group == plan::kShardGroup ? Stream::kAllGather : Stream::kAllReduce;
+    lane = of_units ? static_cast<uint32_t>(stream) : inputs.lanes++;
+  }
+}
+
 Inputs inputs_of(const PricedStep& step, const SimulationOptions& options) {
-  return {.plan = *step.plan,
-          .step = *step.planned,
-          .costs = *step.costs,
-          .options = options,
-          .buckets = step.planned->unit_names.size() - step.plan->units.size(),
-          .separate = std::ranges::any_of(step.plan->groups, &mesh::Group::separate),
-          .laps = options.more_microbatches > 0};
+  Inputs out{.plan = *step.plan,
+             .workload = *step.workload,
+             .step = *step.planned,
+             .costs = *step.costs,
+             .options = options,
+             .buckets = step.planned->unit_names.size() - step.plan->units.size(),
+             .separate = std::ranges::any_of(step.plan->groups, &mesh::Group::separate),
+             .laps = options.more_microbatches > 0};
+  add_lanes(out);
+  return out;
 }
 
 // Simulates the first two microbatches and what follows the last one, and adds the others. nullopt:
@@ -438,11 +497,11 @@ std::optional<SimulatedStep> simulate_two(Inputs inputs, const RepeatedMicrobatc
   inputs.laps = true;
   inputs.skip_from = repeated.end;
   inputs.skip_to = repeated.tail;
-  Machine machine(1, schedule::kStreamCount, /*shares_cores=*/false);
+  Machine machine(1, inputs.lanes, /*shares_cores=*/false);
   const auto groups = communicators(machine, inputs.plan, 1);
   SimulatedStep out;
   out.ranks.resize(1);
-  for (uint32_t lane = 0; lane < schedule::kStreamCount; ++lane) {
+  for (uint32_t lane = 0; lane < inputs.lanes; ++lane) {
     machine.reserve(lane, repeated.end);
   }
   Host host(inputs, machine, 0, groups[0], out.ranks[0].items);
@@ -483,7 +542,8 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
                   "more_microbatches needs keep_times and identical ranks");
   SHARDLENS_CHECK(costs.operators.size() == step.workload->operators.size() &&
                       costs.sums.size() == costs.operators.size() + 1 &&
-                      costs.units.size() == step.planned->unit_names.size(),
+                      costs.units.size() == step.planned->unit_names.size() &&
+                      costs.communications.size() == step.workload->communications.size(),
                   "the costs are not those of this workload and plan");
   const Inputs inputs = inputs_of(step, options);
   const bool waits = options.host != HostMode::kAhead || options.waits_for_loss;
@@ -492,7 +552,7 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
       return std::move(*out);
     }
   }
-  Machine machine(ranks, schedule::kStreamCount, options.host == HostMode::kCompute);
+  Machine machine(ranks, inputs.lanes, options.host == HostMode::kCompute);
   const auto groups = communicators(machine, *step.plan, ranks);
   SimulatedStep out;
   out.ranks.resize(ranks);
@@ -500,7 +560,7 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
   hosts.reserve(ranks);
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     out.ranks[rank].items.resize(options.keep_times ? items : 0);
-    for (uint32_t lane = 0; lane < schedule::kStreamCount; ++lane) {
+    for (uint32_t lane = 0; lane < inputs.lanes; ++lane) {
       machine.reserve(machine.lane(rank, lane), items);
     }
     hosts.emplace_back(inputs, machine, rank, groups[rank], out.ranks[rank].items);

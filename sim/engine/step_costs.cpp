@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
+#include <tuple>
 #include <unordered_map>
+
+#include "core/base/error.h"
 
 namespace shardlens::sim {
 namespace {
@@ -148,6 +152,24 @@ CollectiveCost collective_cost(const CostModel& model,
   return {work(alone > 0 ? model.peer_wait(kind, ranks) : 0), work(alone), link};
 }
 
+std::vector<CommunicationCost> communication_costs(const plan::Workload& workload,
+                                                   const plan::ResolvedPlan& plan,
+                                                   const CostModel& model) {
+  std::vector<CommunicationCost> out;
+  out.reserve(workload.communications.size());
+  std::map<std::tuple<CollectiveKind, mesh::GroupId, Bytes>, CollectiveCost> known;
+  const bool several = has_several_communicators(plan);
+  for (const plan::Communication& each : workload.communications) {
+    SHARDLENS_CHECK(each.group < plan.groups.size(), "communication has a group of no plan");
+    const auto [it, fresh] = known.try_emplace({each.kind, each.group, each.bytes});
+    if (fresh) {
+      it->second = collective_cost(model, each.kind, plan.groups[each.group], each.bytes, several);
+    }
+    out.push_back({it->second, model.issue_communication(each)});
+  }
+  return out;
+}
+
 std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                   std::span<const plan::UnitSize> sizes,
                                   const CostModel& model) {
@@ -236,6 +258,7 @@ StepCosts step_costs(const plan::Workload& workload,
   costs.sums = operator_sums(costs.operators);
   costs.units = unit_costs(plan, sizes, model);
   add_steps(workload.in_backward, model, costs.units);
+  costs.communications = communication_costs(workload, plan, model);
   costs.host_slowdown = model.host_slowdown();
   costs.waking = model.waking();
   for (size_t kind = 0; kind < costs.blocking.size(); ++kind) {

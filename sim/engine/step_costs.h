@@ -22,6 +22,11 @@ struct CollectiveCost {  // of a collective on one rank
   LinkUse link;
 };
 
+struct CommunicationCost {  // of communication that the workload has
+  CollectiveCost run;
+  Nanoseconds issue = 0;  // on the host
+};
+
 // Durations of the schedule's actions for one unit.
 struct UnitCosts {
   CollectiveCost all_gather, sub_all_gather, reduce_scatter;
@@ -38,6 +43,7 @@ struct StepCosts {
   std::vector<OperatorCost> operators;  // by index into Workload::operators
   std::vector<OperatorSums> sums;       // operator_sums(operators)
   std::vector<UnitCosts> units;
+  std::vector<CommunicationCost> communications;        // by index into Workload::communications
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // host time
   std::array<Nanoseconds, kHookCount> hooks{};          // host time without the hook's actions
   // By CollectiveKind: on a CPU the host waits for the collective where it issues it.
@@ -52,6 +58,12 @@ struct StepCosts {
                                              const mesh::Group& group,
                                              Bytes larger_message,
                                              bool shares = false);
+
+// Of the workload's communications, whose groups are the plan's. `model` is queried once per kind,
+// group and size.
+[[nodiscard]] std::vector<CommunicationCost> communication_costs(const plan::Workload& workload,
+                                                                 const plan::ResolvedPlan& plan,
+                                                                 const CostModel& model);
 
 // Duration of the action's copy on its stream; 0 if it copies nothing. `adds`: the shard already
 // has a gradient of this step.

@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/collective.h"
 #include "sim/memory/memory_replay.h"
 
 namespace shardlens::sim {
@@ -37,7 +38,11 @@ void MemoryReplay::list_alive(const MemoryInputs& inputs) {
     std::string what = what_name(holder.what);
     if (holder.what == What::kSaved || holder.what == What::kSavedAgain ||
         holder.what == What::kHandedOn) {
-      what += " by " + inputs.workload.operators[holder.op].name;
+      const plan::Workload& workload = inputs.workload;
+      what += " by ";
+      what += holder.op < workload.operators.size()
+                  ? workload.operators[holder.op].name
+                  : name_of(workload.communications[holder.op - workload.operators.size()].kind);
     }
     AliveAtPeak& row = rows[{holder.category, holder.unit, what}];
     row.category = holder.category;

@@ -19,8 +19,9 @@ void MemoryReplay::note_history(uint32_t item, uint32_t op) {
 std::vector<MemoryMoment> MemoryReplay::history(const schedule::PlannedStep& step) const {
   const std::vector<uint32_t> positions = outline_positions(step);
   std::vector<uint32_t> operators;  // positions of the outline's operators, which are all
+  using Kind = schedule::PlannedItem::Kind;
   for (uint32_t at = 0; at < step.order.size(); ++at) {
-    if (step.order[at].kind == schedule::PlannedItem::Kind::kOperator) {
+    if (step.order[at].kind == Kind::kOperator || step.order[at].kind == Kind::kCommunication) {
       operators.push_back(at);
     }
   }

@@ -23,7 +23,8 @@ bool of_gradients(BufferKind kind) {
 
 class Outliner {
  public:
-  explicit Outliner(const schedule::PlannedStep& step) : step_(step) {
+  Outliner(const schedule::PlannedStep& step, size_t operators)
+      : step_(step), workload_operators_(static_cast<uint32_t>(operators)) {
     on_compute_.resize(step.unit_names.size());
     out_.items.reserve(step.actions.size());
     out_.operators.reserve(step.order.size());
@@ -40,12 +41,19 @@ class Outliner {
     for (size_t at = 0; at < step_.order.size(); ++at) {
       const auto position = static_cast<uint32_t>(at);
       const PlannedItem& item = step_.order[at];
-      if (item.kind == PlannedItem::Kind::kOperator) {
-        at = operate(at) - 1;
-      } else if (item.kind == PlannedItem::Kind::kAction) {
-        act(step_.actions[item.index].action);
-      } else {
-        raise(step_.hooks[item.index].hook);
+      switch (item.kind) {
+        case PlannedItem::Kind::kOperator:
+        case PlannedItem::Kind::kCommunication:
+          at = operate(at) - 1;
+          break;
+        case PlannedItem::Kind::kAction:
+          act(step_.actions[item.index].action);
+          break;
+        case PlannedItem::Kind::kHook:
+          raise(step_.hooks[item.index].hook);
+          break;
+        case PlannedItem::Kind::kWait:
+          break;
       }
       if (positions != nullptr) {
         positions->resize(out_.items.size(), position);
@@ -55,17 +63,25 @@ class Outliner {
   }
 
  private:
-  // Adds the operators from `at` on; returns the index of the first item that is no operator.
+  // Adds the operators and communications from `at` on; returns the index of the first other item.
   size_t operate(size_t at) {
     const auto begin = static_cast<uint32_t>(out_.operators.size());
     if (!open_) {
       out_.items.push_back({.begin = begin});
       open_ = true;
     }
-    for (; at < step_.order.size() && step_.order[at].kind == PlannedItem::Kind::kOperator; ++at) {
+    for (; at < step_.order.size(); ++at) {
       const PlannedItem& item = step_.order[at];
+      const bool communicates = item.kind == PlannedItem::Kind::kCommunication;
+      if (item.kind == PlannedItem::Kind::kWait) {
+        continue;
+      }
+      if (item.kind != PlannedItem::Kind::kOperator && !communicates) {
+        break;
+      }
+      const uint32_t first = item.index + (communicates ? workload_operators_ : 0);
       for (uint32_t i = 0; i < item.count; ++i) {
-        out_.operators.push_back(item.index + i);
+        out_.operators.push_back(first + i);
       }
     }
     out_.items.back().end = static_cast<uint32_t>(out_.operators.size());
@@ -128,6 +144,7 @@ class Outliner {
   }
 
   const schedule::PlannedStep& step_;
+  uint32_t workload_operators_;  // number of the first communication
   MemoryOutline out_;
   // Whether each of a unit's buffers was last allocated on the compute stream.
   std::vector<std::array<bool, schedule::kBufferKindCount>> on_compute_;
@@ -141,13 +158,13 @@ class Outliner {
 
 }  // namespace
 
-MemoryOutline memory_outline(const schedule::PlannedStep& step) {
-  return Outliner(step).run();
+MemoryOutline memory_outline(const schedule::PlannedStep& step, size_t operators) {
+  return Outliner(step, operators).run();
 }
 
 std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step) {
   std::vector<uint32_t> out;
-  (void)Outliner(step).run(&out);
+  (void)Outliner(step, 0).run(&out);  // numbers make no difference
   return out;
 }
 

@@ -37,7 +37,7 @@ struct MemoryItem {
 
 struct MemoryOutline {  // what of a step can change memory
   std::vector<MemoryItem> items;
-  std::vector<uint32_t> operators;   // indices into Workload::operators, in order
+  std::vector<uint32_t> operators;   // and communications in order, by plan::number_of()
   std::vector<size_t> microbatches;  // index of each microbatch's first item
   friend bool operator==(const MemoryOutline&, const MemoryOutline&) = default;
 };
@@ -47,10 +47,10 @@ struct MemoryOutline {  // what of a step can change memory
   return item.kind != MemoryItem::Kind::kOperators && item.kind != MemoryItem::Kind::kBackwardEnd;
 }
 
-// Operators with no hook or memory action between them are one item.
-[[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step);
-// Of each item of memory_outline(step), its index in PlannedStep::order; of kOperators, of the
-// first one.
+// Operators and communications with no hook or memory action between them are one item.
+// `operators`: how many the workload has.
+[[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step, size_t operators);
+// Of each item of the outline, its index in PlannedStep::order; of kOperators, of the first one.
 [[nodiscard]] std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step);
 
 // [Note: Passed by compute] FSDP1's limiter makes the host wait until compute has passed an earlier

@@ -325,6 +325,9 @@ void MemoryReplay::operate(uint32_t index) {
     return differentiate(index);
   }
   work(index);
+  if (op.in_place) {
+    return free_after(op);
+  }
   if (op.hands_on) {
     Block before = output_;
     output_ = hold(op.written, Stream::kCompute, MemoryCategory::kActivations, op.unit,
@@ -447,6 +450,9 @@ void MemoryReplay::recompute(uint32_t index) {
   free_after(op);
   work(index);
   hand_on(index, MemoryCategory::kActivations);
+  if (op.in_place) {
+    return;
+  }
   Block before = handed_on_again_;
   handed_on_again_ = op.hands_on ? hold(op.written, Stream::kCompute, MemoryCategory::kActivations,
                                         op.unit, What::kHandedOn, index)

@@ -4,6 +4,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/collective.h"
+#include "core/base/error.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -71,7 +74,7 @@ class Handing {
   void run() {
     std::vector<uint32_t> backward;
     for (uint32_t i = 0; i < out_.size(); ++i) {
-      if (out_[i].kind == OperatorMemory::Kind::kBackward) {
+      if (out_[i].kind == OperatorMemory::Kind::kBackward && !out_[i].in_place) {
         backward.push_back(i);
       }
     }
@@ -291,9 +294,9 @@ void keep_optimizer_tensors(const plan::Workload& workload, std::vector<Operator
   }
 }
 
-}  // namespace
-
-std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
+// `in_place`: by operator; empty: none is.
+std::vector<OperatorMemory> memory_of(const plan::Workload& workload,
+                                      const std::vector<bool>& in_place) {
   std::vector<OperatorMemory> out;
   out.reserve(workload.operators.size());
   for (size_t i = 0; i < workload.operators.size(); ++i) {
@@ -311,6 +314,10 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;
     each.gradient = of_table ? kRest : of_weight ? op.written : 0;
     each.of_norm = each.makes_gradient && op.kind == OperatorKind::kNorm;
+    if (i < in_place.size() && in_place[i]) {
+      each.in_place = true;
+      each.hands_on = false;
+    }
   }
   for (const Operator& op : workload.operators) {
     if (op.phase == Phase::kBackward && op.forward >= 0) {
@@ -332,6 +339,77 @@ std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
   free_kept_results(workload, out);
   keep_logits(workload, out);
   keep_optimizer_tensors(workload, out);
+  return out;
+}
+
+// Operators and communications in their order, all as operators.
+struct Together {
+  plan::Workload workload;
+  std::vector<uint32_t> numbers;  // by operator of `workload`, its plan::number_of()
+  std::vector<bool> in_place;     // communication that makes no new tensor
+};
+
+Operator as_operator(const plan::Communication& each) {
+  Operator op;
+  op.phase = each.phase;
+  op.unit = each.unit;
+  op.name = name_of(each.kind);
+  op.written = each.written;
+  op.saved = each.saved;
+  op.frees = each.frees;
+  op.takes = each.takes;
+  return op;
+}
+
+Together together(const plan::Workload& in) {
+  Together out;
+  std::vector<uint32_t> place(plan::numbers_in(in));  // by number: the operator of `out`
+  for (const plan::WorkloadItem& item : in.order) {
+    if (item.kind == plan::WorkloadItem::Kind::kHook) {
+      continue;
+    }
+    const bool communicates = item.kind == plan::WorkloadItem::Kind::kCommunication;
+    place[plan::number_of(in, item)] = static_cast<uint32_t>(out.workload.operators.size());
+    out.numbers.push_back(plan::number_of(in, item));
+    out.in_place.push_back(communicates && in.communications[item.index].written == 0);
+    out.workload.operators.push_back(communicates ? as_operator(in.communications[item.index])
+                                                  : in.operators[item.index]);
+  }
+  for (size_t i = 0; i < out.workload.operators.size(); ++i) {
+    Operator& op = out.workload.operators[i];
+    const uint32_t number = out.numbers[i];
+    if (number < in.operators.size()) {
+      op.forward =
+          op.forward < 0 ? -1 : static_cast<int32_t>(place[static_cast<size_t>(op.forward)]);
+    } else if (const auto& forward = in.communications[number - in.operators.size()].forward) {
+      op.forward = static_cast<int32_t>(place[plan::number_of(in, *forward)]);
+    } else {
+      SHARDLENS_CHECK(op.phase != Phase::kRecompute, "communication repeats nothing");
+      op.frees = 0;  // there is nothing that it differentiates
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
+  if (workload.communications.empty()) {
+    return memory_of(workload, {});
+  }
+  const Together all = together(workload);
+  const std::vector<OperatorMemory> found = memory_of(all.workload, all.in_place);
+  std::vector<OperatorMemory> out(plan::numbers_in(workload));
+  for (size_t i = 0; i < found.size(); ++i) {
+    OperatorMemory& each = out[all.numbers[i]] = found[i];
+    each.makes_gradient = each.makes_gradient && all.numbers[i] < workload.operators.size();
+    each.forward = each.forward < 0
+                       ? -1
+                       : static_cast<int32_t>(all.numbers[static_cast<size_t>(each.forward)]);
+    for (uint32_t end = 0; end < each.end_count; ++end) {
+      each.ends[end].op = all.numbers[each.ends[end].op];
+    }
+  }
   return out;
 }
 

@@ -23,7 +23,8 @@ struct HandedOn {  // an output of an operator, by numbers
   uint32_t op = 0, part = 0;
 };
 
-// What one operator does to memory: the part of plan::Operator that a replay needs.
+// What one operator, or communication, does to memory: the part of plan::Operator that a replay
+// needs.
 struct OperatorMemory {
   enum class Kind : uint8_t { kForward, kBackward, kRecompute, kOptimizer };
   Bytes saved = 0;    // kForward: kept for backward; kRecompute: saved again
@@ -43,9 +44,10 @@ struct OperatorMemory {
   Kind kind = Kind::kOptimizer;
   bool hands_on = true;         // false: its output is part of what it saves, or is a gradient
   bool makes_gradient = false;  // kBackward: creates gradients of its unit's parameters, if any
+  bool in_place = false;        // communication: its result is in the tensor that it takes
 };
 
-// By index into Workload::operators.
+// By plan::number_of().
 //
 // [Note: Who takes a gradient] A workload lists backward's operators in order. The gradient that an
 // operator writes is taken by the operators that differentiate the preceding forward operator, with

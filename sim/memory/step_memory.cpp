@@ -16,7 +16,7 @@ std::string_view name_of(MemoryCategory category) {
 StepMemory step_memory(const PricedStep& step, const MemoryOptions& options) {
   const std::vector<OperatorMemory> operators = operator_memory(*step.workload);
   const std::vector<plan::UnitSize> sizes = plan::unit_sizes(*step.plan);
-  const MemoryOutline outline = memory_outline(*step.planned);
+  const MemoryOutline outline = memory_outline(*step.planned, step.workload->operators.size());
   const MemoryInputs inputs{*step.workload,        operators, *step.plan, sizes,
                             step.planned->buckets, outline};
   MemoryReplay replay;

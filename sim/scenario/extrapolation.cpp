@@ -73,6 +73,13 @@ std::vector<Extrapolation> extrapolations(const PricedStep& step,
                 costs.duration(each.kind, ranks, each.bytes));
     }
   }
+  for (const plan::Communication& each : step.workload->communications) {
+    const auto ranks = static_cast<int>(step.plan->groups.at(each.group).size);
+    if (const double beyond = costs.beyond(each.kind, ranks, each.bytes); beyond != 1) {
+      found.add(fmt::format("{} between {} ranks", name_of(each.kind), ranks), beyond,
+                costs.duration(each.kind, ranks, each.bytes) * microbatches);
+    }
+  }
   return found.take(duration);
 }
 

@@ -34,14 +34,23 @@ std::string words_of(const Prediction& prediction, uint32_t position) {
       const schedule::Action& action = step.actions[item.index].action;
       return fmt::format("{}{}", name_of(action.op), of_unit(step.unit_names, action.unit));
     }
+    case schedule::PlannedItem::Kind::kCommunication: {
+      const plan::Communication& each = prediction.priced.workload->communications[item.index];
+      return fmt::format("{}{}, {}", name_of(each.kind), of_unit(step.unit_names, each.unit),
+                         name_of(each.phase));
+    }
     case schedule::PlannedItem::Kind::kHook:
+    case schedule::PlannedItem::Kind::kWait:
       break;
   }
   return "the step's begin";
 }
 
-bool is_operator(const Prediction& prediction, uint32_t position) {
-  return prediction.priced.planned->order[position].kind == schedule::PlannedItem::Kind::kOperator;
+// An operator or communication.
+bool is_work(const Prediction& prediction, uint32_t position) {
+  using Kind = schedule::PlannedItem::Kind;
+  const Kind kind = prediction.priced.planned->order[position].kind;
+  return kind == Kind::kOperator || kind == Kind::kCommunication;
 }
 
 }  // namespace
@@ -60,12 +69,12 @@ MemoryCurve memory_curve(const Prediction& prediction) {
   uint32_t peak_at = 0, next = 0;
   for (const MemoryMoment& moment : prediction.memory.history) {
     for (; next < moment.item; ++next) {
-      if (is_operator(prediction, next)) {
+      if (is_work(prediction, next)) {
         ended = std::max(ended, items[next].stream.end);
       }
     }
     const ItemTimes& item = items[moment.item];
-    const bool runs = is_operator(prediction, moment.item) && item.stream.start >= 0;
+    const bool runs = is_work(prediction, moment.item) && item.stream.start >= 0;
     time = std::max({time, item.host.start, runs ? item.stream.start : ended});
     out.points.push_back({time, moment.bytes});
     if (out.points.back().sum() > out.points[out.peak].sum()) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/communications.h"
 #include "core/plan/resolve.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
@@ -50,7 +51,14 @@ const plan::ModelConfig* ScenarioModel::config() const {
 plan::ResolvedPlan ScenarioModel::resolve(const plan::Plan& plan, int64_t world_size) const {
   plan::ResolvedPlan out = plan::resolve(plan, tree_, world_size);
   out.copies_in_group_of_one = run_ != nullptr && run_->observation().pytorch;
+  add_groups(out);
   return out;
+}
+
+void ScenarioModel::add_groups(plan::ResolvedPlan& plan) const {
+  if (run_ != nullptr) {
+    plan::add_groups_of(run_->observation().workload, run_->observation().plan, plan);
+  }
 }
 
 plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,

@@ -47,6 +47,9 @@ class ScenarioModel {
   // The plan of tree()'s modules, under the library that the run was recorded with: see
   // plan::ResolvedPlan::copies_in_group_of_one. Errors: those of plan::resolve().
   [[nodiscard]] plan::ResolvedPlan resolve(const plan::Plan& plan, int64_t world_size) const;
+  // Adds to a plan of its modules the groups of communication that a recorded run has. resolve()
+  // does it too. Errors: as plan::add_group().
+  void add_groups(plan::ResolvedPlan& plan) const;
   // One microbatch. Errors: InputError as step_workload() and RecordedRun::workload().
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;

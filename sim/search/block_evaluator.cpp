@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/plan/communications.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_size.h"
@@ -42,7 +43,12 @@ const BlockEvaluator::Operators& BlockEvaluator::operators(const PlanFrame& fram
   const plan::Plan plan =
       plan_of(frame, choices, scenario_.plan, scenario_.model->tree(), scenario_.world_size);
   if (same_operators(frame, choices)) {
+    const std::vector<mesh::Group> groups = operators_.plan.groups;
     operators_.plan = plan::Resolver(plan, std::move(operators_.plan)).run_settings();
+    scenario_.model->add_groups(operators_.plan);
+    plan::change_groups(groups, operators_.plan, operators_.workload);
+    operators_.costs.communications =
+        communication_costs(operators_.workload, operators_.plan, *target_.costs);
     operators_.costs.units = unit_costs(operators_.plan, operators_.sizes, *target_.costs);
     add_steps(operators_.workload.in_backward, *target_.costs, operators_.costs.units);
     return operators_;
@@ -100,7 +106,7 @@ StepPrediction BlockEvaluator::predicted(const PlanFrame& frame,
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
   options.simulation.repeated = repeated_microbatches(planned);
   const MemoryOptions memory = memory_options(target, scenario_.step, options);
-  const MemoryOutline outline = memory_outline(planned);
+  const MemoryOutline outline = memory_outline(planned, of.workload.operators.size());
   const PricedStep step = PricedStep::borrowed(of.workload, of.plan, planned, of.costs);
   return figures_of(
       simulate(step, options.simulation),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/plan/communications.h"
 #include "core/plan/merged_units.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
@@ -49,6 +50,7 @@ void Evaluator::take_family(const Candidate& candidate) {
   const plan::Plan plan = plan_of(candidate, scenario_.plan, tree_, scenario_.world_size);
   if (same) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
+    scenario_.model->add_groups(plan_);
   } else {
     if (!before || before->checkpoint != candidate.checkpoint ||
         before->cpu_offload != candidate.cpu_offload) {
@@ -80,7 +82,9 @@ void Evaluator::merge_units(const plan::ResolvedPlan& before) {
     of.workload = std::move(*merged);
     of.outline = schedule::workload_outline(of.workload);
     for (size_t i = 0; i < of.memory.size(); ++i) {
-      of.memory[i].unit = of.workload.operators[i].unit;
+      const size_t operators = of.workload.operators.size();
+      of.memory[i].unit = i < operators ? of.workload.operators[i].unit
+                                        : of.workload.communications[i - operators].unit;
     }
     of.known.clear();
   }
@@ -110,6 +114,7 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   if (known == sized_.end()) {
     Sized out;  // added only when complete: step_costs() may throw
     out.workload = scenario_.model->workload(plan_, step_of(batch, 1));
+    out.groups = plan_.groups;
     out.costs = step_costs(out.workload, plan_, *target_.costs);
     out.memory = operator_memory(out.workload);
     out.outline = schedule::workload_outline(out.workload);
@@ -127,6 +132,11 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
   }
   out.workload.in_backward = in_backward_;
   out.costs.units = unit_costs_;
+  if (out.groups != plan_.groups) {
+    plan::change_groups(out.groups, plan_, out.workload);
+    out.groups = plan_.groups;
+    out.costs.communications = communication_costs(out.workload, plan_, *target_.costs);
+  }
   return out;
 }
 
@@ -146,7 +156,7 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
     out.step = steps_->step(static_cast<int>(accumulate), scenario_.step.sync_every_microbatch,
                             std::move(storage));
     out.repeated = repeated_microbatches(out.step);
-    out.outline = memory_outline(out.step);
+    out.outline = memory_outline(out.step, of.workload.operators.size());
     out.compute = part_of(out.outline);
   }
   return out;

@@ -63,6 +63,7 @@ class Evaluator {
   // Operators for one microbatch size, under any plan of the same units and checkpoints.
   struct Sized {
     plan::Workload workload;
+    std::vector<mesh::Group> groups;  // of the plan that the workload's communications have ids of
     schedule::WorkloadOutline outline;
     StepCosts costs;
     std::vector<OperatorMemory> memory;

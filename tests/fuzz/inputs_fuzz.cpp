@@ -87,7 +87,9 @@ void plans(std::string_view input) {
 }
 
 void workload(std::string_view input) {
-  (void)plan::parse_workload(input, "f.json");
+  plan::ResolvedPlan plan;
+  plan.world_size = 8;
+  (void)plan::parse_workload(input, "f.json", plan);
 }
 
 void hardware(std::string_view input) {

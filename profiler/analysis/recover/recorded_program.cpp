@@ -135,6 +135,9 @@ class TrainedModules {
         inside = inside || (hook.hook == Hook::kPreForward && hook.unit != 0);
         continue;
       }
+      if (item.kind == plan::WorkloadItem::Kind::kCommunication) {
+        continue;
+      }
       plan::Operator& op = workload.operators[item.index];
       const bool first = op.unit == 0 && !inside;
       // On a CPU the innermost operator of an embedding is the selection of its rows.

@@ -130,13 +130,17 @@ class CollectiveUnits {
         called ? timeline_.sections.at(trace_.events[c.issuer].track, trace_.events[c.issuer].start)
                : timeline_.sections.at(c.issued.value_or(c.when.start));
     c.section = owner.section;
-    if (called && owner.unit != kNoUnit && owner.unit < timeline_.units.size()) {
+    // In a simulated trace every collective of a unit has its action, and no host call is recorded
+    // on the CPU.
+    const bool simulated = trace_.metadata.simulated();
+    if ((called || simulated) && owner.unit != kNoUnit && owner.unit < timeline_.units.size()) {
       c.unit = owner.unit;
       // FSDP's own collectives are in its ranges, so this one is of another parallelism. A trace of
       // Shardlens has no ranges around some of its own.
       set_purpose(c,
-                  timeline_.fsdp.source == FsdpSource::kShardlens ? sharding_purpose(c.kind)
-                                                                  : Purpose::kOther,
+                  timeline_.fsdp.source == FsdpSource::kShardlens && !simulated
+                      ? sharding_purpose(c.kind)
+                      : Purpose::kOther,
                   owner.section == Section::kBackward);
     }
   }

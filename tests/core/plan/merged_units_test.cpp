@@ -1,5 +1,8 @@
 #include "core/plan/merged_units.h"
 
+#include <algorithm>
+#include <optional>
+
 #include <gtest/gtest.h>
 
 #include "core/plan/grouped_blocks.h"
@@ -47,6 +50,46 @@ TEST(MergedUnitsTest, EqualsTheWorkloadOfTheLargerUnits) {
       }
     }
   }
+}
+
+// The second block's first hook is left out, so what was to wait before it waits before the block's
+// first operator.
+TEST(MergedUnitsTest, CommunicationKeepsItsPlace) {
+  const ModelConfig of = config("llama");
+  const ResolvedPlan fine = plan_of(of, 1, false), coarse = plan_of(of, 2, false);
+  Workload workload = step_workload(of, fine, {.batch = 1, .seq = 8});
+  const auto hook_at = [&workload](Hook hook, UnitId unit) {
+    return std::ranges::find_if(workload.order, [&](const WorkloadItem& item) {
+      return item.kind == WorkloadItem::Kind::kHook && workload.hooks[item.index].hook == hook &&
+             workload.hooks[item.index].unit == unit;
+    });
+  };
+  const auto second = hook_at(Hook::kPreForward, 2), third = hook_at(Hook::kPreForward, 3);
+  Communication each;
+  each.group = kShardGroup;
+  each.unit = 2;
+  each.waited_by = *second;
+  const WorkloadItem first_operator = *(second + 1);
+  ASSERT_EQ(first_operator.kind, WorkloadItem::Kind::kOperator);
+  const HookEvent third_hook = workload.hooks[third->index];
+  workload.communications = {each, each};
+  workload.communications[1].waited_by = *third;
+  const size_t before = static_cast<size_t>(second - workload.order.begin()) - 1;
+  for (const uint32_t index : {0U, 1U}) {
+    workload.order.insert(workload.order.begin() + static_cast<std::ptrdiff_t>(before),
+                          {WorkloadItem::Kind::kCommunication, index});
+  }
+  const std::optional<Workload> merged = merge_units(workload, fine, coarse);
+  ASSERT_TRUE(merged);
+  EXPECT_EQ(
+      std::ranges::count(merged->order, WorkloadItem::Kind::kCommunication, &WorkloadItem::kind),
+      2);
+  EXPECT_EQ(merged->communications[0].unit, 1U);
+  EXPECT_EQ(merged->communications[0].waited_by, first_operator);
+  ASSERT_EQ(merged->communications[1].waited_by->kind, WorkloadItem::Kind::kHook);
+  const HookEvent& waits = merged->hooks[merged->communications[1].waited_by->index];
+  EXPECT_EQ(waits.hook, third_hook.hook);
+  EXPECT_EQ(waits.unit, 2U);
 }
 
 TEST(MergedUnitsTest, UnitsThatAreNotMergedAreNone) {

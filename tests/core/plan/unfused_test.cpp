@@ -97,13 +97,12 @@ TEST(UnfusedTest, TheEngineFusesFp32OnACpuOnly) {
 TEST(UnfusedTest, TheProgramIsInTheFile) {
   const ModelConfig config =
       load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
-  const ResolvedPlan plan =
-      resolve(parse_plan(R"({"version": 1})", "plan.json"), module_tree(config), 2);
+  ResolvedPlan plan = resolve(parse_plan(R"({"version": 1})", "plan.json"), module_tree(config), 2);
   for (const Program program : {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
                                 Program::kTransformers, Program::kTorchtitan}) {
     const Workload workload =
         step_workload(config, plan, {.batch = 2, .seq = 8, .program = program});
-    const Workload read = parse_workload(to_json(workload, plan), "workload.json");
+    const Workload read = parse_workload(to_json(workload, plan), "workload.json", plan);
     EXPECT_EQ(read.program, program);
     EXPECT_EQ(read, workload);
   }
@@ -142,8 +141,7 @@ TEST(UnfusedTest, TheLossIsInTheModel) {
 TEST(UnfusedTest, Fp32HasNoConversions) {
   const ModelConfig config =
       load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
-  const ResolvedPlan plan =
-      resolve(parse_plan(R"({"version": 1})", "plan.json"), module_tree(config), 2);
+  ResolvedPlan plan = resolve(parse_plan(R"({"version": 1})", "plan.json"), module_tree(config), 2);
   const Workload workload =
       step_workload(config, plan, {.batch = 2, .seq = 8, .program = Program::kTransformers});
   for (size_t i = 0; i < workload.operators.size(); ++i) {

@@ -10,12 +10,15 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "tests/core/plan/with_communication.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::plan {
 namespace {
 
 using nlohmann::json;
+using test::insert_communication;
+using test::position_of;
 using testing::AllOf;
 using testing::HasSubstr;
 
@@ -219,8 +222,8 @@ TEST(CheckpointedWorkloadTest, HooksOfUnitsInsideComeAgain) {
       step_of("models/llama-untied",
               R"({"version": 1, "activation_checkpointing": ["model.layers.*"]})", 2, 1, 4);
   EXPECT_EQ(hooks_of(inside), hooks_of(step_of("models/llama-untied", kFullShard, 2, 1, 4)));
-  const Step around = step_of("models/llama-untied",
-                              R"({"version": 1, "activation_checkpointing": ["model"]})", 2, 1, 4);
+  Step around = step_of("models/llama-untied",
+                        R"({"version": 1, "activation_checkpointing": ["model"]})", 2, 1, 4);
   // The final norm, the last operator that keeps a tensor, belongs to the root, so both layers are
   // recomputed in full.
   std::string again;
@@ -230,7 +233,8 @@ TEST(CheckpointedWorkloadTest, HooksOfUnitsInsideComeAgain) {
     }
   }
   EXPECT_EQ(again, "pre_forward:1 post_forward:1 pre_forward:2 post_forward:2 ");
-  EXPECT_EQ(parse_workload(to_json(around.workload, around.plan), "w"), around.workload);
+  EXPECT_EQ(parse_workload(to_json(around.workload, around.plan), "w", around.plan),
+            around.workload);
 }
 
 // One layer of llama-untied, by hand: batch 2, seq 16 → 32 rows; hidden 32, inner 88, 4 heads of 8,
@@ -338,13 +342,102 @@ TEST(WorkloadJsonTest, SurvivesARoundTrip) {
     step.workload.hooks[5].recompute = true;
     step.workload.hooks[6].grads = Grads::kSome;
     const std::string text = to_json(step.workload, step.plan);
-    EXPECT_EQ(parse_workload(text, "workload.json"), step.workload);
+    EXPECT_EQ(parse_workload(text, "workload.json", step.plan), step.workload);
     EXPECT_EQ(json::parse(text)["units"].size(), step.plan.units.size());
   }
 }
 
+// Two communications of the forward and one of the backward, over the ranks of a context.
+Step communicating() {
+  Step step =
+      step_of("llama-tiny", R"({"version": 1, "mesh": {"replicate": 2, "shard": 1, "context": 2}})",
+              4, 2, 16);
+  Communication each;
+  each.kind = CollectiveKind::kAllGather;
+  each.purpose = Purpose::kContext;
+  each.group = 2;
+  each.unit = 1;
+  each.module = "model.layers.0.self_attn";
+  each.bytes = 4096;
+  each.written = 2048;
+  each.saved = 1024;
+  const size_t at = position_of(step.workload, Phase::kForward, 3);
+  each.waited_by = step.workload.order[position_of(step.workload, Phase::kForward, 5)];
+  const WorkloadItem forward = insert_communication(step.workload, at, each);
+  Communication again;
+  again.purpose = Purpose::kOther;
+  again.group = kReplicateGroup;
+  again.phase = Phase::kLoss;
+  again.waited_by = step.workload.order[position_of(step.workload, Phase::kLoss, 0)];
+  insert_communication(step.workload, position_of(step.workload, Phase::kLoss, 0), again);
+  each.kind = CollectiveKind::kReduceScatter;
+  each.phase = Phase::kBackward;
+  each.forward = forward;
+  each.saved = 0;
+  each.frees = 512;
+  each.takes = kTakesGradient | takes_before(2);
+  each.waited_by.reset();
+  insert_communication(step.workload, position_of(step.workload, Phase::kBackward, 2), each);
+  return step;
+}
+
+TEST(WorkloadJsonTest, CommunicationSurvivesARoundTrip) {
+  Step step = communicating();
+  const std::string text = to_json(step.workload, step.plan);
+  EXPECT_EQ(parse_workload(text, "workload.json", step.plan), step.workload);
+  const json read = json::parse(text);
+  EXPECT_EQ(read["groups"], json::parse(R"([{"name": "replicate", "ranks": 2, "stride": 2},
+                                            {"name": "context", "ranks": 2, "stride": 1}])"));
+  EXPECT_EQ(read["communications"][0]["group"], "context");
+  EXPECT_EQ(read["communications"][1]["purpose"], "other");
+  EXPECT_EQ(read["communications"][2]["forward"], "c0");
+  // A plan without such an axis gets the group, after its own.
+  ResolvedPlan other =
+      resolve(parse_plan(R"({"version": 1, "mesh": {"replicate": 2, "shard": 2}})", "plan.json"),
+              module_tree(step.config), 4);
+  const Workload added = parse_workload(text, "workload.json", other);
+  ASSERT_EQ(other.groups.size(), 3U);
+  EXPECT_EQ(other.groups[2], (mesh::Group{.name = "context", .size = 2, .stride = 1}));
+}
+
+TEST(WorkloadJsonTest, MessagesOnCommunication) {
+  Step step = communicating();
+  const json good = json::parse(to_json(step.workload, step.plan));
+  const auto message = [&](const char* pointer, const json& value) {
+    json changed = good;
+    changed[json::json_pointer(pointer)] = value;
+    try {
+      (void)parse_workload(changed.dump(), "workload.json", step.plan);
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(message("/communications/0/bytes", 8192), "accepted");
+  EXPECT_THAT(message("/communications/0/kind", "all_gathers"),
+              AllOf(HasSubstr("workload.json#/communications/0/kind"), HasSubstr("'all_gather'")));
+  EXPECT_THAT(message("/communications/1/group", "tensor"),
+              AllOf(HasSubstr("#/communications/1/group"), HasSubstr("'context'")));
+  EXPECT_THAT(message("/communications/2/forward", "h0"), HasSubstr("#/communications/2/forward"));
+  EXPECT_THAT(message("/communications/2/forward", "c7"),
+              AllOf(HasSubstr("#/communications/2/forward"), HasSubstr("below 3")));
+  EXPECT_THAT(
+      message("/communications/0/waited_by", good["order"][0]),
+      AllOf(HasSubstr("#/communications/0/waited_by"), HasSubstr("later in the order than c0")));
+  EXPECT_THAT(message("/communications/1/phase", "recompute"),
+              AllOf(HasSubstr("#/communications/1"), HasSubstr("forward")));
+  EXPECT_THAT(message("/communications/0/bytes", -1), HasSubstr("#/communications/0/bytes"));
+  EXPECT_THAT(message("/communications/0/unit", 99), HasSubstr("#/communications/0/unit"));
+  EXPECT_THAT(message("/groups/1/ranks", 4),
+              AllOf(HasSubstr("#/groups/1"), HasSubstr("in the plan it has 2")));
+  EXPECT_THAT(message("/groups/1/name", "replicate"),
+              AllOf(HasSubstr("#/groups/1"), HasSubstr("a second group")));
+  EXPECT_THAT(message("/groups/1/ranks", 99), HasSubstr("#/groups/1/ranks"));
+  EXPECT_THAT(message("/order/0", "c3"), HasSubstr("#/order/0"));
+}
+
 TEST(WorkloadJsonTest, DamagedTextEndsAsInputError) {
-  const Step step = step_of("models/gpt2-mapped-names", kFullShard, 2, 1, 4);
+  Step step = communicating();
   const std::string good = to_json(step.workload, step.plan);
   std::mt19937_64 engine(7);
   const auto pick = [&engine](size_t limit) {
@@ -361,11 +454,11 @@ TEST(WorkloadJsonTest, DamagedTextEndsAsInputError) {
         text.erase(pick(text.size()), 1 + pick(30));
         break;
       default:
-        text[pick(text.size())] = "{}[]\",:0123456789-oh"[pick(20)];
+        text[pick(text.size())] = "{}[]\",:0123456789-ohc"[pick(21)];
         break;
     }
     try {
-      (void)parse_workload(text, "workload.json");
+      (void)parse_workload(text, "workload.json", step.plan);
     } catch (const InputError& error) {
       ++rejected;
       EXPECT_THAT(error.what(), HasSubstr("workload.json"));
@@ -377,7 +470,8 @@ TEST(WorkloadJsonTest, DamagedTextEndsAsInputError) {
 TEST(WorkloadJsonTest, MessagesNameThePlace) {
   const auto message = [](const std::string& text) {
     try {
-      (void)parse_workload(text, "workload.json");
+      ResolvedPlan plan;
+      (void)parse_workload(text, "workload.json", plan);
     } catch (const InputError& error) {
       return std::string(error.what());
     }
@@ -407,11 +501,12 @@ TEST(WorkloadJsonTest, SizesAreLimited) {
     for (int i = 1; i < count; ++i) {
       operators += "," + op;
     }
+    ResolvedPlan plan;
     try {
       (void)parse_workload(
           R"({"version": 1, "batch": 1, "seq": 1, "units": [""], "hooks": [], "order": [], "operators": [)" +
               operators + "]}",
-          "workload.json");
+          "workload.json", plan);
     } catch (const InputError& error) {
       return std::string(error.what());
     }

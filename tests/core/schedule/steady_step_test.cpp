@@ -11,6 +11,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "tests/core/plan/with_communication.h"
 
 namespace shardlens::schedule::test {
 namespace {
@@ -55,6 +56,22 @@ plan::Plan random_plan(Chooser& choose, const plan::ModuleTree& tree) {
     plan.activation_checkpointing = {"model.layers.*"};
   }
   return plan;
+}
+
+// Adds communication of forward and of backward, which other operators wait for or none.
+void communicate(Chooser& choose, plan::Workload& workload) {
+  for (const plan::Phase phase : {plan::Phase::kForward, plan::Phase::kBackward}) {
+    const size_t at = shardlens::test::position_of(workload, phase, choose.of({0, 5, 17}));
+    const plan::Operator& op = workload.operators[workload.order[at].index];
+    plan::Communication each;
+    each.phase = phase;
+    each.unit = op.unit;
+    if (choose.of({true, false})) {
+      each.waited_by =
+          workload.order[shardlens::test::position_of(workload, phase, choose.of({18, 19, 30}))];
+    }
+    shardlens::test::insert_communication(workload, at + 1, std::move(each));
+  }
 }
 
 // The order without the numbers of operators that are one item.
@@ -112,7 +129,10 @@ TEST(SteadyStepTest, EqualsTheThirdStep) {
   for (int i = 0; i < 300; ++i) {
     SCOPED_TRACE(i);
     const plan::ResolvedPlan plan = plan::resolve(random_plan(choose, tree), tree, 4);
-    const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
+    plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
+    if (choose.of({true, false})) {
+      communicate(choose, workload);
+    }
     const WorkloadOutline outline = workload_outline(workload);
     SteadySteps steps(workload, outline, plan);
     for (int more = 0; more < 3; ++more) {

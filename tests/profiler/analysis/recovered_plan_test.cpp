@@ -139,11 +139,11 @@ TEST(RecoveredWorkloadTest, DrivesTheScheduleLikeTheModels) {
   const std::filesystem::path folder = kData / "pytorch_traces" / "fsdp2-default";
   const RecoveredPlan found = recovered(folder / "rank0.pt.trace.json.gz");
   const plan::ModuleTree tree = tree_of("llama-tiny", 2);
-  const plan::ResolvedPlan resolved = plan::resolve(found.plan, tree, 2);
+  plan::ResolvedPlan resolved = plan::resolve(found.plan, tree, 2);
   EXPECT_EQ(found.recorded.workload.batch, 2);
   EXPECT_EQ(found.recorded.workload.seq, 32);
   const plan::Workload read =
-      plan::parse_workload(plan::to_json(found.recorded.workload, resolved), "recovered");
+      plan::parse_workload(plan::to_json(found.recorded.workload, resolved), "recovered", resolved);
   EXPECT_EQ(read, found.recorded.workload);
   // The hooks are those of the model's own workload, which the schedule expects.
   const std::filesystem::path config_path = kData / "llama-tiny" / "config.json";

@@ -17,6 +17,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "tests/core/plan/with_communication.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {
@@ -40,6 +41,55 @@ void expect_figures(const analysis::WindowFigures& figures, const StepFigures& s
   EXPECT_EQ(figures.exposed_comm, simulated.exposed_comm);
   EXPECT_EQ(figures.exposed_copy, simulated.exposed_copy);
   EXPECT_EQ(figures.duration(), simulated.duration());
+}
+
+// Communication of the workload is in the trace with its group, and analyze assigns it to the unit
+// in whose forward it was issued, apart from the collectives of units.
+TEST(SimulatedCommunicationTest, AnalyzeFindsIt) {
+  Chain chain = make_chain(
+      {.layers = 3, .ranks = 4, .change = [](plan::Plan& plan) { plan.mesh_context = 2; }});
+  plan::Communication each;
+  each.group = 2;
+  each.unit = 2;
+  each.module = "layers.1";
+  each.bytes = 4096;
+  for (const plan::Phase phase : {plan::Phase::kForward, plan::Phase::kBackward}) {
+    each.phase = phase;
+    // In the middle of the second layer's backward, which has two operators, as the third's has,
+    // which comes after that of the loss.
+    const size_t at =
+        shardlens::test::position_of(chain.workload, phase, phase == plan::Phase::kForward ? 1 : 3);
+    ASSERT_EQ(chain.workload.operators[chain.workload.order[at].index].unit, 2U);
+    shardlens::test::insert_communication(chain.workload, at + 1, each);
+  }
+  chain.step = schedule::planned_step(chain.workload, chain.plan);
+  for (const HostMode host : {HostMode::kAhead, HostMode::kCompute}) {
+    const PricedStep step = chain.priced(durations());
+    const SimulatedStep simulated = simulate(step, {.host = host});
+    const trace::Run run = simulated_run(step, simulated, {.host = host});
+    ASSERT_EQ(run.traces.size(), 4U);
+    const trace::Trace& trace = run.traces[3];
+    const analysis::Timeline timeline = analysis::make_timeline(trace);
+    size_t found = 0;
+    for (const analysis::Collective& collective : timeline.collectives) {
+      const trace::CollectiveArgs& args = trace.collectives.at(collective.args);
+      if (trace.strings.view(args.group) != "context") {
+        EXPECT_NE(collective.part, analysis::UnitPart::kOther);
+        continue;
+      }
+      ++found;
+      EXPECT_EQ(trace.strings.view(args.group_ranks), "[2, 3]");
+      EXPECT_EQ(collective.kind, CollectiveKind::kAllReduce);
+      EXPECT_EQ(collective.part, analysis::UnitPart::kOther);
+      EXPECT_EQ(collective.bytes, 4096);
+      EXPECT_EQ(collective.when.length(), 300);
+      ASSERT_TRUE(collective.unit);
+      EXPECT_EQ(timeline.units.at(*collective.unit), "layers.1");
+    }
+    EXPECT_EQ(found, 2U);
+    expect_figures(analysis::analyze(run).ranks.front().steps[0].figures,
+                   simulated.ranks[0].figures);
+  }
 }
 
 // Units that stay sharded over 2 and over 4 of 8 ranks after forward: backward gathers each over

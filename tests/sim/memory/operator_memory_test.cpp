@@ -8,6 +8,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/resolve.h"
 #include "core/plan/workload_builder.h"
+#include "tests/core/plan/with_communication.h"
 
 namespace shardlens::sim {
 namespace {
@@ -146,6 +147,68 @@ TEST(OperatorMemoryTest, TiedTablesHaveTwoMoreGradientsForAMoment) {
   EXPECT_EQ(last_user(memory, table, 1), table);
   const uint32_t positions = find(in, "aten::embedding_dense_backward", "transformer.wpe");
   EXPECT_EQ(memory[positions].handed, (std::array<Bytes, kHanded>{}));
+}
+
+// Communication with sizes does what an operator with these sizes does in its place.
+TEST(OperatorMemoryTest, CommunicationIsAnOperator) {
+  plan::Workload with_operators = workload();
+  plan::Workload with_communication = with_operators;
+  for (const plan::Phase phase : {plan::Phase::kForward, plan::Phase::kBackward}) {
+    const size_t at = shardlens::test::position_of(with_operators, phase, 5);
+    const plan::WorkloadItem before = with_operators.order[at];
+    const int32_t forward = with_operators.operators[before.index].forward;
+    plan::Operator op;
+    op.phase = phase;
+    op.unit = 0;
+    op.written = 4096;
+    op.saved = phase == plan::Phase::kForward ? 512 : 0;
+    op.forward = forward;
+    // Operators after it get the next index, as in a workload that was made with it.
+    const uint32_t index = before.index + 1;
+    for (plan::Operator& each : with_operators.operators) {
+      each.forward += each.forward >= static_cast<int32_t>(index) ? 1 : 0;
+    }
+    for (plan::WorkloadItem& each : with_operators.order) {
+      each.index += each.kind == before.kind && each.index >= index ? 1 : 0;
+    }
+    with_operators.operators.insert(with_operators.operators.begin() + index, op);
+    with_operators.order.insert(with_operators.order.begin() + static_cast<std::ptrdiff_t>(at) + 1,
+                                {before.kind, index});
+    plan::Communication same;
+    same.phase = phase;
+    same.written = op.written;
+    same.saved = op.saved;
+    if (forward >= 0) {
+      const auto others = std::ranges::count(with_communication.communications,
+                                             plan::Phase::kForward, &plan::Communication::phase);
+      same.forward = plan::WorkloadItem{before.kind, static_cast<uint32_t>(forward - others)};
+    }
+    shardlens::test::insert_communication(with_communication, at + 1, same);
+  }
+  const std::vector<OperatorMemory> expected = operator_memory(with_operators);
+  const std::vector<OperatorMemory> found = operator_memory(with_communication);
+  ASSERT_EQ(found.size(), expected.size());
+  std::vector<uint32_t> numbers;  // of `found`, in the order
+  for (const plan::WorkloadItem& item : with_communication.order) {
+    if (item.kind != plan::WorkloadItem::Kind::kHook) {
+      numbers.push_back(plan::number_of(with_communication, item));
+    }
+  }
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const OperatorMemory& one = found[numbers[i]];
+    SCOPED_TRACE(i);
+    EXPECT_EQ(one.saved, expected[i].saved);
+    EXPECT_EQ(one.written, expected[i].written);
+    EXPECT_EQ(one.handed, expected[i].handed);
+    EXPECT_EQ(one.users, expected[i].users);
+    EXPECT_EQ(one.hands_on, expected[i].hands_on);
+    EXPECT_EQ(one.kind, expected[i].kind);
+    ASSERT_EQ(one.end_count, expected[i].end_count);
+    for (uint32_t end = 0; end < one.end_count; ++end) {
+      EXPECT_EQ(one.ends[end].op, numbers[expected[i].ends[end].op]);
+      EXPECT_EQ(one.ends[end].part, expected[i].ends[end].part);
+    }
+  }
 }
 
 }  // namespace

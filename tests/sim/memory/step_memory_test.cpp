@@ -9,6 +9,7 @@
 
 #include "core/plan/decoder.h"
 #include "core/plan/resolve.h"
+#include "tests/core/plan/with_communication.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {
@@ -44,6 +45,36 @@ TEST(StepMemoryTest, PeakOfAChainByHand) {
     alive += each.bytes;
   }
   EXPECT_EQ(alive, memory.peak_allocated);
+}
+
+// The peak of the chain above is in the backward of layer 1. Communication after that layer's
+// forward keeps one more tensor until then if it saves one, and none if it works in place. One that
+// makes a new tensor has its input freed as soon as the next operator has run.
+TEST(StepMemoryTest, CommunicationSavesAndHandsOn) {
+  for (const Bytes saved : {Bytes{0}, Bytes{256}}) {
+    for (const Bytes written : {Bytes{0}, Bytes{256}}) {
+      Chain chain = make_chain({.layers = 3});
+      plan::Communication each;
+      each.group = plan::kShardGroup;
+      each.unit = 1;
+      each.bytes = 256;
+      each.saved = saved;
+      each.written = written;
+      const plan::WorkloadItem forward = shardlens::test::insert_communication(
+          chain.workload,
+          shardlens::test::position_of(chain.workload, plan::Phase::kForward, 0) + 1, each);
+      each.phase = plan::Phase::kBackward;
+      each.saved = each.written = 0;
+      each.forward = forward;
+      // Before the backward of the first layer: that of the loss and of two layers comes before.
+      const size_t first = shardlens::test::position_of(chain.workload, plan::Phase::kBackward, 5);
+      shardlens::test::insert_communication(chain.workload, first, each);
+      chain.step = schedule::planned_step(chain.workload, chain.plan);
+      const StepMemory memory = memory_of(chain);
+      EXPECT_EQ(memory.peak_allocated, (saved > 0 ? 19 : 18) * kOne) << saved << " " << written;
+      EXPECT_EQ(of(memory, MemoryCategory::kActivations), (saved > 0 ? 5 : 4) * kOne);
+    }
+  }
 }
 
 // The history of the same chain: it begins with the state, has the peak in the backward of layer 1,
