@@ -269,6 +269,11 @@ Nanoseconds CalibratedCostModel::issue(schedule::Op op) const {
   return nanoseconds(calibration_.action_us[static_cast<size_t>(op)]);
 }
 
+Nanoseconds CalibratedCostModel::issue_communication(const plan::Communication& each) const {
+  const std::optional<double>& us = calibration_.communication_us[static_cast<size_t>(each.kind)];
+  return us ? nanoseconds(*us) : CostModel::issue_communication(each);
+}
+
 Nanoseconds CalibratedCostModel::issue_hook(Hook hook) const {
   return nanoseconds(calibration_.hook_us[static_cast<size_t>(hook)]);
 }

@@ -56,6 +56,7 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] double beyond(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
+  [[nodiscard]] Nanoseconds issue_communication(const plan::Communication& each) const override;
   [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;
 
  private:

@@ -151,8 +151,14 @@ class Fit {
         } else if (item.kind == PlannedItem::Kind::kHook) {
           hooks_[static_cast<size_t>(in.planned.hooks[item.index].hook)].each.emplace_back(
               microseconds(seen.host), seen.host_beside);
-        } else {
+        } else if (item.kind == PlannedItem::Kind::kAction) {
           collect_action(in, in.planned.actions[item.index].action, seen, bytes, stored);
+        } else if (item.kind == PlannedItem::Kind::kCommunication) {
+          const plan::Communication& of = in.workload.communications[item.index];
+          communications_[static_cast<size_t>(of.kind)].each.emplace_back(microseconds(seen.host),
+                                                                          seen.host_beside);
+        } else {
+          sleeps_ += seen.waited > 0 ? 1 : 0;
         }
       }
     }
@@ -359,6 +365,11 @@ class Fit {
     for (size_t hook = 0; hook < hooks_.size(); ++hook) {
       out_.hook_us[hook] = hooks_[hook].mean_alone(beside);
     }
+    for (size_t kind = 0; kind < communications_.size(); ++kind) {
+      if (!communications_[kind].each.empty()) {
+        out_.communication_us[kind] = communications_[kind].mean_alone(beside);
+      }
+    }
     out_.outside_us = outside_.value();
     out_.norm_communication_us = norm_communication_.value();
     out_.outside_communication_us = outside_communication_.value();
@@ -500,6 +511,7 @@ class Fit {
   std::array<CopiesOf, schedule::kOpCount> copies_of_;
   std::vector<LinePoint> copies_;  // copies by kernels: bytes, microseconds
   std::array<Samples, kHookCount> hooks_{};
+  std::array<Samples, kCollectiveKindCount> communications_{};  // host time, by CollectiveKind
   Mean outside_, norm_communication_, outside_communication_;
   std::array<Samples, 3> waits_{};  // for peers, by CollectiveKind
   std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;

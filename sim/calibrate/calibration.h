@@ -78,6 +78,9 @@ struct Calibration {
   // Host time in microseconds, without the copies of an action; those take `copy_us_per_mb`.
   std::array<double, schedule::kOpCount> action_us{};
   std::array<double, kHookCount> hook_us{};
+  // Host time of communication that the program issues itself, by CollectiveKind: in the call, and
+  // in the wait for it while it does not run. nullopt: not measured.
+  std::array<std::optional<double>, kCollectiveKindCount> communication_us{};
   double copy_us_per_mb = 0;  // bytes read and written, 1e6 each
   // The same of each action's copies, on a CPU; 0: not measured, so copy_us_per_mb.
   std::array<double, schedule::kOpCount> copy_us_per_mb_of{};

@@ -19,9 +19,10 @@ using plan::JsonNode;
 using Names = std::vector<std::string>;
 
 constexpr double kMost = 1e12;
-const Names kKeys{"version",    "sources",  "host",   "ranks",   "operators", "classes",
-                  "actions",    "hooks",    "copy",   "outside", "slowdown",  "curves",
-                  "peer_waits", "emulated", "hidden", "unknown", "waking",    "blocking"};
+const Names kKeys{"version",   "communication", "sources", "host",       "ranks",
+                  "operators", "classes",       "actions", "hooks",      "copy",
+                  "outside",   "slowdown",      "curves",  "peer_waits", "emulated",
+                  "hidden",    "unknown",       "waking",  "blocking"};
 const Names kHosts{"ahead", "compute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 
@@ -222,6 +223,15 @@ std::string to_json(const Calibration& c) {
   out["operators"] = list(c.operators, operator_json);
   out["actions"] = named(c.action_us, op_name);
   out["hooks"] = named(c.hook_us, hook_name);
+  if (std::ranges::any_of(c.communication_us, [](const auto& us) { return us.has_value(); })) {
+    ordered_json& communication = out["communication"] = ordered_json::object();
+    for (size_t kind = 0; kind < c.communication_us.size(); ++kind) {
+      if (c.communication_us[kind]) {
+        communication[std::string(name_of(static_cast<CollectiveKind>(kind)))] =
+            *c.communication_us[kind];
+      }
+    }
+  }
   out["copy"] = {{"us_per_mb", c.copy_us_per_mb},
                  {"by_action", named(c.copy_us_per_mb_of, op_name)}};
   out["outside"] = {{"us", c.outside_us},
@@ -264,6 +274,16 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   }
   read_named(root.require("actions"), out.action_us, op_name);
   read_named(root.require("hooks"), out.hook_us, hook_name);
+  if (const auto communication = root.find("communication")) {
+    communication->expect_object("host times by kind of collective");
+    for (const std::string& name : communication->keys()) {
+      const auto kind = parse_collective(name);
+      if (!kind) {
+        communication->require(name).fail("expected the name of a collective");
+      }
+      out.communication_us[static_cast<size_t>(*kind)] = amount_of(*communication, name);
+    }
+  }
   const JsonNode copy = root.require("copy");
   out.copy_us_per_mb = amount_of(copy, "us_per_mb");
   if (const auto by_action = copy.find("by_action")) {

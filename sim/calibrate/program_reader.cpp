@@ -96,10 +96,14 @@ ProgramReader::ProgramReader(const trace::Trace& trace,
       passes_(analysis::training_passes(timeline.fsdp)) {
   find_positions();
   find_leaves();
+  if (!in_.workload.communications.empty()) {
+    recorded_ = recorded_communications(trace, timeline, units);
+  }
 }
 
 void ProgramReader::find_positions() {
   operators_.resize(in_.workload.operators.size());
+  communications_.resize(in_.workload.communications.size());
   for (size_t i = 0; i < in_.planned.order.size(); ++i) {
     const PlannedItem& item = in_.planned.order[i];
     if (item.kind == PlannedItem::Kind::kOperator) {
@@ -107,7 +111,11 @@ void ProgramReader::find_positions() {
     } else if (item.kind == PlannedItem::Kind::kHook) {
       const HookEvent& hook = in_.planned.hooks[item.index];
       hooks_[{hook.hook, hook.unit}].push_back(i);
-    } else {
+    } else if (item.kind == PlannedItem::Kind::kCommunication) {
+      communications_[item.index].emplace_back(i, i);
+    } else if (item.kind == PlannedItem::Kind::kWait) {
+      communications_[item.index].back().second = i;
+    } else if (item.kind == PlannedItem::Kind::kAction) {
       const schedule::Action& action = in_.planned.actions[item.index].action;
       actions_[{action.op, action.unit}].push_back(i);
     }
@@ -115,6 +123,10 @@ void ProgramReader::find_positions() {
   for (uint32_t i = 0; i < in_.workload.operators.size(); ++i) {
     const plan::Operator& op = in_.workload.operators[i];
     named_[{op.phase, op.unit, op.name}].push_back(i);
+  }
+  for (uint32_t i = 0; i < in_.workload.communications.size(); ++i) {
+    const plan::Communication& each = in_.workload.communications[i];
+    alike_[{each.kind, each.phase, each.unit, each.bytes}].push_back(i);
   }
 }
 
@@ -183,8 +195,8 @@ bool ProgramReader::same_collectives(const Interval& host) const {
   std::map<Action, size_t> seen;
   for (const analysis::Collective& each : timeline_.collectives) {
     const std::optional<Op> op = each.kind ? op_of(*each.kind) : std::nullopt;
-    if (!op || !each.unit || each.issuer == trace::kNoIndex ||
-        !is_in(trace_.events[each.issuer].start, host)) {
+    if (!op || !each.unit || each.part == analysis::UnitPart::kOther ||
+        each.issuer == trace::kNoIndex || !is_in(trace_.events[each.issuer].start, host)) {
       continue;
     }
     if (const auto unit = unit_of(timeline_.units[*each.unit])) {
@@ -285,8 +297,8 @@ void ProgramReader::add_collectives(const Interval& host, std::vector<Range>& ou
   Counts counts;
   std::vector<const analysis::Collective*> issued;
   for (const analysis::Collective& each : timeline_.collectives) {
-    if (each.kind && each.unit && each.issuer != trace::kNoIndex &&
-        is_in(trace_.events[each.issuer].start, host)) {
+    if (each.kind && each.unit && each.part != analysis::UnitPart::kOther &&
+        each.issuer != trace::kNoIndex && is_in(trace_.events[each.issuer].start, host)) {
       issued.push_back(&each);
     }
   }
@@ -310,6 +322,45 @@ void ProgramReader::add_collectives(const Interval& host, std::vector<Range>& ou
       const Interval rest{std::min(call.end(), each->when.start), each->when.start};
       out.push_back({{Piece::Kind::kCall, Piece::Gap::kNext, rest, *at}, kCollective});
       out.push_back({{Piece::Kind::kWait, Piece::Gap::kNext, each->when, *at}, kCollective});
+    }
+  }
+}
+
+// [Note: Whose waiting] On the CPU the host sleeps while it waits for a collective that runs. What
+// it spends in the call and in the wait before the collective begins and after it has ended is time
+// of the communication itself: its thread, too, may begin late.
+void ProgramReader::add_communications(const Interval& host,
+                                       std::span<const Nanoseconds> passes,
+                                       std::vector<Range>& out) const {
+  constexpr uint32_t kCollective = 3;
+  std::map<std::tuple<size_t, CollectiveKind, plan::Phase, UnitId, Bytes>, size_t> counts;
+  for (const RecordedCommunication& each : recorded_) {
+    const auto pass = std::upper_bound(passes.begin(), passes.end(), each.call.start);
+    if (!is_in(each.call.start, host) || pass == passes.begin()) {
+      continue;
+    }
+    const auto microbatch = static_cast<size_t>(pass - passes.begin()) - 1;
+    const plan::Communication& what = each.what;
+    const size_t count = counts[{microbatch, what.kind, what.phase, what.unit, what.bytes}]++;
+    const auto found = alike_.find({what.kind, what.phase, what.unit, what.bytes});
+    if (found == alike_.end() || count >= found->second.size() ||
+        microbatch >= communications_[found->second[count]].size()) {
+      continue;
+    }
+    const auto& [at, wait] = communications_[found->second[count]][microbatch];
+    const auto add = [&](Piece::Kind kind, Nanoseconds start, Nanoseconds end, size_t item) {
+      if (start < end) {
+        out.push_back({{kind, Piece::Gap::kNext, {start, end}, item}, kCollective});
+      }
+    };
+    for (const Interval& when : {each.call, each.waited}) {
+      const Interval runs = in_.host == HostMode::kAhead
+                                ? Interval{when.end, when.end}
+                                : Interval{std::clamp(each.when.start, when.start, when.end),
+                                           std::clamp(each.when.end, when.start, when.end)};
+      add(Piece::Kind::kCall, when.start, runs.start, at);
+      add(Piece::Kind::kWait, runs.start, runs.end, wait);
+      add(Piece::Kind::kCall, runs.end, when.end, at);
     }
   }
 }
@@ -374,6 +425,7 @@ ObservedStep ProgramReader::read(const analysis::Step& step) const {
   std::vector<Range> ranges;
   add_ranges(step.host, ranges);
   add_collectives(step.host, ranges);
+  add_communications(step.host, passes, ranges);
   add_operators(step.host, passes, ranges);
   std::stable_sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) {
     return a.piece.when.start != b.piece.when.start ? a.piece.when.start < b.piece.when.start

@@ -13,12 +13,10 @@
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 #include "sim/calibrate/observation.h"
+#include "sim/calibrate/recorded_communication.h"
 #include "sim/calibrate/step_reader.h"
 
 namespace shardlens::sim {
-
-// The plan's unit of each name that a trace has for a unit.
-using UnitNames = std::map<std::string, UnitId>;
 
 // Reads the steps of one rank's trace of PyTorch's FSDP as items of the planned step.
 //
@@ -70,6 +68,9 @@ class ProgramReader {
                   const Counts& counts,
                   std::vector<Range>& out) const;
   void add_collectives(const analysis::Interval& host, std::vector<Range>& out) const;
+  void add_communications(const analysis::Interval& host,
+                          std::span<const Nanoseconds> passes,
+                          std::vector<Range>& out) const;
   void add_operators(const analysis::Interval& host,
                      std::span<const Nanoseconds> passes,
                      std::vector<Range>& out) const;
@@ -85,6 +86,11 @@ class ProgramReader {
   std::vector<std::vector<size_t>> operators_;                    // by operator, then microbatch
   std::map<std::tuple<plan::Phase, UnitId, std::string>, std::vector<uint32_t>> named_;
   std::vector<Leaf> leaves_;  // operators of the model, by start
+  // The program's own collectives: of the trace, by call; positions of the planned ones and of
+  // their waits, by communication, then microbatch; indices of those that are alike.
+  std::vector<RecordedCommunication> recorded_;
+  std::vector<std::vector<std::pair<size_t, size_t>>> communications_;
+  std::map<std::tuple<CollectiveKind, plan::Phase, UnitId, Bytes>, std::vector<uint32_t>> alike_;
 };
 
 // Which kinds of collectives the host waited for where it issued them: nothing is recorded on its

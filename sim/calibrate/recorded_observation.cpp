@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "core/schedule/awaited_communications.h"
 #include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/ranks/rank_matching.h"
@@ -16,6 +17,7 @@
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
 #include "sim/calibrate/program_reader.h"
+#include "sim/calibrate/recorded_communication.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
 
@@ -33,8 +35,12 @@ class PassReader {
  public:
   PassReader(const trace::Trace& trace,
              const Timeline& timeline,
-             const analysis::RecoveredWorkload& recorded)
-      : timeline_(timeline), recorded_(recorded), kernels_(trace, timeline) {
+             const analysis::RecoveredWorkload& recorded,
+             const std::vector<RecordedCommunication>& communications)
+      : timeline_(timeline),
+        recorded_(recorded),
+        communications_(communications),
+        kernels_(trace, timeline) {
     std::vector<Interval> busy;
     for (const analysis::DeviceEvent& each : timeline.host_events) {
       busy.push_back({trace.events[each.event].start, trace.events[each.event].end()});
@@ -43,23 +49,39 @@ class PassReader {
         analysis::subtract(timeline.communication, analysis::union_of(std::move(busy)));
   }
 
-  ObservedStep read() {
+  // `planned`: as_recorded() of the pass.
+  ObservedStep read(const schedule::PlannedStep& planned) {
     ObservedStep out;
+    out.items.resize(planned.order.size());
+    std::vector<size_t> position(communications_.size());  // of each communication
     const Interval step = window();
     out.duration = step.length();
     at_ = recorded_.window.start;
     outside_ = std::max<Nanoseconds>(0, at_ - step.start);
-    for (size_t i = 0; i < recorded_.times.size(); ++i) {
-      const plan::WorkloadItem& item = recorded_.workload.order[i];
-      ObservedItem& seen = out.items.emplace_back();
-      const Interval when = recorded_.times[i];
+    using Kind = schedule::PlannedItem::Kind;
+    size_t next = 0;  // in the recorded order, which has no waits
+    for (size_t i = 0; i < planned.order.size(); ++i) {
+      const schedule::PlannedItem& item = planned.order[i];
+      ObservedItem& seen = out.items[i];
+      const Interval when =
+          item.kind == Kind::kWait ? communications_[item.index].waited : recorded_.times[next++];
+      if (item.kind == Kind::kWait && when.length() == 0) {
+        continue;
+      }
       gap_ += std::max<Nanoseconds>(0, when.start - at_);
       const Interval own{std::max(at_, when.start), std::max(at_, when.end)};
-      if (item.kind == plan::WorkloadItem::Kind::kHook) {
+      if (item.kind == Kind::kHook) {
         seen.waited = waited(own);
         seen.host = own.length() - seen.waited;
-      } else {
+      } else if (item.kind == Kind::kOperator) {
         read_operator(recorded_.workload.operators[item.index], when, seen);
+      } else {
+        if (item.kind == Kind::kCommunication) {
+          position[item.index] = i;
+        }
+        const Nanoseconds ran = runs_within(communications_[item.index], own);
+        seen.waited += item.kind == Kind::kWait ? ran : 0;
+        out.items[position[item.index]].host += own.length() - ran;
       }
       at_ = own.end;
     }
@@ -88,6 +110,14 @@ class PassReader {
     return analysis::length_within(analysis::union_of(timeline_.fsdp.limiter_waits), when);
   }
 
+  // See [Note: Whose waiting].
+  [[nodiscard]] Nanoseconds runs_within(const RecordedCommunication& each,
+                                        const Interval& when) const {
+    return timeline_.device ? 0
+                            : std::max<Nanoseconds>(0, std::min(each.when.end, when.end) -
+                                                           std::max(each.when.start, when.start));
+  }
+
   void read_operator(const plan::Operator& op, const Interval& when, ObservedItem& seen) {
     if (op.phase == plan::Phase::kOptimizer) {
       outside_ += std::exchange(gap_, 0);
@@ -110,6 +140,7 @@ class PassReader {
 
   const Timeline& timeline_;
   const analysis::RecoveredWorkload& recorded_;
+  const std::vector<RecordedCommunication>& communications_;  // by index in the workload
   LaunchedKernels kernels_;
   IntervalSet idle_communication_;  // communication while no operator of the host runs
   Nanoseconds at_ = 0, gap_ = 0, outside_ = 0;
@@ -133,22 +164,33 @@ void number_units(const analysis::RecoveredPlan& recovered, Observation& out) {
 }
 
 schedule::PlannedStep as_recorded(const plan::Workload& workload) {
+  using Kind = schedule::PlannedItem::Kind;
   schedule::PlannedStep out;
   out.hooks = workload.hooks;
+  schedule::AwaitedCommunications awaited(workload);
   for (const plan::WorkloadItem& item : workload.order) {
-    out.order.push_back({item.kind == plan::WorkloadItem::Kind::kHook
-                             ? schedule::PlannedItem::Kind::kHook
-                             : schedule::PlannedItem::Kind::kOperator,
-                         item.index});
+    awaited.wait_before(item, out.order);
+    switch (item.kind) {
+      case plan::WorkloadItem::Kind::kHook:
+        out.order.push_back({Kind::kHook, item.index});
+        break;
+      case plan::WorkloadItem::Kind::kOperator:
+        out.order.push_back({Kind::kOperator, item.index});
+        break;
+      case plan::WorkloadItem::Kind::kCommunication:
+        awaited.begin(item.index, out.order);
+        break;
+    }
   }
+  awaited.wait_for_all(out.order);
   return out;
 }
 
 // A run of PyTorch's FSDP, and what its traces call the units of the plan.
 struct ProgramRun {
   const trace::Run& run;
-  const analysis::RecoveredWorkload& recorded;  // the pass that the workload is from
-  std::vector<UnitNames> names;                 // by rank
+  analysis::RecoveredWorkload recorded;  // the pass that the workload is from
+  std::vector<UnitNames> names;          // by rank
   GroupSizes unnamed;
   bool guesses_microbatches = false;  // the settings do not say how a step accumulates
 };
@@ -193,7 +235,7 @@ void observe_steps(const ProgramRun& program,
 
 // Every step that is like the planned one. If none is, the recorded pass by itself, in the order in
 // which it ran.
-void observe_program(const ProgramRun& program, Observation& out) {
+void observe_program(ProgramRun program, Observation& out) {
   std::vector<Timeline> timelines;
   for (const trace::Trace& trace : program.run.traces) {
     timelines.push_back(analysis::make_timeline(trace));
@@ -201,6 +243,9 @@ void observe_program(const ProgramRun& program, Observation& out) {
   (void)analysis::match_ranks(program.run.traces, timelines, out.diagnostics);
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
   out.blocking = blocking_kinds(program.run.traces, timelines);
+  const std::vector<RecordedCommunication> communications = add_communications(
+      recorded_communications(program.run.traces.front(), timelines.front(), program.names.front()),
+      program.recorded, out);
   const plan::StepSettings settings = out.settings;
   if (program.guesses_microbatches) {
     out.settings.accumulate = microbatches_in(timelines.front());
@@ -225,7 +270,8 @@ void observe_program(const ProgramRun& program, Observation& out) {
     out.settings.accumulate = 1;
     out.planned = as_recorded(out.workload);
     out.steps.push_back(
-        PassReader(program.run.traces.front(), timelines.front(), program.recorded).read());
+        PassReader(program.run.traces.front(), timelines.front(), program.recorded, communications)
+            .read(out.planned));
     observed = 1;
   }
   std::vector<IntervalSet> busy;
@@ -281,7 +327,7 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
                      {replicas > 1 ? replicas : out.plan.shards(), out.plan.shards()}};
   program.names.assign(run.traces.size(), names);
   program.guesses_microbatches = true;
-  observe_program(program, out);
+  observe_program(std::move(program), out);
   return out;
 }
 
@@ -305,7 +351,7 @@ Observation observe_recorded(const trace::Run& run) {
       names.emplace(log.units[units[unit]].fqn, unit);
     }
   }
-  observe_program(program, out);
+  observe_program(std::move(program), out);
   return out;
 }
 

@@ -360,26 +360,53 @@ TEST_F(SimulateCommandTest, AContextIsRefused) {
 }
 
 // A recorded run is simulated at its own sizes of the axes that divide its operators, and at no
-// others.
+// others: a rank's operators, units and collectives are those of its part.
 TEST_F(SimulateCommandTest, ARunOfTensorParallelismKeepsItsAxis) {
   const std::string run_of = std::string(SHARDLENS_TEST_DATA) + "/pytorch_traces/fsdp2-tensor";
+  const CommandResult own = run("simulate --json --workload " + run_of);
+  ASSERT_EQ(own.code, 0) << own.err;
+  const nlohmann::json figures = nlohmann::json::parse(own.out);
+  EXPECT_LT(std::abs(figures["baseline"]["error"].get<double>()), 0.03);
+  EXPECT_EQ(figures["baseline"]["one_pass"], false);
+  EXPECT_EQ(figures["mesh"],
+            nlohmann::json::parse(
+                R"({"replicate": 1, "shard": 2, "context": 1, "tensor": 2, "expert": 1})"));
+  // Two ranks with 2 samples of 32 tokens each; the other two divide the same samples.
+  EXPECT_NEAR(figures["tokens_per_s"].get<double>() * figures["step_ns"].get<double>() * 1e-9,
+              2 * 2 * 32, 0.01);
+  const CommandResult kept = run("simulate --workload " + run_of + " --strategy shard_grad_op");
+  EXPECT_EQ(kept.code, 0) << kept.err;
   const CommandResult plan = run("plan --from-trace " + run_of);
   EXPECT_EQ(plan.code, 0) << plan.err;
   EXPECT_THAT(plan.out, HasSubstr("4 ranks in shards of 2, tensor 2"));
   EXPECT_THAT(plan.out, HasSubstr("tensor parallelism over 2 ranks (process group mesh_tp)"));
-  const CommandResult own = run("simulate --workload " + run_of + " --json");
-  EXPECT_EQ(own.code, 0) << own.err;
-  EXPECT_EQ(nlohmann::json::parse(own.out)["mesh"],
-            nlohmann::json::parse(
-                R"({"replicate": 1, "shard": 2, "context": 1, "tensor": 2, "expert": 1})"));
-  // Two ranks with 2 samples of 32 tokens each; the other two divide the same samples.
-  const nlohmann::json figures = nlohmann::json::parse(own.out);
-  EXPECT_NEAR(figures["tokens_per_s"].get<double>() * figures["step_ns"].get<double>() * 1e-9,
-              2 * 2 * 32, 0.01);
   const CommandResult other = run("simulate --workload " + run_of + " --mesh shard=4,tensor=1");
   EXPECT_EQ(other.code, 3) << other.out;
   EXPECT_THAT(other.err,
               HasSubstr("can only be simulated with its own context 1, tensor 2 and expert 1"));
+}
+
+// A plan has no axis for what else divides the model. No command answers for such a run what it
+// cannot know.
+TEST_F(SimulateCommandTest, ARunOfAnotherParallelismIsRefusedByItsName) {
+  const std::string trace = folder_ + "/rank0.json";
+  ASSERT_EQ(run("convert " + std::string(SHARDLENS_TEST_DATA) +
+                "/pytorch_traces/fsdp2-tensor --out " + trace)
+                .code,
+            0);
+  std::stringstream text;
+  text << std::ifstream(trace).rdbuf();
+  std::string changed = text.str();
+  for (size_t at = 0; (at = changed.find("mesh_tp", at)) != std::string::npos;) {
+    changed.replace(at, 7, "mesh_pp");
+  }
+  std::ofstream(trace) << changed;
+  for (const std::string& command : {"simulate --workload " + trace, "advise " + trace}) {
+    const CommandResult result = run(command);
+    EXPECT_EQ(result.code, 3) << command << result.err;
+    EXPECT_THAT(result.err, HasSubstr("pipeline parallelism over 2 ranks (process group mesh_pp)"))
+        << command;
+  }
 }
 
 // The recorder wrote why there is no plan.json.

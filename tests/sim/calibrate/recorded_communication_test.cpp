@@ -1,0 +1,277 @@
+// Communication of recorded runs. tests/data/pytorch_traces/fsdp2-tensor is a step of two layers
+// under FSDP2 over 2 ranks and tensor parallelism over 2: an all-reduce at the end of each layer's
+// forward, and two in its backward, of 16 KiB each. Its times are those of the trace's events.
+#include "sim/calibrate/recorded_communication.h"
+
+#include <numeric>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "profiler/analysis/recover/recorded_program.h"
+#include "sim/calibrate/calibration.h"
+#include "sim/scenario/scenario.h"
+
+namespace shardlens::sim {
+namespace {
+
+using plan::Phase;
+using plan::WorkloadItem;
+using schedule::PlannedItem;
+
+std::filesystem::path trace_of(const std::string& name) {
+  return std::filesystem::path(SHARDLENS_TEST_DATA) / "pytorch_traces" / name;
+}
+
+const Observation& tensor() {
+  static const Observation out = open_observation(trace_of("fsdp2-tensor"));
+  return out;
+}
+
+TEST(RecordedCommunicationTest, IsInTheWorkload) {
+  const plan::Workload& workload = tensor().workload;
+  ASSERT_EQ(workload.communications.size(), 6U);
+  for (size_t i = 0; i < 6; ++i) {
+    SCOPED_TRACE(i);
+    const plan::Communication& each = workload.communications[i];
+    EXPECT_EQ(each.kind, CollectiveKind::kAllReduce);
+    EXPECT_EQ(each.purpose, Purpose::kActivations);
+    EXPECT_EQ(each.phase, i < 2 ? Phase::kForward : Phase::kBackward);
+    EXPECT_EQ(each.module, i == 0 || i > 3 ? "model.layers.0" : "model.layers.1");
+    EXPECT_EQ(tensor().plan.units.at(each.unit).fqn, each.module);
+    EXPECT_EQ(each.bytes, 16 * 1024);
+    EXPECT_EQ(tensor().plan.groups.at(each.group).name, "tensor");
+    EXPECT_EQ(tensor().plan.groups.at(each.group).size, 2);
+    EXPECT_EQ(each.written, 0);
+  }
+}
+
+// The copy of its input comes before it, and the layer's post-forward after it.
+TEST(RecordedCommunicationTest, HasItsPlace) {
+  const plan::Workload& workload = tensor().workload;
+  const auto at =
+      std::ranges::find(workload.order, WorkloadItem{WorkloadItem::Kind::kCommunication, 0});
+  ASSERT_NE(at, workload.order.end());
+  const WorkloadItem before = *std::prev(at);
+  ASSERT_EQ(before.kind, WorkloadItem::Kind::kOperator);
+  EXPECT_EQ(workload.operators[before.index].unit, workload.communications[0].unit);
+  EXPECT_EQ(workload.operators[before.index].name, "aten::clone");
+  const auto hook = std::find_if(at, workload.order.end(), [](const WorkloadItem& item) {
+    return item.kind == WorkloadItem::Kind::kHook;
+  });
+  EXPECT_EQ(workload.hooks[hook->index].hook, Hook::kPostForward);
+  EXPECT_EQ(workload.hooks[hook->index].unit, workload.communications[0].unit);
+}
+
+// Of the first: the call takes from 70494.0 to 76442.8 µs, of which a copy takes 18.5; the
+// collective runs from 76273.4 to 89385.0; wait_tensor, from 76825.7 to 89426.8, is in the sum that
+// takes the result. While the collective runs, the host waits in both calls; the rest is its own
+// time.
+TEST(RecordedCommunicationTest, ItsTimeIsItsOwn) {
+  ASSERT_EQ(tensor().steps.size(), 1U);
+  const ObservedStep& step = tensor().steps.front();
+  Nanoseconds waited = 0, all = 0;
+  for (size_t i = 0; i < tensor().planned.order.size(); ++i) {
+    const PlannedItem& item = tensor().planned.order[i];
+    if (item == PlannedItem{PlannedItem::Kind::kCommunication, 0}) {
+      EXPECT_NEAR(static_cast<double>(step.items[i].host), 5'802'700, 1'000);
+    }
+    if (item == PlannedItem{PlannedItem::Kind::kWait, 0}) {
+      EXPECT_NEAR(static_cast<double>(step.items[i].waited), 12'728'700, 1'000);
+      const PlannedItem& next = tensor().planned.order.at(i + 1);
+      ASSERT_EQ(next.kind, PlannedItem::Kind::kOperator);
+      EXPECT_EQ(tensor().workload.operators[next.index].name, "aten::add");
+    }
+    waited += item.kind == PlannedItem::Kind::kWait ? step.items[i].waited : 0;
+    all += step.items[i].host + step.items[i].waited + std::max<Nanoseconds>(0, step.items[i].run);
+  }
+  EXPECT_GT(waited, 0);
+  // Every piece of the step's time is of one item, or of the training loop.
+  EXPECT_NEAR(static_cast<double>(all + step.outside), static_cast<double>(step.duration), 1000);
+}
+
+TEST(RecordedCommunicationTest, TheHostsTimeIsCalibrated) {
+  const Calibration calibration = calibrate(std::span(&tensor(), 1));
+  double sum = 0;
+  for (size_t i = 0; i < tensor().planned.order.size(); ++i) {
+    if (tensor().planned.order[i].kind == PlannedItem::Kind::kCommunication) {
+      sum += static_cast<double>(tensor().steps.front().items[i].host) * 1e-3;
+    }
+  }
+  const auto kind = static_cast<size_t>(CollectiveKind::kAllReduce);
+  ASSERT_TRUE(calibration.communication_us[kind]);
+  EXPECT_NEAR(*calibration.communication_us[kind], sum / 6, 0.02 * sum / 6);
+  EXPECT_FALSE(calibration.communication_us[static_cast<size_t>(CollectiveKind::kAllToAll)]);
+  const Calibration read = parse_calibration(to_json(calibration), "c");
+  EXPECT_EQ(to_json(read), to_json(calibration));
+  EXPECT_TRUE(read.communication_us[kind]);
+}
+
+// A GPU's host calls a functional all-reduce at 100, goes on with another operator at 150, and
+// makes the stream wait at 170, before the operator that takes the result.
+class DeviceCommunicationTest : public ::testing::Test {
+ protected:
+  DeviceCommunicationTest() {
+    trace_.metadata.rank = 0;
+    trace_.metadata.world_size = 2;
+    trace_.metadata.groups.push_back({"1", "mesh_tp", "", {0, 1}, 2});
+    main_ = trace_.track(1, 1);
+    range("FSDP::root_pre_forward", 0, 1);
+    range("FSDP::pre_forward", 1, 2);
+    range("FSDP::pre_forward (layers.0)", 10, 20);
+    op("aten::mm", 30, 35);
+    kernel("gemm", 31, 40, 60, 7);
+    op("_c10d_functional::all_reduce", 100, 140);
+    op("c10d::allreduce_", 110, 135);
+    trace::CollectiveArgs args;
+    args.collective = trace_.strings.intern("allreduce");
+    args.dtype = trace_.strings.intern("Float");
+    args.group = trace_.strings.intern("1");
+    args.group_description = trace_.strings.intern("mesh_tp");
+    args.group_ranks = trace_.strings.intern("[0, 1]");
+    args.group_size = 2;
+    args.in_nelems = args.out_nelems = 256;
+    const uint32_t launch =
+        trace_.add_complete(trace::Category::kCudaRuntime, "cudaLaunchKernel", main_, 120, 125);
+    const uint32_t event =
+        trace_.add_collective("ncclDevKernel_AllReduce", trace_.track(0, 20), 200, 300, args);
+    trace_.events[event].category = trace::Category::kKernel;
+    trace_.events[event].correlation = trace_.events[launch].correlation = 99;
+    op("aten::mul", 150, 160);
+    kernel("mul", 151, 210, 220, 7);
+    op("_c10d_functional::wait_tensor", 170, 180);
+    op("aten::add", 190, 195);
+    kernel("add", 191, 310, 320, 7);
+    range("FSDP::post_forward (layers.0)", 210, 220);
+    range("FSDP::post_forward", 230, 235);
+    trace_.metadata.source = "made";
+  }
+
+  void range(const char* name, Nanoseconds start, Nanoseconds end) {
+    trace_.add_complete(trace::Category::kUserAnnotation, name, main_, start, end);
+  }
+  void op(const char* name, Nanoseconds start, Nanoseconds end) {
+    trace_.add_complete(trace::Category::kCpuOp, name, main_, start, end);
+  }
+  void kernel(
+      const char* name, Nanoseconds launch, Nanoseconds start, Nanoseconds end, int stream) {
+    const uint32_t call = trace_.add_complete(trace::Category::kCudaRuntime, "cudaLaunchKernel",
+                                              main_, launch, launch + 1);
+    const uint32_t event =
+        trace_.add_complete(trace::Category::kKernel, name, trace_.track(0, stream), start, end);
+    trace_.events[event].correlation = trace_.events[call].correlation = ++correlation_;
+  }
+
+  [[nodiscard]] std::vector<RecordedCommunication> recorded() const {
+    return recorded_communications(trace_, analysis::make_timeline(trace_), {{"layers.0", 1}});
+  }
+
+  trace::Trace trace_;
+  uint32_t main_ = 0, correlation_ = 0;
+};
+
+TEST_F(DeviceCommunicationTest, IsReadFromCallsAndKernels) {
+  const std::vector<RecordedCommunication> found = recorded();
+  ASSERT_EQ(found.size(), 1U);
+  const RecordedCommunication& one = found.front();
+  EXPECT_EQ(one.call, (analysis::Interval{100, 140}));
+  EXPECT_EQ(one.issued, 120);
+  EXPECT_TRUE(one.waits);
+  EXPECT_EQ(one.waited, (analysis::Interval{170, 180}));
+  EXPECT_EQ(one.when, (analysis::Interval{200, 300}));
+  EXPECT_EQ(one.what.kind, CollectiveKind::kAllReduce);
+  EXPECT_EQ(one.what.purpose, Purpose::kActivations);
+  EXPECT_EQ(one.what.phase, Phase::kForward);
+  EXPECT_EQ(one.what.unit, 1U);
+  EXPECT_EQ(one.what.module, "layers.0");
+  EXPECT_EQ(one.what.bytes, 1024);
+  EXPECT_EQ(one.group, (mesh::Group{.name = "tensor", .size = 2, .stride = 1}));
+}
+
+TEST_F(DeviceCommunicationTest, ComputeWaitsWhereTheStreamDid) {
+  analysis::RecoveredWorkload pass;
+  plan::Workload& workload = pass.workload;
+  const auto add = [&](WorkloadItem item, Nanoseconds start, Nanoseconds end) {
+    workload.order.push_back(item);
+    pass.times.push_back({start, end});
+  };
+  workload.hooks = {{.hook = Hook::kPreForward, .unit = 1},
+                    {.hook = Hook::kPostForward, .unit = 1}};
+  workload.operators.resize(3);
+  add({WorkloadItem::Kind::kHook, 0}, 10, 20);
+  add({WorkloadItem::Kind::kOperator, 0}, 30, 35);
+  add({WorkloadItem::Kind::kOperator, 1}, 150, 160);
+  add({WorkloadItem::Kind::kOperator, 2}, 190, 195);
+  add({WorkloadItem::Kind::kHook, 1}, 210, 220);
+  pass.window = {0, 400};
+  Observation out;
+  out.workload = workload;
+  const auto added = add_communications(recorded(), pass, out);
+  ASSERT_EQ(added.size(), 1U);
+  const WorkloadItem communication{WorkloadItem::Kind::kCommunication, 0};
+  ASSERT_EQ(out.workload.order.size(), 6U);
+  EXPECT_EQ(out.workload.order[2], communication);
+  EXPECT_EQ(pass.workload.order, out.workload.order);
+  EXPECT_EQ(pass.times[2], (analysis::Interval{100, 140}));
+  EXPECT_EQ(out.workload.communications[0].waited_by,
+            (WorkloadItem{WorkloadItem::Kind::kOperator, 2}));
+  EXPECT_EQ(out.plan.groups.at(out.workload.communications[0].group).name, "tensor");
+}
+
+TEST(RecordedCommunicationTest, TheRunsOwnPlanIsPredicted) {
+  const std::filesystem::path path = trace_of("fsdp2-tensor");
+  const auto run = RecordedRun::open(std::span(&path, 1));
+  EXPECT_LT(std::abs(run->baseline().error()), 0.03);
+  const Prediction own = evaluate(own_scenario(run), {.timeline = true});
+  const trace::Run traces = predicted_run(own);
+  const analysis::Timeline timeline = analysis::make_timeline(traces.traces.front());
+  Bytes bytes = 0;
+  for (const analysis::Collective& each : timeline.collectives) {
+    if (each.args != trace::kNoIndex &&
+        traces.traces.front().strings.view(
+            traces.traces.front().collectives[each.args].group_description) == "tensor") {
+      EXPECT_EQ(each.part, analysis::UnitPart::kOther);
+      bytes += each.bytes;
+    }
+  }
+  EXPECT_EQ(bytes, 6 * 16 * 1024);
+}
+
+// Each of the run's other plans has them too, over the same group.
+TEST(RecordedCommunicationTest, OtherPlansHaveThem) {
+  const std::filesystem::path path = trace_of("fsdp2-tensor");
+  const auto run = RecordedRun::open(std::span(&path, 1));
+  Scenario other = own_scenario(run);
+  other.plan.mesh_shard = 1;
+  other.plan.mesh_replicate = 2;
+  const Prediction predicted = evaluate(other);
+  const plan::Workload& workload = *predicted.priced.workload;
+  ASSERT_EQ(workload.communications.size(), 6U);
+  for (const plan::Communication& each : workload.communications) {
+    EXPECT_EQ(predicted.priced.plan->groups.at(each.group).name, "tensor");
+  }
+}
+
+// Experts send tokens with all-to-alls: two in a layer's forward and two in its backward. The
+// trace does not describe the group, which has all ranks.
+TEST(RecordedCommunicationTest, AllToAllsOfExperts) {
+  const Observation seen = open_observation(trace_of("fsdp2-experts"));
+  ASSERT_EQ(seen.workload.communications.size(), 12U);
+  for (const plan::Communication& each : seen.workload.communications) {
+    EXPECT_EQ(each.kind, CollectiveKind::kAllToAll);
+    EXPECT_EQ(each.bytes, 16 * 1024);
+  }
+  EXPECT_EQ(std::ranges::count(seen.workload.communications, Phase::kBackward,
+                               &plan::Communication::phase),
+            6);
+}
+
+TEST(RecordedCommunicationTest, RunsWithoutItHaveNone) {
+  for (const char* name : {"fsdp2-default", "fsdp2-hybrid", "fsdp1-full", "fsdp1-post"}) {
+    EXPECT_TRUE(open_observation(trace_of(name)).workload.communications.empty()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::sim
