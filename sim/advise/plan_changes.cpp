@@ -9,6 +9,7 @@
 
 #include "core/plan/grouped_blocks.h"
 #include "core/plan/strategy_change.h"
+#include "profiler/trace/parallel_axes.h"
 #include "sim/advise/pytorch_calls.h"
 
 namespace shardlens::sim {
@@ -285,7 +286,7 @@ class Changes {
           replicate == 1 ? fmt::format("shard over all {} ranks", ranks)
           : shard == 1   ? fmt::format("{} replicas, each with all parameters", ranks)
                          : fmt::format("{} replicas of {} shards", replicate, shard),
-          pytorch_.mesh(replicate, shard), [replicate, shard](Plan& plan) {
+          pytorch_.mesh(replicate, shard, sizes.tensor), [replicate, shard](Plan& plan) {
             plan.mesh.replicate = replicate;
             plan.mesh.shard = shard;
           });

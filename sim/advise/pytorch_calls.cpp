@@ -128,7 +128,18 @@ Lines PytorchCalls::own_units(const std::vector<std::string>& modules) const {
           "    fully_shard(model.get_submodule(name))"};
 }
 
-Lines PytorchCalls::mesh(int64_t replicate, int64_t shard) const {
+Lines PytorchCalls::mesh(int64_t replicate, int64_t shard, int64_t tensor) const {
+  if (tensor > 1) {
+    Lines out{fmt::format("mesh = init_device_mesh(device, ({}, {}, {}), "
+                          "mesh_dim_names=(\"replicate\", \"shard\", \"tensor\"))",
+                          replicate, shard, tensor),
+              "parallelize_module(..., device_mesh=mesh[\"tensor\"])"};
+    out.emplace_back(dialect_ == plan::Dialect::kFsdp1
+                         ? "FullyShardedDataParallel(..., device_mesh=mesh[\"replicate\", "
+                           "\"shard\"], sharding_strategy=ShardingStrategy.HYBRID_SHARD)"
+                         : "fully_shard(..., mesh=mesh[\"replicate\", \"shard\"])  # every call");
+    return out;
+  }
   Lines out{
       fmt::format("mesh = init_device_mesh(device, ({}, {}), "
                   "mesh_dim_names=(\"replicate\", \"shard\"))",

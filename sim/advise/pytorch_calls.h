@@ -32,7 +32,8 @@ class PytorchCalls {
   [[nodiscard]] Lines units(size_t together) const;
   // Units of their own for modules outside the blocks.
   [[nodiscard]] Lines own_units(const std::vector<std::string>& modules) const;
-  [[nodiscard]] Lines mesh(int64_t replicate, int64_t shard) const;
+  // `tensor`: ranks of tensor parallelism, which stay as they are.
+  [[nodiscard]] Lines mesh(int64_t replicate, int64_t shard, int64_t tensor = 1) const;
   [[nodiscard]] Lines replicate() const;
   // Every so many blocks are checkpointed; 0: none.
   [[nodiscard]] Lines checkpoints(size_t every) const;

@@ -150,6 +150,20 @@ TEST(PlanChanges, OfDifferentSubjectsCombine) {
   }
 }
 
+// The ranks of tensor parallelism are the innermost dimension of the mesh, and stay.
+TEST(PlanChanges, TheMeshKeepsTensorParallelism) {
+  const Scenario own = scenario_of("full_shard", 4);
+  plan::ResolvedPlan now = plan::resolve(own.plan, own.model->tree(), own.world_size);
+  now.groups.push_back({.name = "tensor", .size = 2});
+  const std::vector<PlanChange> changes = single_changes(own, now);
+  const auto& lines = find(changes, "2 replicas of 2 shards").pytorch;
+  EXPECT_THAT(lines, Contains(HasSubstr("init_device_mesh(device, (2, 2, 2)")));
+  EXPECT_THAT(lines, Contains(HasSubstr("mesh=mesh[\"replicate\", \"shard\"]")));
+  EXPECT_TRUE(std::ranges::none_of(changes, [](const PlanChange& each) {
+    return each.title == "replicate the model instead of sharding it";
+  }));
+}
+
 TEST(PlanChanges, ReplicasOnlyAreAMeshOfFsdp2) {
   Scenario own = scenario_of("full_shard", 8);
   const std::string title = "8 replicas, each with all parameters";
