@@ -41,6 +41,14 @@ class MeshFinder {
         trace::ranks_of_plan(metadata.world_size.value_or(std::max<int64_t>(1, shard)), out_.axes);
     out_.expert.assign(units.size(), false);
     const UnitRanks* dense = dense_unit();
+    for (const trace::ProcessGroup& group : metadata.groups) {
+      // Ranks of a context shard parameters too. If those of the trace do not, the plan has no
+      // name for what they do.
+      const bool known = dense != nullptr && !dense->members.empty() && !group.ranks.empty();
+      if (known && trace::axis_of(group.description) == ParallelAxis::kContext) {
+        shards_contexts_ = std::ranges::includes(dense->members, group.ranks);
+      }
+    }
     out_.shard = dense != nullptr && dense->count > 0 ? dense->count : shard > 0 ? shard : 0;
     if (dense != nullptr) {
       members_ = dense->members;
@@ -54,7 +62,7 @@ class MeshFinder {
       out_.shard = data;
     }
     if (const int64_t context = ranks_along(ParallelAxis::kContext);
-        context > 1 && out_.shard % context == 0) {
+        context > 1 && out_.shard % context == 0 && shards_contexts_) {
       out_.sizes.context = context;
     }
     if (out_.shard != out_.world_size) {
@@ -94,7 +102,7 @@ class MeshFinder {
     // Some programs have replicas next to each other and shards between them.
     const bool of_replicas = replica_stride_ && *replica_stride_ < stride;
     const int64_t found = described > 1 ? described : of_replicas ? 1 : stride;
-    return out_.world_size % found == 0 ? found : 1;
+    return out_.world_size % (found * std::max<int64_t>(1, out_.shard)) == 0 ? found : 1;
   }
 
   // `replica`: ranks of one replica.
@@ -131,6 +139,7 @@ class MeshFinder {
   RecoveredMesh out_;
   std::vector<int64_t> members_;  // of the group that shards dense parameters
   std::optional<int64_t> replica_stride_;
+  bool shards_contexts_ = true;
 };
 
 }  // namespace

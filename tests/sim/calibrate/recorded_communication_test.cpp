@@ -243,8 +243,8 @@ TEST(RecordedCommunicationTest, OtherPlansHaveThem) {
   const std::filesystem::path path = trace_of("fsdp2-tensor");
   const auto run = RecordedRun::open(std::span(&path, 1));
   Scenario other = own_scenario(run);
-  other.plan.mesh_shard = 1;
-  other.plan.mesh_replicate = 2;
+  other.plan.mesh.shard = 1;
+  other.plan.mesh.replicate = 2;
   const Prediction predicted = evaluate(other);
   const plan::Workload& workload = *predicted.priced.workload;
   ASSERT_EQ(workload.communications.size(), 6U);

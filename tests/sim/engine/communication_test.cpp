@@ -26,7 +26,7 @@ constexpr mesh::GroupId kOtherGroup = 3;
 Chain two_layers(int accumulate = 1) {
   Chain out = make_chain(
       {.layers = 2, .ranks = 4, .accumulate = accumulate, .change = [](plan::Plan& plan) {
-         plan.mesh_context = 2;
+         plan.mesh.context = 2;
        }});
   out.plan.groups.push_back({.name = "other", .size = 2, .stride = 2});
   return out;

@@ -47,7 +47,7 @@ void expect_figures(const analysis::WindowFigures& figures, const StepFigures& s
 // in whose forward it was issued, apart from the collectives of units.
 TEST(SimulatedCommunicationTest, AnalyzeFindsIt) {
   Chain chain = make_chain(
-      {.layers = 3, .ranks = 4, .change = [](plan::Plan& plan) { plan.mesh_context = 2; }});
+      {.layers = 3, .ranks = 4, .change = [](plan::Plan& plan) { plan.mesh.context = 2; }});
   plan::Communication each;
   each.group = 2;
   each.unit = 2;

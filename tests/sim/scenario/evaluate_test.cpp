@@ -129,7 +129,7 @@ TEST(Evaluate, CommunicationIsByPurpose) {
   const int64_t block = 4 * 1024 * 1024 + 3 * 1024 * 4096 + 2 * 1024,
                 root = 2 * 32000 * 1024 + 1024;
   Scenario of = scenario_of("full_shard", 4);
-  of.plan.mesh_replicate = 2;
+  of.plan.mesh.replicate = 2;
   const Prediction now = evaluate(of, {.communication = true});
   ASSERT_EQ(now.communication.size(), 3U);
   const analysis::CommunicationFigures &gathers = now.communication[0],
@@ -155,7 +155,7 @@ TEST(Evaluate, CommunicationIsByPurpose) {
 TEST(Evaluate, CommunicationIsThatOfTheTraces) {
   Scenario hybrid = scenario_of("full_shard", 4), microbatches = scenario_of(),
            kept = scenario_of();
-  hybrid.plan.mesh_replicate = 2;
+  hybrid.plan.mesh.replicate = 2;
   microbatches.step.accumulate = 3;
   kept.plan.reshard_after_forward = {plan::Reshard::Kind::kSubMesh, 2};
   const Scenario on_cpu = own_scenario(RecordedRun::of(
