@@ -90,6 +90,19 @@ bool TimeAxis::pan(double pixels) {
   return setView({view_.start + shift, view_.end + shift});
 }
 
+bool TimeAxis::Wheel::pans() const {
+  return shift || std::abs(right) > std::abs(up);
+}
+
+bool TimeAxis::turn(const Wheel& wheel, double aroundPixel) {
+  constexpr double kStep = 0.8, kFineStep = 0.95;  // zoom per notch
+  constexpr double kPanned = 0.1;                  // of the width, per notch
+  if (wheel.pans()) {
+    return pan(-(wheel.right != 0 ? wheel.right : wheel.up) * kPanned * width_);
+  }
+  return zoom(std::pow(wheel.fine ? kFineStep : kStep, wheel.up), aroundPixel);
+}
+
 bool TimeAxis::fit(const analysis::Interval& what) {
   const Nanoseconds margin = std::max<Nanoseconds>(what.length() / 10, kShortest / 2);
   return setView({what.start - margin, what.end + margin});

@@ -19,6 +19,13 @@ class TimeAxis {
     double x = 0;
     QString label;  // "" for a minor one
   };
+  // A turn of the mouse's wheel, in notches.
+  struct Wheel {
+    double up = 0, right = 0;
+    bool shift = false;               // a wheel that only turns up and down moves the view sideways
+    bool fine = false;                // zooms in small steps
+    [[nodiscard]] bool pans() const;  // otherwise it zooms
+  };
 
   void setBounds(const analysis::Interval& bounds);  // the widest view that zooming out reaches
   void setWidth(int pixels);
@@ -34,6 +41,9 @@ class TimeAxis {
   bool setView(const analysis::Interval& view);
   bool zoom(double factor, double aroundPixel);  // factor < 1: closer
   bool pan(double pixels);
+  // What the wheel does in every view of time: a tenth of the view sideways for each notch, or
+  // closer to what is at the pixel and away from it.
+  bool turn(const Wheel& wheel, double aroundPixel);
   bool fit(const analysis::Interval& what);  // with a margin
   bool fitAll() { return setView(bounds_); }
 

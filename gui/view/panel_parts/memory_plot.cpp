@@ -1,7 +1,6 @@
 #include "gui/view/panel_parts/memory_plot.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include <QHelpEvent>
@@ -15,6 +14,7 @@
 #include "gui/model/run/residency.h"
 #include "gui/view/panel_parts/memory_inks.h"
 #include "gui/view/widgets/painter_canvas.h"
+#include "gui/view/widgets/time_wheel.h"
 
 namespace shardlens::gui {
 namespace {
@@ -23,7 +23,6 @@ constexpr double kPlotSide = 8, kPlotTop = 20, kAxisHeight = 16, kNotesHeight = 
 constexpr double kLowestNoted = 110;  // a lower plot has no notes
 constexpr double kAxisCharacter = 8,
                  kAxisLabel = 80;  // pixels, about: of a character, between labels
-constexpr double kZoomStep = 0.8, kFineZoomStep = 0.95;  // zoom per notch, as in the timeline
 constexpr double kFarLimit = 1.5;  // a limit that is farther away would make the curve flat
 
 // From the one that is allocated all the time to those that come and go.
@@ -307,7 +306,7 @@ void MemoryPlot::mousePressEvent(QMouseEvent* event) {
 
 void MemoryPlot::mouseMoveEvent(QMouseEvent* event) {
   const double x = event->position().x();
-  if (event->buttons() & Qt::LeftButton) {
+  if (event->buttons() & (Qt::LeftButton | Qt::MiddleButton)) {
     axis_.pan(std::exchange(last_, x) - x);
   }
   pointer_ = x;
@@ -320,15 +319,7 @@ void MemoryPlot::mouseDoubleClickEvent(QMouseEvent* /*event*/) {
 }
 
 void MemoryPlot::wheelEvent(QWheelEvent* event) {
-  constexpr double kNotch = 120;
-  const QPoint delta = event->angleDelta();
-  const double notches = (delta.y() != 0 ? delta.y() : delta.x()) / kNotch;
-  if (event->modifiers() & Qt::ShiftModifier) {
-    axis_.pan(-notches * axis_.width() / 10.0);
-  } else {
-    const double step = event->modifiers() & Qt::ControlModifier ? kFineZoomStep : kZoomStep;
-    axis_.zoom(std::pow(step, notches), event->position().x() - area().left());
-  }
+  axis_.turn(turn_of(*event), event->position().x() - area().left());
   event->accept();
   update();
 }

@@ -19,7 +19,7 @@ namespace shardlens::gui {
 //
 // Time   that of the device: see sim::memory_curve().
 // Mouse  under the pointer a line; the tooltip says what is allocated and gathered there. The wheel
-//        zooms at the pointer, a drag or Shift+wheel pans, a double click shows the whole step.
+//        does what it does in the timeline, a drag pans, a double click shows the whole step.
 class MemoryPlot : public QWidget {
   Q_OBJECT
  public:

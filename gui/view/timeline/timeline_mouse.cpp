@@ -11,29 +11,24 @@
 #include "gui/model/run/run_notes.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/widgets/text_lines.h"
+#include "gui/view/widgets/time_wheel.h"
 
 namespace shardlens::gui {
 namespace {
 
 constexpr double kSnapPixels = 6;
-constexpr double kWheelStep = 0.8, kFineWheelStep = 0.95;  // zoom per notch
 
 }  // namespace
 
 void TimelineView::wheelEvent(QWheelEvent* event) {
-  const double notches = event->angleDelta().y() / 120.0;
-  const double sideways = event->angleDelta().x() / 120.0;
+  constexpr double kScrolled = 48;  // pixels per notch
+  const TimeAxis::Wheel wheel = turn_of(*event);
   const QPointF at = event->position();
-  if (event->modifiers() & Qt::ShiftModifier ||
-      (sideways != 0 && std::abs(sideways) > std::abs(notches))) {
-    panBy(-(sideways != 0 ? sideways : notches) * 0.1);
-  } else if (at.x() < TimelineScene::kGutter || event->modifiers() & Qt::AltModifier) {
-    scrollBy(static_cast<int>(-notches * 48));
-  } else {
-    const double step = event->modifiers() & Qt::ControlModifier ? kFineWheelStep : kWheelStep;
-    if (scene_.axis.zoom(std::pow(step, notches), at.x() - TimelineScene::kGutter)) {
-      moved();
-    }
+  const bool over_names = at.x() < TimelineScene::kGutter || event->modifiers() & Qt::AltModifier;
+  if (over_names && !wheel.pans()) {
+    scrollBy(static_cast<int>(-wheel.up * kScrolled));
+  } else if (scene_.axis.turn(wheel, at.x() - TimelineScene::kGutter)) {
+    moved();
   }
   event->accept();
 }

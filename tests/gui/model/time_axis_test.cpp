@@ -51,6 +51,22 @@ TEST(TimeAxisTest, ViewsStayWithinTheRunAndNoShorterThanTheShortest) {
   EXPECT_EQ(a.view(), (analysis::Interval{490'000, 610'000}));
 }
 
+TEST(TimeAxisTest, TheWheelZoomsAndWithShiftOrSidewaysPans) {
+  TimeAxis a = axis(1'000'000, 1000);
+  EXPECT_TRUE(a.turn({.up = 1}, 500));
+  EXPECT_EQ(a.view(), (analysis::Interval{100'000, 900'000}));
+  EXPECT_TRUE(a.turn({.up = -1}, 500));
+  EXPECT_EQ(a.view(), (analysis::Interval{0, 1'000'000}));
+  EXPECT_TRUE(a.turn({.up = 1, .fine = true}, 0));
+  EXPECT_EQ(a.view(), (analysis::Interval{0, 950'000}));
+  EXPECT_FALSE(a.turn({.up = 1, .shift = true}, 500));  // already at the left end
+  EXPECT_TRUE(a.turn({.up = -0.2, .shift = true}, 500));
+  EXPECT_EQ(a.view(), (analysis::Interval{19'000, 969'000}));
+  EXPECT_TRUE(a.turn({.up = 0.5, .right = 0.6}, 500));
+  EXPECT_EQ(a.view(), (analysis::Interval{0, 950'000}));
+  EXPECT_FALSE((TimeAxis::Wheel{.up = 1, .right = -1}).pans());
+}
+
 TEST(TimeAxisTest, TicksAreRoundAndFarEnoughApart) {
   for (const Nanoseconds length : {150LL, 7'000LL, 1'234'567LL, 98'765'432'100LL}) {
     TimeAxis a = axis(length, 1200);

@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include <QApplication>
+#include <QMouseEvent>
 #include <QTemporaryDir>
 #include <QTest>
 #include <QWheelEvent>
@@ -133,6 +134,20 @@ TEST_F(MemoryPlotTest, TheCurveIsOnTheTimeOfTheDevice) {
             (d.what == What::kLine && d.ink == Ink::kAccent && std::abs(d.area.left() - 300) < 2);
   }
   EXPECT_TRUE(found);
+  // The wheel of a touchpad moves the view, and so does the middle button, as in the timeline.
+  const analysis::Interval before = plot.axis().view();
+  QWheelEvent sideways({300, 100}, plot.mapToGlobal(QPointF(300, 100)), {}, {-120, 40},
+                       Qt::NoButton, Qt::NoModifier, Qt::NoScrollPhase, false);
+  QApplication::sendEvent(&plot, &sideways);
+  EXPECT_EQ(plot.axis().view().length(), before.length());
+  EXPECT_NEAR(static_cast<double>(plot.axis().view().start - before.start),
+              static_cast<double>(before.length()) / 10, 1);
+  QTest::mousePress(&plot, Qt::MiddleButton, {}, {200, 100});
+  QMouseEvent drag(QEvent::MouseMove, {400, 100}, plot.mapToGlobal(QPointF(400, 100)), Qt::NoButton,
+                   Qt::MiddleButton, Qt::NoModifier);
+  QApplication::sendEvent(&plot, &drag);
+  EXPECT_NEAR(static_cast<double>(before.start + before.length() / 10 - plot.axis().view().start),
+              200 * static_cast<double>(before.length()) / plot.axis().width(), 2);
   QTest::mouseDClick(&plot, Qt::LeftButton);
   EXPECT_EQ(plot.axis().view(), all);
 }
