@@ -104,6 +104,65 @@ void expect_self_contained(std::string page) {
   EXPECT_THAT(page, Not(HasSubstr("innerHTML")));
 }
 
+// What the page's script needs of a browser: elements that keep their texts.
+constexpr const char* kBrowser = R"(
+class Element {
+  constructor() { this.children = []; this.style = {}; this.clientWidth = 0; }
+  append(...added) { this.children.push(...added); }
+  replaceChildren(...now) { this.children = now; }
+  setAttribute() {}
+  removeAttribute() {}
+  addEventListener() {}
+  set textContent(text) { this.children = [String(text)]; }
+  get textContent() {
+    return this.children.map(c => c instanceof Element ? c.textContent : c).join(" ");
+  }
+}
+const elements = {}, addEventListener = () => {};
+const document = {getElementById: id => elements[id] ??= new Element(),
+  createElement: () => new Element(), createElementNS: () => new Element()};
+)";
+
+// "compute 575.124" and so on, of each rank, as the line of its parts and their sum is written.
+std::vector<std::string> times_in(const std::string& text, const std::string& pattern) {
+  const std::regex time(pattern);
+  std::vector<std::string> out;
+  for (auto it = std::sregex_iterator(text.begin(), text.end(), time); it != std::sregex_iterator();
+       ++it) {
+    out.push_back((*it)[1].str() + " " + (*it)[2].str());
+  }
+  return out;
+}
+
+// The script of the page runs in Node, with elements that keep their texts.
+TEST_F(ReportCommandTest, ThePageShowsTheTimesThatAnalyzePrints) {
+  if (std::system("node --version >/dev/null 2>&1") != 0) {
+    GTEST_SKIP() << "needs node";
+  }
+  const std::string begin = R"(<script type="application/json" id="data">)", code = "<script>";
+  for (const char* run_name : {"fsdp1-full", "fsdp2-default", "fsdp2-memory", "ddp-buckets"}) {
+    const std::string path = kRecorded + "/" + run_name, html = page(path);
+    const size_t start = html.find(begin) + begin.size(), end = html.find("</script>", start),
+                 script = html.find(code, end) + code.size();
+    std::string program = html.substr(script, html.find("</script>", script) - script);
+    program.erase(0, program.find('\n', program.find("use strict")));
+    std::ofstream(folder_ + "/page.js")
+        << kBrowser << "document.getElementById('data').textContent = JSON.stringify("
+        << html.substr(start, end - start) << ");\n"
+        << program << "console.log($('headline').textContent);\n"
+        << "console.log(...[1066500, 1066499, -1066500, 2500, 0, null].map(ms));\n";
+    ASSERT_EQ(std::system(("node " + folder_ + "/page.js >" + folder_ + "/shown").c_str()), 0);
+    const std::string shown = text(folder_ + "/shown");
+    const std::string names = "(compute|exposed communication|exposed copies|idle|=)";
+    const std::vector<std::string> printed =
+        times_in(run("analyze " + path), "\n[+ ]? ?" + names + "(?: steps| span)? +([0-9.]+ m?s)");
+    EXPECT_EQ(printed.size() % 5, 0U);
+    EXPECT_GE(printed.size(), 5U);
+    EXPECT_EQ(times_in(shown, names + " ([0-9.]+ m?s)"), printed) << path;
+    EXPECT_THAT(shown, HasSubstr("1.067 ms 1.066 ms -1.067 ms 0.003 ms 0.000 ms –"));
+  }
+}
+
 TEST_F(ReportCommandTest, ShowsWhatAnalyzeSays) {
   for (const std::string& paths : {kRecorded + "/fsdp2-default", kRecorded + "/fsdp1-full",
                                    std::string(SHARDLENS_SOURCE_DIR "/traces/llama-emulated8")}) {
