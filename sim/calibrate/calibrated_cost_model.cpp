@@ -270,8 +270,13 @@ Nanoseconds CalibratedCostModel::issue(schedule::Op op) const {
 }
 
 Nanoseconds CalibratedCostModel::issue_communication(const plan::Communication& each) const {
-  const std::optional<double>& us = calibration_.communication_us[static_cast<size_t>(each.kind)];
-  return us ? nanoseconds(*us) : CostModel::issue_communication(each);
+  const auto& measured = calibration_.communication[static_cast<size_t>(each.kind)];
+  return measured ? nanoseconds(measured->us) : CostModel::issue_communication(each);
+}
+
+Nanoseconds CalibratedCostModel::before_wait(const plan::Communication& each) const {
+  const auto& measured = calibration_.communication[static_cast<size_t>(each.kind)];
+  return measured ? nanoseconds(measured->before_wait_us) : 0;
 }
 
 Nanoseconds CalibratedCostModel::issue_hook(Hook hook) const {

@@ -57,6 +57,7 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds issue(const plan::Operator& op) const override;
   [[nodiscard]] Nanoseconds issue(schedule::Op op) const override;
   [[nodiscard]] Nanoseconds issue_communication(const plan::Communication& each) const override;
+  [[nodiscard]] Nanoseconds before_wait(const plan::Communication& each) const override;
   [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;
 
  private:

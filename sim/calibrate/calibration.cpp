@@ -159,6 +159,9 @@ class Fit {
                                                                           seen.host_beside);
         } else {
           sleeps_ += seen.waited > 0 ? 1 : 0;
+          const plan::Communication& of = in.workload.communications[item.index];
+          before_waits_[static_cast<size_t>(of.kind)].each.emplace_back(microseconds(seen.host),
+                                                                        seen.host_beside);
         }
       }
     }
@@ -367,7 +370,8 @@ class Fit {
     }
     for (size_t kind = 0; kind < communications_.size(); ++kind) {
       if (!communications_[kind].each.empty()) {
-        out_.communication_us[kind] = communications_[kind].mean_alone(beside);
+        out_.communication[kind] = {communications_[kind].mean_alone(beside),
+                                    before_waits_[kind].mean_alone(beside)};
       }
     }
     out_.outside_us = outside_.value();
@@ -511,7 +515,8 @@ class Fit {
   std::array<CopiesOf, schedule::kOpCount> copies_of_;
   std::vector<LinePoint> copies_;  // copies by kernels: bytes, microseconds
   std::array<Samples, kHookCount> hooks_{};
-  std::array<Samples, kCollectiveKindCount> communications_{};  // host time, by CollectiveKind
+  // Host time by CollectiveKind: see Calibration::Communication.
+  std::array<Samples, kCollectiveKindCount> communications_{}, before_waits_{};
   Mean outside_, norm_communication_, outside_communication_;
   std::array<Samples, 3> waits_{};  // for peers, by CollectiveKind
   std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;

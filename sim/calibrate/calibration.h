@@ -78,9 +78,14 @@ struct Calibration {
   // Host time in microseconds, without the copies of an action; those take `copy_us_per_mb`.
   std::array<double, schedule::kOpCount> action_us{};
   std::array<double, kHookCount> hook_us{};
-  // Host time of communication that the program issues itself, by CollectiveKind: in the call, and
-  // in the wait for it while it does not run. nullopt: not measured.
-  std::array<std::optional<double>, kCollectiveKindCount> communication_us{};
+  // Host time of communication that the program issues itself, by CollectiveKind; nullopt: not
+  // measured.
+  struct Communication {
+    double us = 0;              // in the call, and in the wait before it runs and after its end
+    double before_wait_us = 0;  // between the call and the wait
+    friend bool operator==(const Communication&, const Communication&) = default;
+  };
+  std::array<std::optional<Communication>, kCollectiveKindCount> communication{};
   double copy_us_per_mb = 0;  // bytes read and written, 1e6 each
   // The same of each action's copies, on a CPU; 0: not measured, so copy_us_per_mb.
   std::array<double, schedule::kOpCount> copy_us_per_mb_of{};

@@ -223,13 +223,10 @@ std::string to_json(const Calibration& c) {
   out["operators"] = list(c.operators, operator_json);
   out["actions"] = named(c.action_us, op_name);
   out["hooks"] = named(c.hook_us, hook_name);
-  if (std::ranges::any_of(c.communication_us, [](const auto& us) { return us.has_value(); })) {
-    ordered_json& communication = out["communication"] = ordered_json::object();
-    for (size_t kind = 0; kind < c.communication_us.size(); ++kind) {
-      if (c.communication_us[kind]) {
-        communication[std::string(name_of(static_cast<CollectiveKind>(kind)))] =
-            *c.communication_us[kind];
-      }
+  for (size_t kind = 0; kind < c.communication.size(); ++kind) {
+    if (const auto& measured = c.communication[kind]) {
+      out["communication"][std::string(name_of(static_cast<CollectiveKind>(kind)))] = {
+          {"us", measured->us}, {"before_wait_us", measured->before_wait_us}};
     }
   }
   out["copy"] = {{"us_per_mb", c.copy_us_per_mb},
@@ -281,7 +278,9 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
       if (!kind) {
         communication->require(name).fail("expected the name of a collective");
       }
-      out.communication_us[static_cast<size_t>(*kind)] = amount_of(*communication, name);
+      const JsonNode times = communication->require(name);
+      out.communication[static_cast<size_t>(*kind)] = {amount_of(times, "us"),
+                                                       amount_of(times, "before_wait_us")};
     }
   }
   const JsonNode copy = root.require("copy");

@@ -328,7 +328,8 @@ void ProgramReader::add_collectives(const Interval& host, std::vector<Range>& ou
 
 // [Note: Whose waiting] On the CPU the host sleeps while it waits for a collective that runs. What
 // it spends in the call and in the wait before the collective begins and after it has ended is time
-// of the communication itself: its thread, too, may begin late.
+// of the communication itself, and delays it: its thread, too, may begin late. What it spends
+// between the call and the wait while the collective runs, or has run, is time before the wait.
 void ProgramReader::add_communications(const Interval& host,
                                        std::span<const Nanoseconds> passes,
                                        std::vector<Range>& out) const {
@@ -348,19 +349,21 @@ void ProgramReader::add_communications(const Interval& host,
       continue;
     }
     const auto& [at, wait] = communications_[found->second[count]][microbatch];
-    const auto add = [&](Piece::Kind kind, Nanoseconds start, Nanoseconds end, size_t item) {
-      if (start < end) {
-        out.push_back({{kind, Piece::Gap::kNext, {start, end}, item}, kCollective});
+    const auto add = [&](Piece::Kind kind, Piece::Gap gap, const Interval& when, size_t item) {
+      if (when.length() > 0) {
+        out.push_back({{kind, gap, when, item}, kCollective});
       }
     };
-    for (const Interval& when : {each.call, each.waited}) {
-      const Interval runs = in_.host == HostMode::kAhead
-                                ? Interval{when.end, when.end}
-                                : Interval{std::clamp(each.when.start, when.start, when.end),
-                                           std::clamp(each.when.end, when.start, when.end)};
-      add(Piece::Kind::kCall, when.start, runs.start, at);
-      add(Piece::Kind::kWait, runs.start, runs.end, wait);
-      add(Piece::Kind::kCall, runs.end, when.end, at);
+    const bool device = in_.host == HostMode::kAhead;
+    for (const bool waits : {false, true}) {
+      const Interval& when = waits ? each.waited : each.call;
+      const Interval runs{device ? when.end : std::clamp(each.when.start, when.start, when.end),
+                          device ? when.end : std::clamp(each.when.end, when.start, when.end)};
+      const Piece::Gap gap = waits ? Piece::Gap::kItem : Piece::Gap::kNext;
+      const bool over = waits && each.when.end <= when.start;
+      add(Piece::Kind::kCall, gap, {when.start, runs.start}, at);
+      add(Piece::Kind::kWait, gap, runs, wait);
+      add(Piece::Kind::kCall, gap, {runs.end, when.end}, over ? wait : at);
     }
   }
 }

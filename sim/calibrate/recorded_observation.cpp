@@ -79,9 +79,15 @@ class PassReader {
         if (item.kind == Kind::kCommunication) {
           position[item.index] = i;
         }
-        const Nanoseconds ran = runs_within(communications_[item.index], own);
-        seen.waited += item.kind == Kind::kWait ? ran : 0;
-        out.items[position[item.index]].host += own.length() - ran;
+        const RecordedCommunication& each = communications_[item.index];
+        const Nanoseconds ran = runs_within(each, own);
+        ObservedItem& communication = out.items[position[item.index]];
+        if (item.kind == Kind::kWait) {
+          seen.waited += ran;
+          const bool began = timeline_.device || each.when.start <= own.start;
+          (began ? seen : communication).host += std::exchange(gap_, 0);
+        }
+        communication.host += own.length() - ran;
       }
       at_ = own.end;
     }

@@ -97,6 +97,10 @@ class CostModel : public CollectiveTimer {
                  : each.kind == CollectiveKind::kAllReduce   ? schedule::Op::kAllReduce
                                                              : schedule::Op::kAllGather);
   }
+  // Host time between issuing it and waiting for it, apart from that of other items.
+  [[nodiscard]] virtual Nanoseconds before_wait(const plan::Communication& /*each*/) const {
+    return 0;
+  }
   // Host time of a hook without its actions.
   [[nodiscard]] virtual Nanoseconds issue_hook(Hook /*hook*/) const { return 0; }
 };

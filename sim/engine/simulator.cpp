@@ -259,7 +259,7 @@ class Host {
   }
 
   void wait_for(uint32_t index) {
-    spend(0);
+    spend(in_.costs.communications[index].before_wait);
     if (const Mark mark = std::exchange(communicated_[index], kNoMark); mark != kNoMark) {
       machine_.wait(lane(Stream::kCompute), clock_, mark, stream_span(),
                     computes_ ? in_.costs.waking : 0);

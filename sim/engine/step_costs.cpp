@@ -165,7 +165,7 @@ std::vector<CommunicationCost> communication_costs(const plan::Workload& workloa
     if (fresh) {
       it->second = collective_cost(model, each.kind, plan.groups[each.group], each.bytes, several);
     }
-    out.push_back({it->second, model.issue_communication(each)});
+    out.push_back({it->second, model.issue_communication(each), model.before_wait(each)});
   }
   return out;
 }

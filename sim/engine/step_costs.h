@@ -24,7 +24,7 @@ struct CollectiveCost {  // of a collective on one rank
 
 struct CommunicationCost {  // of communication that the workload has
   CollectiveCost run;
-  Nanoseconds issue = 0;  // on the host
+  Nanoseconds issue = 0, before_wait = 0;  // on the host
 };
 
 // Durations of the schedule's actions for one unit.

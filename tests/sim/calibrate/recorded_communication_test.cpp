@@ -79,6 +79,7 @@ TEST(RecordedCommunicationTest, ItsTimeIsItsOwn) {
     }
     if (item == PlannedItem{PlannedItem::Kind::kWait, 0}) {
       EXPECT_NEAR(static_cast<double>(step.items[i].waited), 12'728'700, 1'000);
+      EXPECT_NEAR(static_cast<double>(step.items[i].host), 382'900, 1'000);  // between both calls
       const PlannedItem& next = tensor().planned.order.at(i + 1);
       ASSERT_EQ(next.kind, PlannedItem::Kind::kOperator);
       EXPECT_EQ(tensor().workload.operators[next.index].name, "aten::add");
@@ -100,12 +101,12 @@ TEST(RecordedCommunicationTest, TheHostsTimeIsCalibrated) {
     }
   }
   const auto kind = static_cast<size_t>(CollectiveKind::kAllReduce);
-  ASSERT_TRUE(calibration.communication_us[kind]);
-  EXPECT_NEAR(*calibration.communication_us[kind], sum / 6, 0.02 * sum / 6);
-  EXPECT_FALSE(calibration.communication_us[static_cast<size_t>(CollectiveKind::kAllToAll)]);
+  ASSERT_TRUE(calibration.communication[kind]);
+  EXPECT_NEAR(calibration.communication[kind]->us, sum / 6, 0.02 * sum / 6);
+  EXPECT_FALSE(calibration.communication[static_cast<size_t>(CollectiveKind::kAllToAll)]);
   const Calibration read = parse_calibration(to_json(calibration), "c");
   EXPECT_EQ(to_json(read), to_json(calibration));
-  EXPECT_TRUE(read.communication_us[kind]);
+  EXPECT_TRUE(read.communication[kind]);
 }
 
 // A GPU's host calls a functional all-reduce at 100, goes on with another operator at 150, and

@@ -1,6 +1,8 @@
 // Times of steps with communication of the workload, worked out by hand. A chain of two layers with
 // forward c = 100 and backward 200 each, whose own collectives take no time: 600 without
 // communication. Communication is all-reduces of x in the forward of the first layer.
+#include <algorithm>
+
 #include <gtest/gtest.h>
 
 #include "core/schedule/steady_step.h"
@@ -184,6 +186,21 @@ TEST(CommunicationTest, TheHostIssuesIt) {
   EXPECT_EQ(simulate(after, {.host = HostMode::kCompute}).duration -
                 simulate(before, {.host = HostMode::kCompute}).duration,
             7);
+}
+
+// The host's time before the wait passes while the communication runs.
+TEST(CommunicationTest, TheHostsTimeBeforeTheWait) {
+  Chain one = two_layers();
+  insert(one, all_reduce(one));
+  plan_again(one);
+  const PricedStep priced = one.priced({.forward = 100, .backward = 200, .all_reduce = 40});
+  StepCosts costs = *priced.costs;
+  for (const Nanoseconds time : {30, 55}) {
+    costs.communications[0].before_wait = time;
+    const PricedStep with = PricedStep::borrowed(one.workload, one.plan, one.step, costs);
+    EXPECT_EQ(simulate(with, {.host = HostMode::kCompute}).duration,
+              kAlone + std::max<Nanoseconds>(40, time));
+  }
 }
 
 // Each microbatch has the communication and its wait; a step of many is that of a few and more of
