@@ -320,7 +320,7 @@ TEST_F(PlanParametersTest, TensorParallelismDividesFirst) {
       json::parse(
           "[[[[0, 3], [0, 4]]], [[[0, 3], [4, 7]]], [[[3, 5], [0, 4]]], [[[3, 5], [4, 7]]]]"));
   const json fc2 = of(out, "layers.0.fc2.weight")["held"];
-  EXPECT_EQ(fc2[1], (json{{"ranks", {1}}, {"elements", json()}, {"shard_bytes", {52, 88}}}));
+  EXPECT_EQ(fc2[1], (json{{"ranks", {1}}, {"elements", json()}, {"shard_bytes", {48, 84}}}));
   EXPECT_EQ(out["units"][1]["parameters"], 4 * 5 + 4 + 5 * 4 + 5);  // of rank 0
   // Ranks with the larger parts hold more.
   EXPECT_EQ(out["ranks"][0]["parameter_bytes"], out["ranks"][2]["parameter_bytes"]);

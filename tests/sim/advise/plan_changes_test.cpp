@@ -152,16 +152,35 @@ TEST(PlanChanges, OfDifferentSubjectsCombine) {
 
 // The ranks of tensor parallelism are the innermost dimension of the mesh, and stay.
 TEST(PlanChanges, TheMeshKeepsTensorParallelism) {
-  const Scenario own = scenario_of("full_shard", 4);
-  plan::ResolvedPlan now = plan::resolve(own.plan, own.model->tree(), own.world_size);
-  now.groups.push_back({.name = "tensor", .size = 2});
-  const std::vector<PlanChange> changes = single_changes(own, now);
+  Scenario own = scenario_of("full_shard", 8);
+  own.plan.mesh.tensor = 2;
+  const std::vector<PlanChange> changes = changes_of(own);
   const auto& lines = find(changes, "2 replicas of 2 shards").pytorch;
   EXPECT_THAT(lines, Contains(HasSubstr("init_device_mesh(device, (2, 2, 2)")));
   EXPECT_THAT(lines, Contains(HasSubstr("mesh=mesh[\"replicate\", \"shard\"]")));
   EXPECT_TRUE(std::ranges::none_of(changes, [](const PlanChange& each) {
     return each.title == "replicate the model instead of sharding it";
   }));
+}
+
+// Experts over 4 of 8 ranks: a replica has at least 4 ranks, and experts stay on their mesh.
+TEST(PlanChanges, ExpertsStayOnTheirMesh) {
+  Scenario own = scenario_of("full_shard", 8);
+  own.plan.layout = plan::Layout::kPerParameter;
+  own.plan.mesh.expert = 4;
+  own.plan.units.push_back({.globs = {"model.layers.*.mlp.up_proj"}, .groups = {{.expert = true}}});
+  const std::vector<std::string> titles = titles_of(own);
+  EXPECT_THAT(titles, Contains("2 replicas of 4 shards"));
+  EXPECT_THAT(titles, testing::Not(Contains("4 replicas of 2 shards")));
+  EXPECT_THAT(titles, testing::Not(Contains("8 replicas, each with all parameters")));
+  const std::vector<PlanChange> changes = changes_of(own);
+  const plan::ResolvedPlan one =
+      with(own, find(changes, "the model as one unit, experts as their own"));
+  ASSERT_EQ(one.units.size(), 7U);  // the root, and the experts of six layers
+  for (size_t i = 1; i < one.units.size(); ++i) {
+    EXPECT_EQ(one.groups[one.units[i].gather].name, "expert_shard");
+    EXPECT_EQ(one.layout(static_cast<UnitId>(i)).ranks(), 2);
+  }
 }
 
 TEST(PlanChanges, ReplicasOnlyAreAMeshOfFsdp2) {
