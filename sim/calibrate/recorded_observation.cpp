@@ -82,8 +82,8 @@ class PassReader {
         const RecordedCommunication& each = communications_[item.index];
         const Nanoseconds ran = runs_within(each, own);
         ObservedItem& communication = out.items[position[item.index]];
+        seen.waited += ran;
         if (item.kind == Kind::kWait) {
-          seen.waited += ran;
           const bool began = timeline_.device || each.when.start <= own.start;
           (began ? seen : communication).host += std::exchange(gap_, 0);
         }

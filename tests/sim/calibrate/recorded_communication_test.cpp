@@ -239,6 +239,37 @@ TEST(RecordedCommunicationTest, TheRunsOwnPlanIsPredicted) {
   EXPECT_EQ(bytes, 6 * 16 * 1024);
 }
 
+// Without steps the pass is taken as it ran. All of its time is of one item or of the training
+// loop.
+TEST(RecordedCommunicationTest, OnePassAsItRan) {
+  const std::filesystem::path path = trace_of("fsdp2-tensor");
+  trace::Run run = RecordedRun::read(std::span(&path, 1));
+  trace::Trace& trace = run.traces.front();
+  for (trace::Event& event : trace.events) {
+    if (trace.name(event).starts_with("ProfilerStep")) {
+      event.name = trace.strings.intern("train");
+    }
+  }
+  const auto recorded = RecordedRun::of(run);
+  EXPECT_TRUE(recorded->baseline().one_pass);
+  EXPECT_LT(std::abs(recorded->baseline().error()), 0.03);
+  const Observation& seen = recorded->observation();
+  EXPECT_EQ(seen.workload.communications.size(), 6U);
+  ASSERT_EQ(seen.steps.size(), 1U);
+  const ObservedStep& step = seen.steps.front();
+  Nanoseconds all = 0;
+  for (size_t i = 0; i < seen.planned.order.size(); ++i) {
+    const PlannedItem& item = seen.planned.order[i];
+    if (item == PlannedItem{PlannedItem::Kind::kWait, 0}) {
+      // wait_tensor until the collective has ended, and the time since the call
+      EXPECT_NEAR(static_cast<double>(step.items[i].waited), 12'559'300, 1'000);
+      EXPECT_NEAR(static_cast<double>(step.items[i].host), 382'900, 1'000);
+    }
+    all += step.items[i].host + step.items[i].waited + std::max<Nanoseconds>(0, step.items[i].run);
+  }
+  EXPECT_NEAR(static_cast<double>(all + step.outside), static_cast<double>(step.duration), 1'000);
+}
+
 // Each of the run's other plans has them too, over the same group.
 TEST(RecordedCommunicationTest, OtherPlansHaveThem) {
   const std::filesystem::path path = trace_of("fsdp2-tensor");
