@@ -13,6 +13,7 @@
 #include "core/plan/plan.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/recover/recorded_program.h"
+#include "profiler/report/figures_json.h"
 #include "profiler/report/html_report.h"
 #include "profiler/trace/run.h"
 #include "sim/advise/advice_json.h"
@@ -44,9 +45,10 @@ nlohmann::ordered_json simulated(const std::shared_ptr<const sim::RecordedRun>& 
   auto versions = nlohmann::ordered_json::array();
   const auto add = [&](const std::string& title, const sim::Scenario& scenario) {
     nlohmann::ordered_json version{{"title", title}};
-    sim::Prediction prediction = sim::evaluate(scenario);
+    sim::Prediction prediction = sim::evaluate(scenario, {.communication = true});
     uncertainty.add_to(scenario, prediction);
     version.update(sim::prediction_json(prediction));
+    version["communication"] = report::communication_json(prediction.communication);
     versions.push_back(std::move(version));
   };
   add("as recorded", own);
