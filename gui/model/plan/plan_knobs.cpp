@@ -60,14 +60,17 @@ Choice precision(const QString& label, const plan::MixedPrecision& mixed) {
 
 PlanKnob sharding_knob(const plan::ModuleTree& tree, int64_t world_size) {
   PlanKnob sharding{QObject::tr("Sharding"),
-                    QObject::tr("How parameters are distributed over the ranks"),
+                    QObject::tr("How parameters are distributed over the ranks (full shard frees "
+                                "them after forward, shard grad op keeps them in full until "
+                                "backward, kept over half keeps them sharded over half of the "
+                                "ranks, no shard gives each rank a replica)"),
                     {strategy(QObject::tr("full shard"), "full_shard", tree),
-                     strategy(QObject::tr("shard grad op (kept in full)"), "shard_grad_op", tree),
-                     strategy(QObject::tr("no shard (a replica each)"), "no_shard", tree)}};
+                     strategy(QObject::tr("shard grad op"), "shard_grad_op", tree),
+                     strategy(QObject::tr("no shard"), "no_shard", tree)}};
   if (world_size >= 4 && world_size % 2 == 0) {
     sharding.choices.push_back(strategy(QObject::tr("hybrid: 2 replicas"), "hybrid_shard", tree));
     const plan::Reshard half{plan::Reshard::Kind::kSubMesh, world_size / 2};
-    sharding.choices.push_back({QObject::tr("kept over half the ranks"),
+    sharding.choices.push_back({QObject::tr("kept over half"),
                                 [half](Plan& p) {
                                   p.mesh.replicate.reset();
                                   p.mesh.shard.reset();
@@ -111,8 +114,7 @@ PlanKnob precision_knob() {
       QObject::tr("Precision"),
       QObject::tr("Dtype of gathered parameters and of reduced gradients"),
       {precision(QObject::tr("fp32"), {}),
-       precision(QObject::tr("bf16, gradients reduced in fp32"),
-                 {DType::kBF16, DType::kF32, {}, {}, {}}),
+       precision(QObject::tr("bf16, reduced in fp32"), {DType::kBF16, DType::kF32, {}, {}, {}}),
        precision(QObject::tr("bf16, gradients too"), {DType::kBF16, DType::kBF16, {}, {}, {}})}};
 }
 
@@ -134,8 +136,7 @@ PlanKnob layout_knob() {
   return {QObject::tr("Layout"),
           QObject::tr("How a unit is sharded: as one flat parameter, or each parameter separately"),
           {value(QObject::tr("one flat parameter"), &Plan::layout, plan::Layout::kFlat),
-           value(QObject::tr("each parameter separately"), &Plan::layout,
-                 plan::Layout::kPerParameter)}};
+           value(QObject::tr("each parameter"), &Plan::layout, plan::Layout::kPerParameter)}};
 }
 
 }  // namespace

@@ -266,7 +266,7 @@ void ParetoPlot::paintEvent(QPaintEvent* /*event*/) {
   PainterCanvas canvas(painter, *theme_);
   const QRectF area = this->area();
   canvas.fill(rect(), Ink::kBackground, 1);
-  canvas.text({6, 2, width() - 12.0, 18}, tr("↑ peak   → step"), Ink::kFaintText,
+  canvas.text({6, 2, width() - 12.0, 18}, tr("↑ peak → step"), Ink::kFaintText,
               Qt::AlignLeft | Qt::AlignVCenter, false);
   const std::vector<Dot> all = dots();
   if (all.empty()) {

@@ -81,6 +81,10 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
                    }),
        key_if_fits(proposals, &Proposal::change), true,
        QObject::tr("Predicted change of the step")},
+      {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }, nullptr, false,
+       QObject::tr("A change pays if it and its 99 % bound are below zero, and costs time if "
+                   "both are above zero"),
+       ColumnTable::Scale::kNone, true},
       {QObject::tr("90 % interval"),
        if_compared(proposals,
                    [](const Proposal& p) {
@@ -112,10 +116,6 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
        QObject::tr("Allocated on the rank that needs the most; of a plan that does not fit, and "
                    "of how much"),
        ColumnTable::Scale::kNone, true},
-      {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }, nullptr, false,
-       QObject::tr("A change pays if it and its 99 % bound are below zero, and costs time if "
-                   "both are above zero"),
-       ColumnTable::Scale::kNone, true},
       {QObject::tr("Hides"), [of](size_t r) { return hides_text(of(r)); }, nullptr, false,
        QObject::tr("Exposed communication that the change hides or makes unnecessary")}};
 }
@@ -128,15 +128,8 @@ class AdvicePanel final : public Panel {
   void becameVisible() override { adviseOnce(); }
 
  protected:
-  void fitColumns() override { elided_ = fit_columns(*table_); }
-  // The plan is the widest column.
-  void widthChanged() override {
-    constexpr int kTitle = 0, kNarrowest = 160;
-    share_width(*table_, elided_);
-    const int wanted = view()->sizeHintForColumn(kTitle) + 8;
-    table_->setColumnWidth(kTitle,
-                           std::clamp(wanted, kNarrowest, std::max(kNarrowest, width() * 3 / 10)));
-  }
+  void fitColumns() override;
+  void widthChanged() override;
 
  private:
   QToolButton* button(const QString& text, const char* command);
@@ -189,6 +182,29 @@ AdvicePanel::AdvicePanel(const PanelContext& context)
   });
   connect(&session(), &PlanSession::stateChanged, this, &AdvicePanel::showNote);
   showProposals();
+}
+
+// Only predicted changes have an interval; a search alone has none.
+void AdvicePanel::fitColumns() {
+  constexpr int kInterval = 3, kBound = 4;
+  const bool none = std::ranges::none_of(
+      proposals().list(), [](const Proposal& each) { return each.interval.has_value(); });
+  for (const int column : {kInterval, kBound}) {
+    table_->setColumnHidden(column, none);
+  }
+  elided_ = fit_columns(*table_);
+}
+
+// The plan takes what the other columns leave.
+void AdvicePanel::widthChanged() {
+  constexpr int kTitle = 0, kNarrowest = 160, kNarrowestLast = 80;
+  share_width(*table_, elided_);
+  int room = table_->viewport()->width() - kNarrowestLast;
+  for (int column = kTitle + 1; column + 1 < model_.columnCount(); ++column) {
+    room -= table_->isColumnHidden(column) ? 0 : table_->columnWidth(column);
+  }
+  const int wanted = view()->sizeHintForColumn(kTitle) + 8;
+  table_->setColumnWidth(kTitle, std::clamp(wanted, kNarrowest, std::max(kNarrowest, room)));
 }
 
 QToolButton* AdvicePanel::button(const QString& text, const char* command) {

@@ -76,12 +76,16 @@ class MemoryPanel final : public Panel {
 
  private:
   void showPeak() {
-    const bool empty = table_.rowCount() == 0;
+    constexpr int kThisPlan = 4, kChange = 5;  // columns
+    const bool empty = table_.rowCount() == 0, alone = view_->isColumnHidden(kChange);
     table_.show(session());
+    const bool now_alone = table_.peaks().size() < 2;  // there is no other plan than v0
+    view_->setColumnHidden(kThisPlan, now_alone);
+    view_->setColumnHidden(kChange, now_alone);
     bars_->show(table_.peaks());
     plot_->show(shown());
     note_->setText(text());
-    if (empty && table_.rowCount() > 0) {
+    if ((empty || alone != now_alone) && table_.rowCount() > 0) {
       fitColumns();
       widthChanged();
     }
@@ -90,11 +94,14 @@ class MemoryPanel final : public Panel {
     QString out;
     if (const RankData* rank = selection().rank()) {
       for (const analysis::MemoryFigures& device : rank->figures.memory) {
-        out += (device.from_driver ? tr("Measured on %1: up to %2 more from the driver since "
-                                        "recording began, %3 reserved. ")
-                                   : tr("Measured on %1: %2 allocated, %3 reserved. "))
-                   .arg(shown_text(device.device).toHtmlEscaped(), bytesText(device.peak.allocated),
-                        bytesText(device.peak_reserved));
+        out += (device.from_driver
+                    ? tr("Measured on %1: up to %2 more from the driver since recording began")
+                    : tr("Measured on %1: %2 allocated"))
+                   .arg(shown_text(device.device).toHtmlEscaped(),
+                        bytesText(device.peak.allocated)) +
+               (device.peak_reserved > 0  // the allocator of a CPU reserves nothing
+                    ? tr(", %1 reserved. ").arg(bytesText(device.peak_reserved))
+                    : QStringLiteral(". "));
       }
     }
     const QString unmeasured =

@@ -145,11 +145,11 @@ void Panels::arrange() {
   // If there is room, the first panel (the tree) is wide enough for all its columns.
   const int width = window_.width(), height = window_.height();
   QDockWidget* tree = panels_.front().dock;
-  window_.resizeDocks({tree}, {narrow ? width * 3 / 10 : width * 37 / 100}, Qt::Horizontal);
+  window_.resizeDocks({tree}, {narrow ? width * 3 / 10 : width * 36 / 100}, Qt::Horizontal);
   window_.resizeDocks({tree, low}, {height * 6 / 10, height * 4 / 10}, Qt::Vertical);
   for (QDockWidget* dock : aside()) {
     if (!narrow) {
-      window_.resizeDocks({dock, first}, {width * 22 / 100, width / 2}, Qt::Horizontal);
+      window_.resizeDocks({dock, first}, {width * 17 / 100, width / 2}, Qt::Horizontal);
     }
   }
   window_.resizeDocks({first}, {height * 3 / 10}, Qt::Vertical);

@@ -81,7 +81,7 @@ WhatIfPanel::WhatIfPanel(const PanelContext& context)
   row->addWidget(form_, 2);
   row->addLayout(right, 6);
   row->addWidget(plot_, 1);
-  plot_->setMinimumWidth(120);
+  plot_->setMinimumWidth(104);
   plot_->setMaximumWidth(200);
   connect(&session(), &PlanSession::stateChanged, this, &WhatIfPanel::showVersions);
   connect(&session(), &PlanSession::simulatedOne, this, &WhatIfPanel::showVersions);
@@ -131,7 +131,7 @@ void WhatIfPanel::makeTable() {
 
 // Hidden columns are in the rows' tooltips.
 void WhatIfPanel::fitVersions() {
-  constexpr int kChange = 1, kNarrowestChange = 40, kWidestChange = 180, kPadding = 8;
+  constexpr int kChange = 1, kNarrowestChange = 48, kWidestChange = 180, kPadding = 8;
   // Tokens/s, exposed, engine, the error's parts, machine, change of the peak, and the simulator's
   // error, which is also above the table with its parts, at last the interval; the step, its change
   // and the peak always stay, so that the text of the change is elided before they are cut.
@@ -145,8 +145,11 @@ void WhatIfPanel::fitVersions() {
   if (session().versions().size() <= 1 || widest_.empty()) {
     widest_.assign(static_cast<size_t>(versions_.columnCount()), 0);
     // What the usual texts of later versions need, in bold as the shown version is.
-    constexpr std::pair<int, const char*> kUsual[] = {
-        {2, "88.888 ms"}, {3, "▲ 88.8 %"}, {8, "88.88 GiB"}, {9, "▲ 88.8 %"}};
+    constexpr std::pair<int, const char*> kUsual[] = {{2, "88.888 ms"},
+                                                      {3, "▲ 88.8 %"},
+                                                      {kInterval, "−88.8 to +88.8 %"},
+                                                      {8, "88.88 GiB"},
+                                                      {9, "▲ 88.8 %"}};
     QFont bold = table_->font();
     bold.setBold(true);
     for (const auto& [column, text] : kUsual) {

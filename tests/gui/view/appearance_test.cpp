@@ -16,6 +16,7 @@
 
 #include "gui/view/panel_parts/pareto_plot.h"
 #include "gui/view/panels/compare_panel.h"
+#include "gui/view/panels/panel_views.h"
 #include "gui/view/widgets/text_lines.h"
 #include "gui/view/widgets/theme.h"
 #include "tests/gui/view/mouse_window.h"
@@ -224,6 +225,90 @@ TEST_F(AppearanceTest, VersionsFitBesideTheForm) {
   }
 }
 
+// A change without its interval looks certain. 1920x1080 has room for the column, with its texts
+// in bold, and for some of the name of the change.
+TEST_F(AppearanceTest, TheIntervalOfAChangeIsBesideIt) {
+  window_ = nullptr;
+  make();
+  window_->resize(1920, 1080);
+  open(sample_run());
+  PlanSession& session = window_->session();
+  ASSERT_TRUE(wait_for([&] { return !session.isObserving(); }));
+  session.simulateNow();
+  ASSERT_TRUE(wait_for([&] { return session.current() != nullptr; }));
+  auto& table = static_cast<QTableView&>(shown("whatif"));
+  const auto titled = [&table](const char* title) {
+    for (int column = 0; column < table.model()->columnCount(); ++column) {
+      if (table.model()->headerData(column, Qt::Horizontal).toString() == title) {
+        return column;
+      }
+    }
+    throw RuntimeFault(title);
+  };
+  const auto knob = std::ranges::find(session.knobs(), "Sharding", &PlanKnob::title);
+  ASSERT_NE(knob, session.knobs().end());
+  session.choose(static_cast<size_t>(knob - session.knobs().begin()), 1);
+  ASSERT_TRUE(
+      wait_for([&] { return session.versions().size() == 2 && session.current() != nullptr; }));
+  settle();
+  const int interval = titled("90 % interval");
+  ASSERT_TRUE(table.model()->index(1, interval).data().toString().endsWith(" %"));
+  EXPECT_FALSE(table.isColumnHidden(interval));
+  EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0);
+  for (const char* title : {"Step", "Δ step", "90 % interval", "Peak"}) {
+    const QAbstractItemView& view = table;  // sizeHintForColumn() is public there
+    EXPECT_GE(table.columnWidth(titled(title)), view.sizeHintForColumn(titled(title))) << title;
+  }
+  EXPECT_GE(table.columnWidth(titled("Change")), 48);
+}
+
+// A plan by itself has no second column of sizes and no change, so that what is alive is legible.
+TEST_F(AppearanceTest, ThePeakOfOnePlanHasOneColumn) {
+  open(sample_run());
+  PlanSession& session = window_->session();
+  ASSERT_TRUE(wait_for([&] { return !session.isObserving(); }));
+  session.simulateNow();
+  ASSERT_TRUE(wait_for([&] { return session.current() != nullptr; }));
+  auto& table = static_cast<QTableView&>(shown("memory"));
+  const auto titles = [&table] {
+    QStringList out;
+    for (const int column : shown_columns(*table.horizontalHeader())) {
+      out.append(table.model()->headerData(column, Qt::Horizontal).toString());
+    }
+    return out;
+  };
+  EXPECT_EQ(titles(), (QStringList{"Category", "What", "Unit", "As it ran"}));
+  session.choose(0, 1);
+  ASSERT_TRUE(
+      wait_for([&] { return session.versions().size() == 2 && session.current() != nullptr; }));
+  EXPECT_EQ(titles(),
+            (QStringList{"Category", "What", "Unit", "As it ran", "This plan", "Change"}));
+  session.undoStack().undo();
+  ASSERT_TRUE(wait_for([&] { return session.current() == &session.versions().front(); }));
+  EXPECT_EQ(titles().size(), 4);
+}
+
+// The verdict is why one opens the panel.
+TEST_F(AppearanceTest, TheVerdictOfAProposalIsInSight) {
+  window_ = nullptr;
+  make();
+  window_->resize(1920, 1080);
+  open(sample_run());
+  ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
+  auto& table = static_cast<QTableView&>(shown("advice"));
+  ASSERT_TRUE(
+      wait_for([&] { return !window_->proposals().isBusy() && table.model()->rowCount() > 2; }));
+  settle();
+  const QAbstractItemView& view = table;
+  int column = 0;
+  while (table.model()->headerData(column, Qt::Horizontal).toString() != "Verdict") {
+    ASSERT_LT(++column, table.model()->columnCount());
+  }
+  EXPECT_GE(table.columnWidth(column), view.sizeHintForColumn(column));
+  EXPECT_LE(table.columnViewportPosition(column) + table.columnWidth(column),
+            table.viewport()->width());
+}
+
 TEST_F(AppearanceTest, TheInspectorsTextHasContrast) {
   open(sample_run());
   for (const bool dark : {false, true}) {
@@ -270,7 +355,7 @@ TEST_F(AppearanceTest, NamesInThePlotCoverNoMarks) {
 }
 
 TEST_F(AppearanceTest, LongNamesLeaveRoomForTheOtherColumns) {
-  window_->resize(1920, 1080);
+  window_->resize(1700, 1080);
   test::GeneratedRun generated;
   generated.layers = 3;
   generated.steps = 2;
@@ -286,7 +371,7 @@ TEST_F(AppearanceTest, LongNamesLeaveRoomForTheOtherColumns) {
   window_->resize(3200, 1080);
   QApplication::processEvents();
   EXPECT_EQ(table.columnWidth(0), 160);
-  window_->resize(1920, 1080);
+  window_->resize(1700, 1080);
   QApplication::processEvents();
   EXPECT_EQ(table.horizontalScrollBar()->maximum(), 0);
 }
