@@ -336,7 +336,7 @@ QString of_unit(const RunData& run, const RankData& rank, const std::string& uni
   return sheet.done();
 }
 
-QString of_rank(const RunData& run, const RankData& rank) {
+QString of_rank(const RunData& run, const RankData& rank, const PlanPointer& recovered) {
   Sheet sheet(QObject::tr("rank %1").arg(rank.figures.rank));
   const analysis::WindowFigures& f = rank.figures.figures;
   if (!rank.trace.metadata.source.empty()) {
@@ -349,6 +349,8 @@ QString of_rank(const RunData& run, const RankData& rank) {
   }
   if (run.run.planned) {
     add_kept(sheet, run.run.planned->plan, rank.figures.rank);
+  } else if (recovered != nullptr) {
+    add_kept(sheet, *recovered, rank.figures.rank);
   }
   sheet.row(QObject::tr("compute from"),
             rank.figures.device ? QObject::tr("kernels of the device")
@@ -381,7 +383,7 @@ QString of_rank(const RunData& run, const RankData& rank) {
 
 }  // namespace
 
-QString inspected(const SelectionContext& context) {
+QString inspected(const SelectionContext& context, const PlanPointer& recovered) {
   const RankData* rank = context.rank();
   if (rank == nullptr) {
     return {};
@@ -400,7 +402,7 @@ QString inspected(const SelectionContext& context) {
   if (chosen.item && chosen.item->source == Lane::Source::kIdle) {
     return of_idle(run, *rank, chosen.item->ref);
   }
-  return chosen.unit ? of_unit(run, *rank, *chosen.unit) : of_rank(run, *rank);
+  return chosen.unit ? of_unit(run, *rank, *chosen.unit) : of_rank(run, *rank, recovered);
 }
 
 }  // namespace shardlens::gui

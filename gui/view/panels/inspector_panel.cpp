@@ -18,6 +18,7 @@ class InspectorPanel final : public Panel {
     connect(&selection(), &SelectionContext::changed, this, &InspectorPanel::showDetails);
     stack({text_});
   }
+  void runChanged() override { showDetails(); }  // a recovered plan says what a rank keeps
   void setTheme(const Theme& theme) override {
     text_->document()->setDefaultStyleSheet(
         QStringLiteral(".name { color: %1; }").arg(theme[Ink::kFaintText].name()));
@@ -29,7 +30,7 @@ class InspectorPanel final : public Panel {
   void showDetails() {
     const bool simulated = selection().run() != nullptr && is_simulated(*selection().run());
     text_->setHtml((simulated ? tr("<i>simulated, not measured</i>") : QString()) +
-                   inspected(selection()));
+                   inspected(selection(), session().recovered(selection().run())));
   }
   QTextBrowser* text_ = new QTextBrowser;
 };

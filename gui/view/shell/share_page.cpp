@@ -121,7 +121,8 @@ QByteArray share_page(const WindowParts& parts) {
               QObject::tr("timeline"),
               QString::fromLatin1(svg_of(parts.window.windowTitle(), parts.timeline()).toBase64()));
   if (parts.context.canClear()) {
-    out += cell("h2", QObject::tr("Selection")) + inspected(parts.context);
+    out += cell("h2", QObject::tr("Selection")) +
+           inspected(parts.context, parts.session.recovered(parts.context.run()));
   }
   for (const Panels::Docked& docked : parts.panels.all()) {
     const QAbstractItemView* view = docked.panel->view();

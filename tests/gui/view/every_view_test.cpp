@@ -8,12 +8,14 @@
 #include <QLabel>
 #include <QProcess>
 #include <QRegularExpression>
+#include <QTextBrowser>
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/run/measured_memory.h"
 #include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/model/tables/order_table.h"
+#include "gui/model/tables/ownership_table.h"
 #include "gui/model/tables/peak_table.h"
 #include "gui/model/tables/ranks_table.h"
 #include "gui/model/tables/unit_tree.h"
@@ -220,6 +222,25 @@ TEST_F(EveryViewTest, APlanWithoutARun) {
   EXPECT_EQ(window_->panels().model<ExposedTable>().total(), expected["exposed_comm_ns"]);
   expect_tree(expected);
   EXPECT_FALSE(rank().residencies.empty());
+}
+
+// The inspector of a rank has what the header of Ownership has, also if the plan is recovered from
+// traces while they are shown.
+TEST_F(EveryViewTest, WhatARankKeeps) {
+  for (const std::string& path : {sample_run(), pytorch_run("fsdp2-memory")}) {
+    open(path);
+    ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
+    for (size_t r = 0; r < 2; ++r) {
+      window_->context().selectRank(r % window_->context().run()->ranks.size());
+      window_->panels().flush();
+      const auto& owners = window_->panels().model<OwnershipTable>();
+      const Bytes kept = owners.kept(rank().figures.rank);
+      EXPECT_GT(kept, 0);
+      const QString details =
+          window_->panels().find("inspector").panel->findChild<QTextBrowser*>()->toPlainText();
+      EXPECT_TRUE(details.contains("keeps\n" + bytesText(kept) + " of")) << details.toStdString();
+    }
+  }
 }
 
 // No view has a step of it, and all have the same peak and limit, as the command has.
