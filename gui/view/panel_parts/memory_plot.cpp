@@ -19,10 +19,11 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kPlotSide = 8, kPlotTop = 20, kAxisHeight = 16, kNotesHeight = 16;
-constexpr double kLowestNoted = 110;  // a lower plot has no notes
+constexpr double kPlotSide = 8, kLegendRow = 16, kAxisHeight = 16, kNotesHeight = 16;
+constexpr double kLowestNoted = 110;  // a lower plot has no notes, and a legend of one row
 constexpr double kAxisCharacter = 8,
                  kAxisLabel = 80;  // pixels, about: of a character, between labels
+constexpr double kNameAt = 14;     // from the square of a legend to its name
 constexpr double kFarLimit = 1.5;  // a limit that is farther away would make the curve flat
 
 // From the one that is allocated all the time to those that come and go.
@@ -54,6 +55,7 @@ void MemoryPlot::show(Shown shown) {
   if (axis_.bounds().end != length()) {
     axis_.setBounds({0, length()});
   }
+  placeLegend();
   update();
 }
 
@@ -65,12 +67,13 @@ void MemoryPlot::setCursorTime(std::optional<Nanoseconds> time) {
 }
 
 void MemoryPlot::resizeEvent(QResizeEvent* /*event*/) {
+  placeLegend();
   axis_.setWidth(static_cast<int>(std::max(1.0, area().width())));
 }
 
 QRectF MemoryPlot::area() const {
   const double bottom = height() < kLowestNoted ? kAxisHeight : kAxisHeight + kNotesHeight;
-  return {kPlotSide, kPlotTop, width() - 2 * kPlotSide, height() - kPlotTop - bottom};
+  return {kPlotSide, top_, width() - 2 * kPlotSide, height() - top_ - bottom};
 }
 
 Nanoseconds MemoryPlot::length() const {
@@ -136,18 +139,37 @@ QString MemoryPlot::textAt(Nanoseconds time) const {
   return lines.join(u'\n');
 }
 
-void MemoryPlot::drawLegend(Canvas& canvas) const {
+void MemoryPlot::placeLegend() {
+  constexpr double kSquare = 10, kGap = 8;
   const QFontMetricsF metrics(font());
-  double left = kPlotSide;
+  const bool one_row = height() < kLowestNoted;
+  legend_.clear();
+  double left = kPlotSide, top = 6;
   for (const sim::MemoryCategory category : kStacked) {
-    const QString name = words(name_of(category));
-    const double wide = metrics.horizontalAdvance(name) + 6;
-    if (left + 14 + wide > width()) {
-      break;
+    const bool allocated = std::ranges::any_of(
+        shown_.now.points, [category](const auto& point) { return bytes_of(point, category) > 0; });
+    const double wide = kNameAt + metrics.horizontalAdvance(words(name_of(category))) + 6;
+    if (allocated && left + wide > width() && left > kPlotSide) {
+      if (one_row) {
+        break;
+      }
+      left = kPlotSide;
+      top += kLegendRow;
     }
-    canvas.fill({left, 6, 10, 10}, ink_of(category), 1);
-    canvas.text({left + 14, 2, wide, 18}, name, Ink::kFaintText);
-    left += 14 + wide + 8;
+    if (allocated) {
+      legend_.push_back({category, {left, top, kSquare, kSquare}});
+      left += wide + kGap;
+    }
+  }
+  top_ = top + kLegendRow - 2;
+}
+
+void MemoryPlot::drawLegend(Canvas& canvas) const {
+  for (const Named& each : legend_) {
+    canvas.fill(each.square, ink_of(each.category), 1);
+    canvas.text({each.square.left() + kNameAt, each.square.top() - 4, static_cast<double>(width()),
+                 kLegendRow + 2},
+                words(name_of(each.category)), Ink::kFaintText);
   }
 }
 

@@ -62,12 +62,17 @@ class MemoryPlot : public QWidget {
   bool event(QEvent* event) override;
 
  private:
+  struct Named {  // a square of its colour, with its name at the right
+    sim::MemoryCategory category;
+    QRectF square;
+  };
   [[nodiscard]] QRectF area() const;
   [[nodiscard]] Nanoseconds timeAt(double x) const;
   [[nodiscard]] double xOf(Nanoseconds time) const;
   [[nodiscard]] double yOf(Bytes bytes) const;
   [[nodiscard]] Bytes highest() const;
   [[nodiscard]] Nanoseconds length() const;
+  void placeLegend();  // of the categories that are allocated at some time
   void drawLegend(Canvas& canvas) const;
   void drawStack(Canvas& canvas) const;
   void drawLines(Canvas& canvas) const;
@@ -82,6 +87,8 @@ class MemoryPlot : public QWidget {
   std::optional<double> pointer_;
   std::optional<Nanoseconds> cursor_;
   double last_ = 0;  // where a drag was
+  std::vector<Named> legend_;
+  double top_ = 0;  // of the plot, below the legend
 };
 
 }  // namespace shardlens::gui

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <set>
 
 #include <QApplication>
 #include <QMouseEvent>
@@ -190,6 +191,40 @@ TEST_F(MemoryPlotTest, AnotherPlanTheLimitAndTheMeasurementAreLines) {
   plot.show({});
   EXPECT_TRUE(drawn(plot).empty());
   EXPECT_EQ(plot.textAt(0), "");
+}
+
+// Every colour of the plot has its name, in as many rows as that takes.
+TEST_F(MemoryPlotTest, TheLegendNamesWhatIsDrawn) {
+  MemoryPlot::Shown all;
+  all.title = "v0";
+  all.now.points = {{0, {10, 20, 30, 40, 50, 60}}, {50, {10, 20, 30, 0, 50, 60}}};
+  all.now.end = 100;
+  MemoryPlot::Shown few = all;
+  few.now.points = {{0, {10, 0, 30}}, {50, {10, 0, 40}}};
+  few.now.peak = 1;
+  MemoryPlot plot;
+  for (const int width : {250, 400, 900}) {
+    plot.resize(width, 200);
+    QApplication::sendPostedEvents();
+    for (const auto& [shown, count] : {std::pair(all, 6U), std::pair(few, 2U)}) {
+      plot.show(shown);
+      std::set<Ink> drawn_inks, named;
+      double lowest = 0, top = 200;
+      for (const Recorder::Drawn& d : drawn(plot)) {
+        if (d.what == What::kFill && d.opacity == 0.9) {
+          drawn_inks.insert(d.ink);
+          top = std::min(top, d.area.top());
+        } else if (d.what == What::kFill && d.area.size() == QSizeF(10, 10)) {
+          named.insert(d.ink);
+          EXPECT_LE(d.area.right(), width);
+          lowest = std::max(lowest, d.area.bottom());
+        }
+      }
+      EXPECT_EQ(named, drawn_inks) << width;
+      EXPECT_EQ(named.size(), count) << width;
+      EXPECT_LT(lowest, top) << width;
+    }
+  }
 }
 
 // A trace with a record of the allocator, two steps: the second one begins with what is left.
