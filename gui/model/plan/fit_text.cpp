@@ -9,12 +9,17 @@ namespace shardlens::gui {
 QString needText(Bytes allocated, Bytes reserved, Bytes available) {
   const QString limit = bytesText(available);
   const QString unit = limit.mid(limit.indexOf(u' '));  // written once if both have it
-  QString need = bytesText(allocated > available ? allocated : reserved);
+  const bool cached = allocated <= available;           // what is too much
+  const Bytes needed = cached ? reserved : allocated;
+  QString need = bytesText(needed);
+  if (need == limit) {
+    return (cached ? QObject::tr("%1 more reserved than %2") : QObject::tr("%1 more than %2"))
+        .arg(bytesText(needed - available), limit);
+  }
   if (need.endsWith(unit)) {
     need.chop(unit.size());
   }
-  return allocated > available ? QObject::tr("%1 of %2").arg(need, limit)
-                               : QObject::tr("%1 reserved of %2").arg(need, limit);
+  return (cached ? QObject::tr("%1 reserved of %2") : QObject::tr("%1 of %2")).arg(need, limit);
 }
 
 QString peaksText(Bytes simulated, Bytes measured) {

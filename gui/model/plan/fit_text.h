@@ -8,7 +8,8 @@
 namespace shardlens::gui {
 
 // What a plan needs and what PyTorch's allocator can reserve: "125.70 of 79.25 GiB". If only the
-// allocator's cached memory is too much: "81.00 reserved of 79.25 GiB".
+// allocator's cached memory is too much: "81.00 reserved of 79.25 GiB". If both would be the same
+// rounded: "4.00 MiB more than 79.25 GiB".
 [[nodiscard]] QString needText(Bytes allocated, Bytes reserved, Bytes available);
 // "3.56 GiB simulated, 3.78 GiB measured (−5.8 %)": the peak of the run's own plan.
 [[nodiscard]] QString peaksText(Bytes simulated, Bytes measured);

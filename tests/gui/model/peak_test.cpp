@@ -92,6 +92,11 @@ TEST_F(PeakTest, WhatIsCachedMayBeTooMuchToo) {
   EXPECT_EQ(needText(70 << 20, 90 << 20, 80 << 20), "90.00 reserved of 80.00 MiB");
   EXPECT_EQ(needText(81 << 20, 90 << 20, 80 << 20), "81.00 of 80.00 MiB");
   EXPECT_EQ(needText(Bytes{3} << 30, Bytes{3} << 30, 80 << 20), "3.00 GiB of 80.00 MiB");
+  // Never "80.00 of 80.00 GiB".
+  constexpr Bytes kMiB = 1 << 20, kLimit = Bytes{80} << 30;
+  EXPECT_EQ(needText(kLimit + 3 * kMiB, kLimit + kMiB, kLimit), "3.00 MiB more than 80.00 GiB");
+  EXPECT_EQ(needText(kLimit - kMiB, kLimit + 2 * kMiB, kLimit),
+            "2.00 MiB more reserved than 80.00 GiB");
 }
 
 }  // namespace
