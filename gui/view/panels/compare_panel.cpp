@@ -200,7 +200,8 @@ QString ComparePanel::headlineOf(const check::CheckResult& result) const {
   if (const check::MetricResult* step = metric_of(result, check::Metric::kStepTime)) {
     text += tr(":  step %1 → %2 (means of the middle half of the steps),  %3")
                 .arg(time_text(step->effect.baseline), time_text(step->effect.candidate),
-                     changeText(step->effect.candidate, step->effect.baseline));
+                     changeText(step->effect.candidate, step->effect.baseline)
+                         .replace(u' ', QChar::Nbsp));  // in one line
     text += !step->effect.measurable() ? QString()
             : step->moved()            ? tr(" (more than noise)")
                                        : tr(" (no more than noise)");
