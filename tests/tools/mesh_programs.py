@@ -15,7 +15,7 @@ part of the full tensor is what the rank has. Then `plan --from-trace`, the same
 wrote are asked, and a table says of how many parameters all ranks' elements are those of DTensor. Programs that were recorded are not run again
 without --again. --all lists every parameter, otherwise one wrong one. Exit code 1 if something is wrong.
 
-With --changes each program is also run with its parameters kept after forward, and with its blocks merged into one unit: steps of the three in turns,
+With --changes each program is also run with its parameters kept after forward, and with its blocks merged into one unit: steps of the three are interleaved,
 without a profiler, so that what else the machine does falls on all of them. The table has the change of the median step in per cent with the quartiles of
 the differences between steps of one turn, and what `simulate --workload` predicts for the changed plan from the recorded run. Exit code 1 if a change
 whose quartiles are on one side of zero is predicted with the other sign. It needs a quiet machine.
@@ -187,7 +187,7 @@ def work(rank, store, name, out):
 
 
 def measure(rank, store, name, out):
-    """Steps of the program and of its changes in turns; OUT/NAME/changes.json has the seconds of each."""
+    """Steps of the program and of its changes, interleaved; OUT/NAME/changes.json has the seconds of each."""
     import torch.distributed as dist
 
     begin(rank, store)
