@@ -24,24 +24,6 @@ using trace::Event;
 using trace::ParallelAxis;
 using trace::ProcessGroup;
 
-Purpose purpose_of(const std::optional<ParallelAxis>& axis) {
-  if (!axis) {
-    return Purpose::kOther;
-  }
-  switch (*axis) {
-    case ParallelAxis::kTensor:
-      return Purpose::kActivations;
-    case ParallelAxis::kContext:
-      return Purpose::kContext;
-    case ParallelAxis::kExpert:
-      return Purpose::kTokens;
-    case ParallelAxis::kData:
-    case ParallelAxis::kPipeline:
-      break;
-  }
-  return Purpose::kOther;
-}
-
 bool is_wait(std::string_view name) {
   return name.find("wait_tensor") != std::string_view::npos;
 }
@@ -228,7 +210,7 @@ std::vector<RecordedCommunication> recorded_communications(const trace::Trace& t
     const auto axis = group == nullptr ? std::nullopt : trace::axis_of(group->description);
     RecordedCommunication& made = out.emplace_back();
     made.what.kind = *each.kind;
-    made.what.purpose = purpose_of(axis);
+    made.what.purpose = each.purpose;
     made.what.phase = analysis::phase_of(each.section);
     made.what.bytes = each.bytes;
     if (each.unit) {
