@@ -1,6 +1,5 @@
 #include "core/base/collective.h"
 
-#include <algorithm>
 #include <array>
 #include <string>
 
@@ -66,11 +65,6 @@ static_assert(!kPurposes.back().empty());  // an enumerator without a name does 
 
 std::string_view name_of(Purpose purpose) {
   return kPurposes[static_cast<size_t>(purpose)];
-}
-std::optional<Purpose> parse_purpose(std::string_view name) {
-  const auto* found = std::ranges::find(kPurposes, name);
-  return found == kPurposes.end() ? std::nullopt
-                                  : std::optional(static_cast<Purpose>(found - kPurposes.begin()));
 }
 
 std::string_view name_of(CollectiveKind kind) {

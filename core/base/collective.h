@@ -32,9 +32,8 @@ enum class Purpose : uint8_t {
   kOther,  // the last
 };
 inline constexpr size_t kPurposeCount = static_cast<size_t>(Purpose::kOther) + 1;
-// "gather_parameters", "reduce_gradients", …: used in JSON. parse_purpose() reads the same names.
+// "gather_parameters", "reduce_gradients", …: used in JSON.
 [[nodiscard]] std::string_view name_of(Purpose purpose);
-[[nodiscard]] std::optional<Purpose> parse_purpose(std::string_view name);
 // What FSDP and DDP themselves issue collectives of this kind for; kOther: they issue none of it,
 // or the kind is not known.
 [[nodiscard]] Purpose sharding_purpose(const std::optional<CollectiveKind>& kind);

@@ -82,7 +82,6 @@ class Resolver {
   void own_parameters();
   void own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& first_owner);
 
-  mesh::GroupId group_id(mesh::Group group);  // the id of a group, which is added if it is new
   void set_groups();
   void settle_sub_mesh(Unit& unit);
   void place_parameters();

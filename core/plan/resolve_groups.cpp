@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/communications.h"
 #include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/plan_resolver.h"
@@ -80,15 +80,6 @@ TensorStyle standard_style(const Module& module) {
 
 }  // namespace
 
-mesh::GroupId Resolver::group_id(mesh::Group group) {
-  const auto found = std::ranges::find(out_.groups, group);
-  const auto id = static_cast<mesh::GroupId>(found - out_.groups.begin());
-  if (found == out_.groups.end()) {
-    out_.groups.push_back(std::move(group));
-  }
-  return id;
-}
-
 void Resolver::set_groups() {
   for (Unit& unit : out_.units) {
     const bool expert =
@@ -101,7 +92,7 @@ void Resolver::set_groups() {
       mesh::Group own = shards;
       own.name = fmt::format("{}reduce_scatter", prefix_of(unit.gather));
       own.separate = true;
-      unit.reduce = group_id(std::move(own));
+      unit.reduce = add_group(own, out_);
     }
   }
   for (Unit& unit : out_.units) {
@@ -128,8 +119,10 @@ void Resolver::settle_sub_mesh(Unit& unit) {
     reshard = {reshard.ranks == 1 && shards.size > 1 ? Reshard::Kind::kNo : Reshard::Kind::kYes, 0};
     return;
   }
-  unit.kept = group_id(mesh::part_of(
-      shards, reshard.ranks, fmt::format("{}sub_shard{}", prefix_of(unit.gather), reshard.ranks)));
+  unit.kept =
+      add_group(mesh::part_of(shards, reshard.ranks,
+                              fmt::format("{}sub_shard{}", prefix_of(unit.gather), reshard.ranks)),
+                out_);
 }
 
 void Resolver::place_parameters() {

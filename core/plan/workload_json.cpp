@@ -301,25 +301,31 @@ std::map<std::string, mesh::GroupId> read_groups(const JsonNode& list, ResolvedP
   return out;
 }
 
+// The names of all enumerators, in order.
+template <typename Enum>
+Names names_of_all(size_t count) {
+  Names out;
+  for (size_t i = 0; i < count; ++i) {
+    out.emplace_back(name_of(static_cast<Enum>(i)));
+  }
+  return out;
+}
+
 // All except `forward` and `waited_by`, which may name any communication.
 Communication read_communication(const JsonNode& node,
                                  int64_t units,
                                  const std::map<std::string, mesh::GroupId>& groups) {
   node.expect_object("a communication");
   node.allow_only(kCommunicationKeys);
+  static const Names kKinds = names_of_all<CollectiveKind>(kCollectiveKindCount);
+  static const Names kPurposes = names_of_all<Purpose>(kPurposeCount);
   Communication out;
-  Names kinds, purposes, names;
-  for (size_t kind = 0; kind < kCollectiveKindCount; ++kind) {
-    kinds.emplace_back(name_of(static_cast<CollectiveKind>(kind)));
-  }
-  for (size_t purpose = 0; purpose < kPurposeCount; ++purpose) {
-    purposes.emplace_back(name_of(static_cast<Purpose>(purpose)));
-  }
+  Names names;
   for (const auto& [name, id] : groups) {
     names.push_back(name);
   }
-  out.kind = static_cast<CollectiveKind>(node.require("kind").one_of(kinds));
-  out.purpose = static_cast<Purpose>(node.require("purpose").one_of(purposes));
+  out.kind = static_cast<CollectiveKind>(node.require("kind").one_of(kKinds));
+  out.purpose = static_cast<Purpose>(node.require("purpose").one_of(kPurposes));
   out.phase = static_cast<Phase>(node.require("phase").one_of(kPhases));
   out.unit = static_cast<UnitId>(node.require("unit").integer(0, units - 1));
   out.module = node.require("module").string();

@@ -9,7 +9,6 @@
 
 #include "core/plan/grouped_blocks.h"
 #include "core/plan/strategy_change.h"
-#include "profiler/trace/parallel_axes.h"
 #include "sim/advise/pytorch_calls.h"
 
 namespace shardlens::sim {
