@@ -111,7 +111,7 @@ class MeshFinder {
       const UnitRanks& unit = units_[i];
       const bool other = unit.count > 0 && unit.count != out_.shard;
       const bool elsewhere = !unit.members.empty() && !members_.empty() && unit.members != members_;
-      if (!other && !elsewhere) {
+      if (unit.count <= 0 || (!other && !elsewhere)) {
         continue;
       }
       const int64_t described = ranks_along(ParallelAxis::kExpert);

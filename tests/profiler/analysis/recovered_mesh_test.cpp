@@ -95,6 +95,15 @@ TEST(RecoveredMeshTest, UnitsOnOtherRanksAreExperts) {
               HasSubstr("'layers.0' is sharded over 3 ranks, and others over 8"));
 }
 
+// A damaged trace may have an all-gather whose output is smaller than its input.
+TEST(RecoveredMeshTest, UnitsOfUnknownSizeAreNoExperts) {
+  const RecoveredMesh mesh =
+      recover_mesh(metadata(4, {}), {{"", 4, {0, 1, 2, 3}}, {"layers.0", 0, {0, 2}}}, 4);
+  EXPECT_EQ(mesh.sizes, MeshSizes{});
+  EXPECT_THAT(mesh.expert, ElementsAre(false, false));
+  EXPECT_THAT(mesh.diagnostics, IsEmpty());
+}
+
 TEST(RecoveredMeshTest, APlanIsThatOfAStage) {
   const RecoveredMesh mesh =
       recover_mesh(metadata(8, {{"pp", {0, 4}}}), {{"", 4, {0, 1, 2, 3}}}, 4);
