@@ -178,15 +178,30 @@ TEST_F(SummaryTest, WhatIsNoSummaryIsRefused) {
   }
 }
 
-TEST_F(SummaryTest, ACutOrChangedFileIsRefused) {
+TEST_F(SummaryTest, ACutOrChangedFileIsRefusedOrHasTheSameContent) {
   const std::string bytes = to_summary_bytes(summary_of(trace_));
   for (const size_t size : {size_t{1}, size_t{12}, bytes.size() / 2, bytes.size() - 1}) {
     EXPECT_THROW((void)read_summary(write("cut", bytes.substr(0, size))), InputError) << size;
   }
-  for (size_t at = 20; at < bytes.size(); at += 97) {
+  // The compressed data before gzip's trailer of 8 bytes ends with bits that no reader looks at,
+  // and how many depends on the content. A file with one of these flipped has the content that it
+  // had.
+  const std::string content = to_summary_bytes(read_summary(write("whole", bytes)));
+  const auto refused_or_the_same = [&](size_t at, int bit) {
     std::string other = bytes;
-    other[at] = static_cast<char>(other[at] ^ 0x10);
-    EXPECT_THROW((void)read_summary(write("flipped", other)), InputError) << at;
+    other[at] = static_cast<char>(other[at] ^ (1 << bit));
+    const fs::path file = write("flipped", other);
+    try {
+      const RankSummary read = read_summary(file);
+      EXPECT_EQ(to_summary_bytes(read), content) << "byte " << at << ", bit " << bit;
+    } catch (const InputError&) {
+    }
+  };
+  for (size_t at = 20; at < bytes.size(); at += 97)
+    refused_or_the_same(at, 4);
+  for (size_t at = bytes.size() - 10; at < bytes.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit)
+      refused_or_the_same(at, bit);
   }
 }
 
