@@ -20,17 +20,29 @@ def _ranks(group):
     return sorted(dist.get_process_group_ranks(group))
 
 
+def dtensor_spec(parameter):
+    """The DTensorSpec that one of FSDP2's parameters had before FSDP sharded it; None: it was no DTensor."""
+    # `_tp_spec` until torch 2.12, then the other; each has only one of them.
+    return getattr(parameter, "_tp_spec", None) or getattr(parameter, "_unsharded_dtensor_spec", None)
+
+
 def division_of(name, parameter):
     """The Division of one of FSDP2's parameters; None: it was not a DTensor."""
     if not getattr(parameter, "is_dtensor", False):
         return None
-    spec = parameter._tp_spec
+    spec = dtensor_spec(parameter)
+    if spec is None:
+        raise UnknownMesh(f"the parameter {name!r} was a DTensor, and this version of torch does not say on which mesh")
+    # With a mesh of all axes (dp_mesh_dims), those of FSDP itself are among them.
+    dims = getattr(parameter.mesh_info, "dp_mesh_dims", None)
+    own = {*dims.shard_names, *dims.replicate_names} if dims else ()
     found = None
     for at, placement in enumerate(spec.placements):
-        if spec.mesh.size(at) == 1:
-            continue
         names = spec.mesh.mesh_dim_names
-        axis, ranks = names[at] if names else "", _ranks(spec.mesh.get_group(at))
+        axis = names[at] if names else ""
+        if spec.mesh.size(at) == 1 or axis in own:
+            continue
+        ranks = _ranks(spec.mesh.get_group(at))
         if not (placement.is_shard() or placement.is_replicate()):
             raise UnknownMesh(f"the parameter {name!r} has the placement {placement}: a plan file has only parts and whole parameters")
         division = Division(ranks, placement.dim if placement.is_shard() else None, axis)
@@ -51,8 +63,17 @@ def _is_expert(division, parameter):
     return division.dim == 0 and len(parameter._orig_size) == 3
 
 
+def has_experts(group):
+    """Whether a group of parameters is on the experts' mesh."""
+    for p in group.fsdp_params:
+        division = division_of(p._module_info.param_name, p)
+        if division is not None and division.dim is not None and _is_expert(division, p):
+            return True
+    return False
+
+
 class UnitMesh:
-    """The ranks over which one unit is sharded and replicated, and how its parameters were divided before.
+    """The ranks over which one group of a unit's parameters is sharded and replicated, and how these were divided before.
 
     module_names    by id of a module: its name in the model
     """
@@ -79,7 +100,7 @@ class UnitMesh:
             else:
                 self.divisions[name] = division
         if self.expert and any(each.dim is not None for each in self.divisions.values()):
-            raise UnknownMesh(f"the unit {unit.name!r} has parameters of experts and of tensor parallelism: a plan file has one group of parameters for a unit")
+            raise UnknownMesh(f"the unit {unit.name!r} shards parameters of experts and of tensor parallelism over the same ranks: a plan file has a mesh for each")
 
 
 def _stride(ranks):
@@ -195,12 +216,34 @@ def tensor_parallel_of(units, model):
     return {**_shortened(styles, modules), **_shortened(dims, parameters)}
 
 
-def groups_of(each):
-    """The "groups" of a unit in a plan file; None: one group on the dense mesh, sharded along dimension 0."""
-    dims = set(each.shard_dims.values())
-    if len(dims) > 1:
-        raise UnknownMesh(f"the parameters of the unit {each.unit.name!r} are sharded along several dimensions: a plan file has one for a unit")
-    dim = dims.pop() if dims else 0
-    if each.expert is None and dim == 0:
+def _globs(names, others):
+    """Globs that match the parameters `names` and none of `others`: modules with all of their parameters, where these are among them."""
+    globs = {}  # in order
+    for name in names:
+        parts = name.split(".")
+        prefixes = [".".join(parts[:length]) + "." for length in range(1, len(parts))]
+        module = next((prefix for prefix in prefixes if not any(other.startswith(prefix) for other in others)), None)
+        globs[f"{module}**" if module else name] = None
+    return list(globs)
+
+
+def groups_of(meshes, any_experts):
+    """The "groups" of a unit in a plan file; None: those that it has by default.
+
+    meshes         UnitMesh of each group of the unit's parameters
+    any_experts    whether the plan's mesh divides experts: parameters of modules named "experts" are then a group of their own by default
+    """
+    kinds = {}  # (whether of experts, dimension): names of parameters
+    for each in meshes:
+        for name, dim in each.shard_dims.items():
+            kinds.setdefault((each.expert is not None, dim), []).append(name)
+    # What most of the parameters are is last, for all that no other group has.
+    ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
+    named = any_experts and any("experts" in name.split(".") for each in meshes for name in each.shard_dims)
+    if ordered == [] or (ordered == [(False, 0)] and not named):
         return None
-    return [{"parameters": ["**"], "mesh": "expert" if each.expert else "dense", "shard_dim": dim}]
+    groups = []
+    for kind in ordered:
+        others = [name for other in ordered[ordered.index(kind) + 1:] for name in kinds[other]]
+        groups.append({"parameters": _globs(kinds[kind], others) if others else ["**"], "mesh": "expert" if kind[0] else "dense", "shard_dim": kind[1]})
+    return groups

@@ -2,6 +2,7 @@
 import math
 from collections import Counter
 
+from .live_mesh import dtensor_spec
 from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, unwrap_ddp
 
 
@@ -36,7 +37,8 @@ def _whole(model):
         for p in unit.group.fsdp_params:
             if hasattr(p, "_orig_size"):
                 # Tensor and expert parallelism divide a parameter before FSDP2 does.
-                whole = p._tp_spec.shape if getattr(p, "is_dtensor", False) else p._orig_size
+                spec = dtensor_spec(p)
+                whole = spec.shape if spec is not None else p._orig_size
                 for tensor in (p.sharded_param, getattr(p, "_unsharded_param", None)):  # the module has one or the other
                     shapes[id(tensor)] = list(whole)
     return shapes

@@ -79,6 +79,23 @@ def _reshard_after_forward(group):
     return True if size == whole else size
 
 
+def _of_groups(units, key, value_of):
+    """What the groups of one unit's parameters have in common."""
+    value, same = _common(value_of(unit) for unit in units)
+    if not same:
+        raise NoPlan(f"the groups of parameters of the unit {units[0].name!r} differ in {key}: a plan file has one value for a unit")
+    return value
+
+
+def _reshard_of_groups(units):
+    """_reshard_after_forward() of one unit; a number of ranks is the whole of a group that has so many."""
+    values = {_reshard_after_forward(unit.group) for unit in units}
+    numbers = [value for value in values if type(value) is int]
+    if len(numbers) == 1 and all(value in (True, numbers[0]) for value in values):
+        return numbers[0]
+    return _of_groups(units, "reshard_after_forward", lambda unit: _reshard_after_forward(unit.group))
+
+
 def _mixed_precision(unit):
     """The precision of a unit. torch 2.11 keeps it in the group, later versions in each parameter."""
     group = unit.group
@@ -98,36 +115,41 @@ def _mixed_precision(unit):
 def _fsdp2_plan(model, units, log):
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    several = [a.name for a, b in zip(units, units[1:]) if a.state is b.state]
-    if several:
-        raise NoPlan(f"the unit {several[0]!r} has several groups of parameters: a plan file has one for a unit")
+    of_state = {}  # id(state): its units, one for each group of parameters
+    for unit in units:
+        of_state.setdefault(id(unit.state), []).append(unit)
+    groups = list(of_state.values())
     try:
         module_names = {id(module): clean_name(name) for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
-        meshes = [UnitMesh(unit, module_names) for unit in units]
-        mesh = mesh_of(meshes, [(each["description"], each["ranks"]) for each in process_groups()])
-        groups = [groups_of(each) for each in meshes]
+        meshes = {id(unit): UnitMesh(unit, module_names) for unit in units}
+        mesh = mesh_of(list(meshes.values()), [(each["description"], each["ranks"]) for each in process_groups()])
+        parameter_groups = [groups_of([meshes[id(unit)] for unit in of], "expert" in mesh) for of in groups]
     except UnknownMesh as error:
         raise NoPlan(str(error)) from None
     plan = {"version": 1, "mesh": mesh, "dialect": "fsdp2", "layout": "per_parameter"}
-    if styles := tensor_parallel_of(meshes, model):
+    if styles := tensor_parallel_of(list(meshes.values()), model):
         plan["tensor_parallel"] = styles
-    entries = [{"modules": u.names[0] if len(u.names) == 1 else u.names} for u in units]
-    for entry, group in zip(entries, groups):
-        if group:
-            entry["groups"] = group
+    entries = [{"modules": of[0].names[0] if len(of[0].names) == 1 else of[0].names} for of in groups]
+    for entry, own in zip(entries, parameter_groups):
+        if own:
+            entry["groups"] = own
     kept, partly = (log.kept, log.partly_reduced) if log is not None else ((), ())
-    _spread(plan, entries, "reshard_after_forward", [_reshard_after_forward(u.group) for u in units])
-    _spread(plan, entries, "reshard_after_backward", [u.group.reshard_after_backward and u.name not in kept for u in units])
-    _spread(plan, entries, "requires_all_reduce", [u.group.all_reduce_grads and u.name not in partly for u in units])
-    _spread(plan, entries, "gradient_divide_factor", [u.group.gradient_divide_factor for u in units])
-    _spread(plan, entries, "cpu_offload", [isinstance(u.group.offload_policy, CPUOffloadPolicy) for u in units])
-    for unit, entry in zip(units, entries):
-        if not getattr(unit.group, "unshard_in_backward", True):
+
+    def each(key, value_of):
+        return [_of_groups(of, key, value_of) for of in groups]
+
+    _spread(plan, entries, "reshard_after_forward", [_reshard_of_groups(of) for of in groups])
+    _spread(plan, entries, "reshard_after_backward", each("reshard_after_backward", lambda u: u.group.reshard_after_backward and u.name not in kept))
+    _spread(plan, entries, "requires_all_reduce", each("requires_all_reduce", lambda u: u.group.all_reduce_grads and u.name not in partly))
+    _spread(plan, entries, "gradient_divide_factor", each("gradient_divide_factor", lambda u: u.group.gradient_divide_factor))
+    _spread(plan, entries, "cpu_offload", each("cpu_offload", lambda u: isinstance(u.group.offload_policy, CPUOffloadPolicy)))
+    for of, entry in zip(groups, entries):
+        if not _of_groups(of, "unshard_in_backward", lambda u: getattr(u.group, "unshard_in_backward", True)):
             entry["unshard_in_backward"] = False
-    _spread(plan, entries, "mixed_precision", [_mixed_precision(u) for u in units])
-    by_state = {id(u.state): u.name for u in units}
+    _spread(plan, entries, "mixed_precision", each("mixed_precision", _mixed_precision))
+    by_state = {key: ", ".join(of[0].names) for key, of in of_state.items()}
     for key, attribute in (("forward_prefetch", "_states_to_forward_prefetch"), ("backward_prefetch", "_states_to_backward_prefetch")):
-        lists = {u.name: [by_state[id(s)] for s in getattr(u.state, attribute) if id(s) in by_state] for u in units if getattr(u.state, attribute)}
+        lists = {by_state[id(u.state)]: [by_state[id(s)] for s in getattr(u.state, attribute) if id(s) in by_state] for u in units if getattr(u.state, attribute)}
         if lists:
             plan[key] = lists
     managed = {id(p.sharded_param) for u in units for p in u.group.fsdp_params}

@@ -25,14 +25,15 @@ def unwrap_ddp(model):
 
 
 class Fsdp2Unit:
-    """Modules that one `fully_shard` call shards together. `group` is PyTorch's FSDPParamGroup, the unit's parameters.
+    """Modules that one `fully_shard` call shards together. `group` is PyTorch's FSDPParamGroup, the unit's parameters or some of them.
 
-    `name` is the one that PyTorch's ranges and plans have: the modules' names with ", " between them.
+    `name` is the one that PyTorch's ranges and plans have: the modules' names with ", " between them. If the unit has several groups, there is one
+    Fsdp2Unit for each, and `label` tells those after the first of their kind from it: "layers.0" and "layers.0 [expert]".
     """
 
-    def __init__(self, names, modules, state, group):
+    def __init__(self, names, modules, state, group, label=""):
         self.names, self.modules, self.state, self.group = names, modules, state, group
-        self.name = ", ".join(names)
+        self.name = ", ".join(names) + (f" [{label}]" if label else "")
 
 
 def _groups_of(state):
@@ -62,9 +63,23 @@ def fsdp2_units(model):
                 states.setdefault(id(state), (state, {}))[1][clean_name(name)] = module
     units = []
     for state, modules in states.values():
-        for group in _groups_of(state):
-            units.append(Fsdp2Unit(list(modules), list(modules.values()), state, group))
+        groups = _groups_of(state)
+        for group, label in zip(groups, _labels(groups)):
+            units.append(Fsdp2Unit(list(modules), list(modules.values()), state, group, label))
     return units
+
+
+def _labels(groups):
+    """A label for each group of a unit, "" for the one that has the unit's name: the dense one of two, otherwise the first."""
+    from .live_mesh import UnknownMesh, has_experts
+
+    try:
+        experts = [has_experts(group) for group in groups] if len(groups) == 2 else []
+    except UnknownMesh:
+        experts = []
+    if sorted(experts) == [False, True]:
+        return ["expert" if each else "" for each in experts]
+    return [str(index) if index else "" for index in range(len(groups))]
 
 
 def gradient_sync(model):

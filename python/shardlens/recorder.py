@@ -208,6 +208,8 @@ class Recorder:
             files.write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log, self._checkpoints), indent=2) + "\n")
         except NoPlan as reason:
             self._notes.append(f"no plan.json: {reason}")
+        except Exception as error:  # noqa: BLE001  another version of torch keeps things elsewhere; the rest of the recording is good
+            self._notes.append(f"no plan.json: {type(error).__name__}: {error}")
         if self._checkpoints.selective:
             self._notes.append("checkpoints with a policy (context_fn) keep some results: plan.json has none of them, as if all ran again")
         if self._checkpoints.failure:

@@ -7,12 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
+import torch.distributed.fsdp._fully_shard._fsdp_common as fsdp_common  # noqa: E402
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
+from shardlens import live_mesh  # noqa: E402
 from shardlens.live_model import model_of  # noqa: E402
 from shardlens.live_plan import NoPlan, plan_of  # noqa: E402
 
@@ -180,3 +182,47 @@ def test_other_arrangements_have_no_plan(world):
     fully_shard(other, mesh=mesh["dp"])
     with pytest.raises(NoPlan, match=r"the unit 'layers.0' is sharded over other ranks than ''"):
         plan_of(other)
+
+
+class Group:
+    """What groups_of() reads of a UnitMesh."""
+
+    def __init__(self, dims, expert=None):
+        self.shard_dims, self.expert = dims, expert
+
+
+def test_parameters_of_a_unit_may_be_in_several_groups():
+    dense = Group({"layers.0.attention.weight": 0, "layers.0.moe.router.weight": 0, "layers.0.moe.shared.weight": 0})
+    experts = Group({"layers.0.moe.experts.w1": 0, "layers.0.moe.experts.w2": 1}, expert=[0, 1])
+    assert live_mesh.groups_of([dense], False) is None
+    assert live_mesh.groups_of([dense, experts], True) == [
+        {"parameters": ["layers.0.moe.experts.w1"], "mesh": "expert", "shard_dim": 0},
+        {"parameters": ["layers.0.moe.experts.**"], "mesh": "expert", "shard_dim": 1},
+        {"parameters": ["**"], "mesh": "dense", "shard_dim": 0},
+    ]
+    # Parameters with the name of experts that are not divided: the default would divide them.
+    whole = Group({"layers.0.moe.experts.w1": 0})
+    assert live_mesh.groups_of([whole], True) == [{"parameters": ["**"], "mesh": "dense", "shard_dim": 0}]
+    assert live_mesh.groups_of([whole], False) is None
+
+
+@pytest.mark.skipif(not hasattr(fsdp_common, "ShardPlacementResult"), reason="this torch has one group of parameters in a unit (several from 2.13 on)")
+def test_experts_in_the_unit_of_their_block_are_a_group(world):
+    world(8)
+    mesh, dp = init_device_mesh("cpu", (4, 2), mesh_dim_names=("efsdp", "ep")), init_device_mesh("cpu", (8,), mesh_dim_names=("dp",))
+    infos = [fsdp_common.FSDPMeshInfo(mesh=each, shard_mesh_dim=0) for each in (dp, mesh["efsdp"])]
+    model = Model()
+    for layer in model.layers:
+        layer.experts.divide(mesh["ep"])
+        experts = {id(p) for p in layer.experts.parameters()}
+        fully_shard(layer, mesh=dp, shard_placement_fn=lambda p, own=experts: fsdp_common.ShardPlacementResult(placement=Shard(0), mesh_info=infos[id(p) in own]))
+    fully_shard(model, mesh=dp)
+    plan = plan_of(model)
+    assert plan["mesh"] == {"replicate": 1, "shard": 8, "expert": 2}
+    assert [unit["modules"] for unit in plan["units"]] == ["", "layers.0", "layers.1", "layers.2"]
+    assert plan["units"][2]["groups"] == [
+        {"parameters": ["layers.1.experts.**"], "mesh": "expert", "shard_dim": 0},
+        {"parameters": ["**"], "mesh": "dense", "shard_dim": 0},
+    ]
+    shapes = {row["name"]: row["shape"] for row in model_of(model)["parameters"]}
+    assert shapes["layers.0.experts.w1"] == [4, 8, 6]

@@ -7,6 +7,7 @@
 tensor            FSDP2 over 2 around DTensor's tensor parallelism over 2 (ColwiseParallel, RowwiseParallel)
 experts           FSDP2 over 4; the experts are a unit of their own, a DTensor over ep 2, sharded by FSDP2 over efsdp 2
 experts-columns   likewise, sharded by FSDP2 along dim 1, as torchtitan does with few experts
+experts-in-block  likewise, but a block is one unit with two groups of parameters: all but the experts over 4, the experts over efsdp 2 (torch 2.13)
 hybrid            FSDP2 with two replicas of two shards
 
 Each is recorded with shardlens.record into OUT/NAME/run, two steps to warm up and three that are recorded. Rank by rank OUT/NAME/dtensor.json has
@@ -40,7 +41,7 @@ WORLD, WARMUP, STEPS, TURNS = 4, 2, 3, 40
 CHANGES = ("keep", "merge")
 # Width, hidden width, experts, vocabulary, blocks, samples, tokens of a sample. Parts of H, E and V are odd, so that chunks are of unequal size.
 D, H, E, V, BLOCKS, BATCH, SEQ = 48, 90, 6, 257, 3, 4, 33
-NAMES = ("tensor", "experts", "experts-columns", "hybrid")
+NAMES = ("tensor", "experts", "experts-columns", "experts-in-block", "hybrid")
 
 
 def build(name, change=None):
@@ -112,12 +113,33 @@ def build(name, change=None):
         units = mesh
     else:
         units = init_device_mesh("cpu", (WORLD,), mesh_dim_names=("dp",))
+    placement = None
+    if name == "experts-in-block":
+        placement = placement_of_experts(model, mesh["efsdp"], units)
+    elif "ep" in axes:
         columns = (lambda parameter: Shard(1)) if name == "experts-columns" else None
         for layer in model.layers:
             fully_shard(layer.mlp, mesh=mesh["efsdp"], shard_placement_fn=columns, reshard_after_forward=change != "keep")
     for layer in [list(model.layers)] if change == "merge" else model.layers:
-        fully_shard(layer, mesh=units, reshard_after_forward=change != "keep")
+        fully_shard(layer, mesh=units, reshard_after_forward=change != "keep", **({"shard_placement_fn": placement} if placement else {}))
     return fully_shard(model, mesh=units), data
+
+
+def has_groups():
+    """Whether FSDP2 can shard parameters of one unit over several meshes."""
+    from torch.distributed.fsdp._fully_shard import _fsdp_common
+
+    return hasattr(_fsdp_common, "ShardPlacementResult")
+
+
+def placement_of_experts(model, efsdp, dp):
+    """A shard_placement_fn that shards the experts over `efsdp` and other parameters over `dp`."""
+    from torch.distributed.fsdp._fully_shard._fsdp_common import FSDPMeshInfo, ShardPlacementResult
+    from torch.distributed.tensor import Shard
+
+    experts = {id(parameter) for layer in model.layers for parameter in layer.mlp.parameters()}
+    infos = [FSDPMeshInfo(mesh=mesh, shard_mesh_dim=0) for mesh in (dp, efsdp)]
+    return lambda parameter: ShardPlacementResult(placement=Shard(0), mesh_info=infos[id(parameter) in experts])
 
 
 class Training:
@@ -168,6 +190,16 @@ def begin(rank, store):
     dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=WORLD)
 
 
+def end():
+    """Ends a process whose files are written."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # Gloo's threads may still run when Python is torn down, which aborts the process
+
+
 def work(rank, store, name, out):
     import torch.distributed as dist
 
@@ -183,7 +215,7 @@ def work(rank, store, name, out):
     if rank == 0:
         rows = {parameter: {**ranks[0][parameter], "box": [of[parameter]["box"] for of in ranks]} for parameter in ranks[0]}
         (out / "dtensor.json").write_text(json.dumps(rows, indent=1))
-    dist.destroy_process_group()
+    end()
 
 
 def measure(rank, store, name, out):
@@ -203,7 +235,7 @@ def measure(rank, store, name, out):
                 seconds[change].append(time.perf_counter() - start)
     if rank == 0:
         (out / "changes.json").write_text(json.dumps(seconds))
-    dist.destroy_process_group()
+    end()
 
 
 def record(name, out, what=work):
@@ -219,8 +251,11 @@ def changed(plan, change):
     units = [unit for unit in plan["units"] if unit["modules"] != ""]
     if change == "keep":
         return {**plan, "reshard_after_forward": False, "units": [{**unit, "reshard_after_forward": False} for unit in plan["units"]]}
-    blocks = [unit["modules"] for unit in units if "groups" not in unit]
-    return {**plan, "units": [*(unit for unit in units if "groups" in unit), {"modules": blocks}, {"modules": ""}]}
+    of_experts = [unit for unit in units if len(unit.get("groups", [])) == 1]
+    blocks = [unit["modules"] for unit in units if unit not in of_experts]
+    experts = [glob for unit in units for group in unit.get("groups", [])[:-1] for glob in group["parameters"]]
+    groups = {"groups": [{"parameters": experts, "mesh": "expert"}, {}]} if experts else {}
+    return {**plan, "units": [*of_experts, {"modules": blocks, **groups}, {"modules": ""}]}
 
 
 def per_cent(value):
@@ -335,6 +370,9 @@ def main():
     failed = []
     for name in options.names or NAMES:
         out = options.out / name
+        if name == "experts-in-block" and not has_groups():
+            print(f"\n{name}: left out, since this torch has one group of parameters in a unit")
+            continue
         if options.again or not (out / "dtensor.json").exists():
             record(name, out)
         if options.changes and (options.again or not (out / "changes.json").exists()):
