@@ -64,25 +64,24 @@ std::vector<ParameterGroupEntry> read_parameter_groups(const JsonNode& unit) {
   if (!node) {
     return out;
   }
+  bool all = false;  // whether a group before has every parameter that is left
   for (const JsonNode& item : node->items("a list of groups of parameters")) {
+    if (all) {
+      item.fail("the group before it has all parameters; expected the one with \"**\" last");
+    }
     item.expect_object("an object with \"parameters\", \"mesh\" and \"shard_dim\"");
     item.allow_only(kParameterGroupKeys);
     ParameterGroupEntry& group = out.emplace_back();
     if (const auto globs = item.find("parameters")) {
       group.parameters = globs->strings("a list of globs");
     }
+    all = std::ranges::find(group.parameters, "**") != group.parameters.end();
     if (const auto mesh = item.find("mesh")) {
       group.expert = mesh->one_of(kParameterMeshes) == 1;
     }
     if (const auto dim = item.find("shard_dim")) {
       group.shard_dim = dim->integer(0, kMostDims - 1);
     }
-  }
-  if (out.size() > 1) {
-    node->fail(
-        fmt::format("{} groups of parameters; expected one: several in a unit are not "
-                    "supported yet",
-                    out.size()));
   }
   return out;
 }

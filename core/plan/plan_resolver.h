@@ -82,12 +82,21 @@ class Resolver {
   void own_parameters();
   void own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& first_owner);
 
+  // The group in the plan of a unit's parameter, and the position of what puts it there.
+  struct GroupOfParameter {
+    ParameterGroupEntry entry;
+    std::string pointer;
+  };
+  [[nodiscard]] GroupOfParameter group_of(const Unit& unit, uint32_t parameter) const;
+  // Makes a Unit for each group of a unit's parameters, in the order of their first parameters.
+  void divide_units();
+
   void set_groups();
   void settle_sub_mesh(Unit& unit);
   void place_parameters();
   void divide_modules();
   void divide_module(uint32_t module, const TensorStyle& style, const std::string& pointer);
-  void place_group(const Unit& unit, const ParameterGroupEntry& group);
+  void place_in_group(const Unit& unit, uint32_t parameter);
   void cut(uint32_t parameter, mesh::GroupId group, int64_t dim, const std::string& pointer);
   void check_unshard_in_backward() const;
 

@@ -23,6 +23,7 @@ ResolvedPlan Resolver::run() {
   match_entries();
   make_units();
   own_parameters();
+  divide_units();
   settle_units();
   find_checkpointed();
   return std::move(out_);

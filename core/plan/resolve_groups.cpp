@@ -8,6 +8,7 @@
 #include "core/plan/communications.h"
 #include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
+#include "core/plan/parameter_groups.h"
 #include "core/plan/plan_resolver.h"
 
 namespace shardlens::plan {
@@ -80,12 +81,75 @@ TensorStyle standard_style(const Module& module) {
 
 }  // namespace
 
+Resolver::GroupOfParameter Resolver::group_of(const Unit& unit, uint32_t parameter) const {
+  static const std::vector<ParameterGroupEntry> kNone;
+  const auto& groups = unit.entry < 0 ? kNone : plan_.units[static_cast<size_t>(unit.entry)].groups;
+  const std::string& fqn = tree_.parameters[parameter].fqn;
+  for (size_t i = 0; i < groups.size(); ++i) {
+    if (std::ranges::any_of(groups[i].parameters,
+                            [&](const std::string& glob) { return glob_matches(glob, fqn); })) {
+      return {groups[i], fmt::format("/units/{}/groups/{}", unit.entry, i)};
+    }
+  }
+  if (!groups.empty()) {
+    fail(fmt::format("/units/{}/groups", unit.entry),
+         fmt::format("parameter '{}' of the unit is in no group; expected every parameter in one",
+                     fqn));
+  }
+  ParameterGroupEntry usual;
+  usual.expert = plan_.mesh.expert > 1 && is_named_expert(fqn);
+  return {usual, "/mesh/expert"};
+}
+
+void Resolver::divide_units() {
+  for (size_t e = 0; e < plan_.units.size(); ++e) {
+    const std::vector<ParameterGroupEntry>& groups = plan_.units[e].groups;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      for (size_t k = 0; k < groups[i].parameters.size(); ++k) {
+        (void)parameters_of_glob(groups[i].parameters[k],
+                                 fmt::format("/units/{}/groups/{}/parameters/{}", e, i, k));
+      }
+    }
+  }
+  std::vector<Unit> divided;
+  std::vector<UnitId> now(out_.units.size());  // id of the first group
+  for (UnitId id = 0; id < out_.units.size(); ++id) {
+    const Unit& unit = out_.units[id];
+    now[id] = static_cast<UnitId>(divided.size());
+    std::array<std::vector<uint32_t>, 2> parameters;  // on the dense mesh, on that of the experts
+    for (const uint32_t parameter : unit.parameters) {
+      parameters[group_of(unit, parameter).entry.expert ? 1 : 0].push_back(parameter);
+    }
+    const bool first = !parameters[1].empty() && parameters[1].front() == unit.parameters.front();
+    for (const bool expert : {first, !first}) {
+      std::vector<uint32_t>& own = parameters[expert ? 1 : 0];
+      if (own.empty() && expert != first) {
+        continue;
+      }
+      Unit& group = divided.emplace_back(unit);
+      const bool alone = own.size() == unit.parameters.size();
+      group.expert = expert;
+      group.groups = alone ? 1 : 2;
+      group.group = expert == first ? 0 : 1;
+      group.parameters = std::move(own);
+      group.fqn = expert && !alone ? expert_group_of(unit.fqn) : unit.fqn;
+    }
+  }
+  for (UnitId id = 0; id < divided.size(); ++id) {
+    Unit& unit = divided[id];
+    unit.parent = unit.group > 0           ? id - unit.group
+                  : unit.parent == kNoUnit ? kNoUnit
+                                           : now[unit.parent];
+  }
+  for (UnitId& unit : unit_of_) {
+    unit = now[unit];
+  }
+  out_.units = std::move(divided);
+}
+
 void Resolver::set_groups() {
   for (Unit& unit : out_.units) {
-    const bool expert =
-        unit.entry >= 0 && std::ranges::any_of(plan_.units[static_cast<size_t>(unit.entry)].groups,
-                                               &ParameterGroupEntry::expert);
-    unit.gather = expert ? out_.group_named(mesh::kExpertShard) : kShardGroup;
+    unit.gather = unit.expert ? out_.group_named(mesh::kExpertShard) : kShardGroup;
     unit.reduce = unit.gather;
     const mesh::Group& shards = out_.groups[unit.gather];
     if (plan_.separate_reduce_scatter_group && shards.size > 1) {
@@ -129,10 +193,8 @@ void Resolver::place_parameters() {
   out_.placements.assign(tree_.parameters.size(), {});
   divide_modules();
   for (const Unit& unit : out_.units) {
-    if (unit.entry >= 0) {
-      for (const ParameterGroupEntry& group : plan_.units[static_cast<size_t>(unit.entry)].groups) {
-        place_group(unit, group);
-      }
+    for (const uint32_t parameter : unit.parameters) {
+      place_in_group(unit, parameter);
     }
   }
 }
@@ -176,37 +238,28 @@ void Resolver::divide_module(uint32_t module,
   }
 }
 
-void Resolver::place_group(const Unit& unit, const ParameterGroupEntry& group) {
-  const std::string pointer = fmt::format("/units/{}/groups/0", unit.entry);
-  for (const uint32_t index : unit.parameters) {
-    const Parameter& parameter = tree_.parameters[index];
-    if (std::ranges::none_of(group.parameters, [&](const std::string& glob) {
-          return glob_matches(glob, parameter.fqn);
-        })) {
-      fail(pointer + "/parameters",
-           fmt::format("parameter '{}' of the unit is in no group; expected every parameter in one",
-                       parameter.fqn));
-    }
-    if (group.expert && plan_.mesh.expert > 1) {
-      cut(index, out_.group_named(mesh::kExpert), 0, pointer);
-    }
-    if (group.shard_dim == 0) {
-      continue;
-    }
-    const int64_t ranks = out_.groups[unit.gather].size;
-    const std::vector<int64_t> shape = out_.local_shape(index);
-    const auto dim = static_cast<size_t>(group.shard_dim);
-    if (plan_.layout == Layout::kFlat || dim >= shape.size() || shape[dim] % ranks != 0) {
-      fail(pointer + "/shard_dim", plan_.layout == Layout::kFlat
-                                       ? "layout flat shards no dimension; expected 0, or layout "
-                                         "per_parameter"
-                                       : fmt::format("parameter '{}' is of shape [{}] on a rank; "
-                                                     "expected 0, or a dimension whose size is "
-                                                     "a multiple of {} ranks",
-                                                     parameter.fqn, fmt::join(shape, ", "), ranks));
-    }
-    out_.placements[index].shard_dim = group.shard_dim;
+void Resolver::place_in_group(const Unit& unit, uint32_t index) {
+  const auto [group, pointer] = group_of(unit, index);
+  if (group.expert && plan_.mesh.expert > 1) {
+    cut(index, out_.group_named(mesh::kExpert), 0, pointer);
   }
+  if (group.shard_dim == 0) {
+    return;
+  }
+  const int64_t ranks = out_.groups[unit.gather].size;
+  const std::vector<int64_t> shape = out_.local_shape(index);
+  const auto dim = static_cast<size_t>(group.shard_dim);
+  if (plan_.layout == Layout::kFlat) {
+    fail(pointer + "/shard_dim",
+         "layout flat shards no dimension; expected 0, or layout per_parameter");
+  }
+  if (dim >= shape.size() || shape[dim] % ranks != 0) {
+    fail(pointer + "/shard_dim",
+         fmt::format("parameter '{}' is of shape [{}] on a rank; expected 0, or a dimension whose "
+                     "size is a multiple of {} ranks",
+                     tree_.parameters[index].fqn, fmt::join(shape, ", "), ranks));
+  }
+  out_.placements[index].shard_dim = group.shard_dim;
 }
 
 void Resolver::cut(uint32_t parameter,

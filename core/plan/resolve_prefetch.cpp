@@ -46,12 +46,16 @@ void Resolver::expand_forward_depth() {
   }
   std::vector<UnitId> gathered;  // units with an all-gather, in pre-order, without the root
   for (UnitId id = 1; id < out_.units.size(); ++id) {
-    if (out_.units[id].api == Api::kFullyShard && !out_.units[id].parameters.empty()) {
+    if (out_.units[id].api == Api::kFullyShard && !out_.units[id].parameters.empty() &&
+        out_.units[id].group == 0) {
       gathered.push_back(id);
     }
   }
   for (UnitId id = 0; id < out_.units.size(); ++id) {
     Unit& unit = out_.units[id];
+    if (unit.group > 0) {
+      continue;
+    }
     const auto next = std::upper_bound(gathered.begin(), gathered.end(), id);
     const auto count = std::min<int64_t>(plan_.forward_prefetch, gathered.end() - next);
     if (unit.api == Api::kFullyShard && count > 0) {

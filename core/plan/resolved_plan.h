@@ -27,13 +27,19 @@ struct Placement {
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 
-// Modules that are sharded together.
+// Modules that are sharded together. Parameters of a unit that are sharded over other ranks than
+// the rest of it are a second group: a Unit of its own right after the first, with the same modules
+// and settings. Hooks, order and prefetch lists are those of the unit, and the lists name its first
+// group.
 struct Unit {
-  std::string fqn;                // several modules: joined by ", "
+  std::string fqn;                // several modules: joined by ", "; parameter_groups.h
   std::vector<uint32_t> modules;  // indices into ModuleTree::modules
   std::vector<uint32_t>
       parameters;  // indices into ModuleTree::parameters, in traversal order; not nested units'
-  UnitId parent = kNoUnit;  // nearest enclosing unit; kNoUnit for the root
+  UnitId parent = kNoUnit;  // nearest enclosing unit; kNoUnit for the root. Of a second group: the
+                            // first one
+  uint32_t group = 0, groups = 1;  // its index among the groups of the unit, and their number
+  bool expert = false;             // its parameters are on the experts' mesh
   Api api = Api::kFullyShard;
   Reshard reshard_after_forward;
   // False: unsharded between the microbatches of a step. The last backward reshards in any case,

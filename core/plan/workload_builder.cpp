@@ -52,7 +52,7 @@ void WorkloadBuilder::enter(const std::string& module) {
     hook(Hook::kRootPreForward, 0);
   }
   if (before == 0) {
-    hook(Hook::kPreForward, unit);
+    hook_of_groups(Hook::kPreForward, unit);
   }
   open_.push_back({module, unit, before + 1 == plan_.units[unit].modules.size()});
   begin_checkpoint();
@@ -74,7 +74,7 @@ void WorkloadBuilder::leave() {
     checkpoints_.back().end = out_.order.size();
   }
   if (closed.ends_unit) {
-    hook(Hook::kPostForward, closed.unit);
+    hook_of_groups(Hook::kPostForward, closed.unit);
   }
 }
 
@@ -115,6 +115,12 @@ void WorkloadBuilder::hook(Hook hook, UnitId unit, bool recompute) {
   event.grads = forward && !recompute && !requires_grad_ ? Grads::kNone : Grads::kAll;
   out_.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
   out_.hooks.push_back(event);
+}
+
+void WorkloadBuilder::hook_of_groups(Hook each, UnitId unit) {
+  for (uint32_t group = 0; group < plan_.units[unit].groups; ++group) {
+    hook(each, unit + group);
+  }
 }
 
 void WorkloadBuilder::forward(Operator op,
@@ -538,7 +544,9 @@ void WorkloadBuilder::finish_backward() {
     }
     const HookEvent event = out_.hooks[item->index];
     if (event.hook == Hook::kPostForward && event.grads != Grads::kNone) {
-      hook(Hook::kPreBackward, event.unit);
+      if (plan_.units[event.unit].group == 0) {
+        hook_of_groups(Hook::kPreBackward, event.unit);
+      }
     } else if (event.hook == Hook::kPreForward && !plan_.units[event.unit].parameters.empty()) {
       grads_ready(event);
     }

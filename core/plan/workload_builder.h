@@ -138,6 +138,7 @@ class WorkloadBuilder {
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
   void append(Operator op);
   void hook(Hook hook, UnitId unit, bool recompute = false);
+  void hook_of_groups(Hook each, UnitId unit);  // for each group of the unit, in order
 
   struct Open {
     std::string module;

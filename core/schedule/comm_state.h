@@ -22,7 +22,7 @@ class CommState {
     BufferId buffer;
     EventId copied_out = kNoEvent;
   };
-  // The last reduction that was issued; its buffers are kept until the next reduction or the end of
+  // A reduction that was issued; its buffers are kept until the next unit's reduction or the end of
   // backward.
   struct ReduceSlot {
     UnitId unit = kNoUnit;
@@ -34,7 +34,7 @@ class CommState {
   static constexpr size_t kLimit = 2;
 
   std::optional<GatherSlot> gather;
-  std::optional<ReduceSlot> reduce;
+  std::vector<ReduceSlot> reduces;  // of the groups of one unit
 
   // Pending frees, oldest first: events recorded when an unsharded buffer was freed.
   [[nodiscard]] size_t pending_frees() const { return pending_; }

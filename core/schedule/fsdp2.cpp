@@ -3,6 +3,13 @@
 #include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
+namespace {
+
+bool is_last_group(const UnitData& unit) {
+  return unit.spec.group + 1 == unit.spec.groups;
+}
+
+}  // namespace
 
 void Schedule::Impl::fsdp2_unshard(UnitId unit) {
   const UnitData& u = units[unit];
@@ -119,7 +126,7 @@ void Schedule::Impl::fsdp2_post_forward(UnitId unit, bool recompute) {
     post_forward_order.push_back(unit);
   }
   u.phase = Phase::kIdle;
-  if (forward_root == unit) {
+  if (forward_root == unit - u.spec.group && is_last_group(u)) {
     flush_gather_slot();
     forward_root = kNoUnit;
   }
@@ -132,8 +139,35 @@ void Schedule::Impl::fsdp2_backward_prefetch(UnitId unit) {
   }
   const uint32_t place = u.order.back();
   u.order.pop_back();
-  if (place > 0 && options.backward_prefetch == plan::BackwardPrefetch::kPre) {
-    fsdp2_prefetch(post_forward_order[place - 1], Phase::kPreBackward, Cause::kBackwardPrefetch);
+  if (options.backward_prefetch != plan::BackwardPrefetch::kPre) {
+    return;
+  }
+  const auto prefetch = [this](UnitId target) {
+    fsdp2_prefetch(target, Phase::kPreBackward, Cause::kBackwardPrefetch);
+  };
+  if (u.spec.groups == 1) {
+    if (place > 0) {
+      prefetch(post_forward_order[place - 1]);
+    }
+    return;
+  }
+  // The second group is the last but one in backward: the next unit is gathered during the
+  // reduction of the first group.
+  if (u.spec.group != 1) {
+    return;
+  }
+  const auto first_of = [this](UnitId id) { return id - units[id].spec.group; };
+  UnitId target = kNoUnit;
+  for (uint32_t at = place; at > 0; --at) {
+    const UnitId before = post_forward_order[at - 1];
+    if (first_of(before) == first_of(unit)) {
+      continue;
+    }
+    if (target != kNoUnit && first_of(before) != target) {
+      break;
+    }
+    target = first_of(before);
+    prefetch(before);
   }
 }
 
@@ -147,7 +181,7 @@ void Schedule::Impl::fsdp2_pre_backward(UnitId unit) {
   if (u.spec.has_parameters) {
     fsdp2_unshard(unit);
     fsdp2_wait(unit);
-    if (u.backward_prefetch.empty()) {
+    if (units[unit - u.spec.group + u.spec.groups - 1].backward_prefetch.empty()) {
       fsdp2_backward_prefetch(unit);
     }
   }
@@ -172,6 +206,9 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
     accumulate_in_reduce_dtype(unit);
     return;
   }
+  if (u.spec.groups > 1 && is_last_group(u)) {
+    release_reduction();
+  }
   if (u.has_grad || u.accumulated) {
     fsdp2_reduce(unit);
   }
@@ -179,21 +216,24 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
 
 void Schedule::Impl::fsdp2_backward_end() {
   cause = Cause::kBackwardEnd;
-  for (UnitId unit = 0; unit < units.size(); ++unit) {
-    UnitData& u = units[unit];
-    if (u.phase != Phase::kPostBackward) {
-      fsdp2_post_backward(unit, Grads::kNone);
+  for (UnitId first = 0; first < units.size(); first += units[first].spec.groups) {
+    const UnitId end = first + units[first].spec.groups;
+    for (UnitId unit = end; unit-- > first;) {
+      UnitData& u = units[unit];
+      if (u.phase != Phase::kPostBackward) {
+        fsdp2_post_backward(unit, Grads::kNone);
+      }
+      u.phase = Phase::kIdle;
+      u.stepped = false;
     }
-    u.phase = Phase::kIdle;
-    u.stepped = false;
-    if (last_backward) {
+    for (UnitId unit = first; last_backward && unit < end; ++unit) {
       finish_all_reduce(unit);
       finish_offload(unit);
       drop_pending(unit);
-      if (u.state == UnitState::kSubSharded) {
+      if (units[unit].state == UnitState::kSubSharded) {
         fsdp2_reshard(unit);
       }
-      u.order.clear();
+      units[unit].order.clear();
     }
   }
   if (last_backward) {

@@ -5,6 +5,23 @@
 
 namespace shardlens::schedule {
 
+namespace {
+
+// All groups of the units in a prefetch list, if it is that of a unit's last group.
+std::vector<UnitId> groups_of(const std::vector<UnitId>& list,
+                              bool last,
+                              const plan::ResolvedPlan& plan) {
+  std::vector<UnitId> out;
+  for (const UnitId unit : last ? list : std::vector<UnitId>{}) {
+    for (uint32_t group = 0; group < plan.units[unit].groups; ++group) {
+      out.push_back(unit + group);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
   std::vector<UnitSpec> specs;
   specs.reserve(plan.units.size());
@@ -16,6 +33,8 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     spec.name = unit.fqn;
     spec.parent = unit.parent;
     spec.modules = static_cast<uint32_t>(unit.modules.size());
+    spec.group = unit.group;
+    spec.groups = unit.groups;
     // Parameters of replicate() units are not part of the schedule.
     spec.has_parameters = !unit.parameters.empty() && unit.api == plan::Api::kFullyShard;
     spec.trainable = !plan.is_frozen(id);
@@ -33,11 +52,20 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     }
     spec.cpu_offload = unit.cpu_offload;
     spec.optimizer_in_backward = unit.optimizer_in_backward;
-    if (unit.has_forward_prefetch_list) {
-      spec.forward_prefetch = unit.forward_prefetch;
+    const plan::Unit& first = plan.units[id - unit.group];
+    const bool last = unit.group + 1 == unit.groups;
+    if (first.has_forward_prefetch_list) {
+      spec.forward_prefetch = groups_of(first.forward_prefetch, last, plan);
+    } else if (!last) {
+      spec.forward_prefetch.emplace();  // a depth is that of the last group too
     }
-    if (unit.has_backward_prefetch_list) {
-      spec.backward_prefetch = unit.backward_prefetch;
+    if (first.has_backward_prefetch_list) {
+      spec.backward_prefetch = groups_of(first.backward_prefetch, last, plan);
+      for (auto from = spec.backward_prefetch->begin(); from != spec.backward_prefetch->end();) {
+        const auto to = from + plan.units[*from].groups;
+        std::reverse(from, to);
+        from = to;
+      }
     }
     specs.push_back(std::move(spec));
   }

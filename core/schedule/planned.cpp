@@ -206,9 +206,13 @@ class StepRunner {
     return static_cast<AutogradQueue::Tag>(tags_.size() - 1);
   }
 
-  // Adds a node. `uses_views`: it depends on the parameters of its unit.
+  // Adds a node. `uses_views`: it depends on the parameters of its unit, in all groups.
   void apply(UnitId unit, bool uses_views, std::span<const Node> parameters = {}) {
-    inputs_.assign({last_, uses_views ? views_.at(unit) : AutogradQueue::kNone});
+    const UnitId first = unit - plan_.units[unit].group;
+    inputs_.assign({last_, uses_views ? views_[first] : AutogradQueue::kNone});
+    for (uint32_t group = 1; uses_views && group < plan_.units[first].groups; ++group) {
+      inputs_.push_back(views_[first + group]);
+    }
     inputs_.insert(inputs_.end(), parameters.begin(), parameters.end());
     last_ = graph_.add(inputs_);
     run_open_ = false;
@@ -403,11 +407,13 @@ class StepRunner {
 
   // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
   // inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
-  // order of the units.
+  // order of the units, of a unit's groups the last one first.
   void raise_waiting() {
-    for (UnitId unit = 0; unit < waiting_.size(); ++unit) {
-      if (waiting_[unit]) {
-        raise({.hook = Hook::kGradsReady, .unit = unit});
+    for (UnitId first = 0; first < waiting_.size(); first += plan_.units[first].groups) {
+      for (UnitId unit = first + plan_.units[first].groups; unit-- > first;) {
+        if (waiting_[unit]) {
+          raise({.hook = Hook::kGradsReady, .unit = unit});
+        }
       }
     }
   }

@@ -1,23 +1,23 @@
+#include <algorithm>
+
 #include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 
 // [Note: Lifetime of reduction buffers] FSDP2 keeps a reduction's input until compute waits for the
-// reduction, in the next unit's post-backward or at the end of backward: at most two unsharded
-// gradients exist. FSDP1 frees it at once, on the stream that reads it.
+// reduction, in the next unit's post-backward or at the end of backward: at most the unsharded
+// gradients of two units exist. FSDP1 frees it at once, on the stream that reads it.
 
 void Schedule::Impl::release_reduction() {
-  if (!comm->reduce) {
-    return;
-  }
-  const CommState::ReduceSlot slot = *comm->reduce;
-  comm->reduce.reset();
-  wait(Stream::kCompute, slot.unit - base, slot.done);
-  for (const BufferId& buffer : {slot.input, slot.output}) {
-    if (buffer.kind != BufferKind::kNone) {
-      free(buffer);
+  for (const CommState::ReduceSlot& slot : comm->reduces) {
+    wait(Stream::kCompute, slot.unit - base, slot.done);
+    for (const BufferId& buffer : {slot.input, slot.output}) {
+      if (buffer.kind != BufferKind::kNone) {
+        free(buffer);
+      }
     }
   }
+  comm->reduces.clear();
 }
 
 void Schedule::Impl::finish_all_reduce(UnitId unit) {
@@ -76,7 +76,8 @@ BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
 void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
   UnitData& u = units[unit];
   if (u.has_grad && u.spec.reduce_cast) {
-    if (comm->reduce && comm->reduce->unit == base + unit) {
+    if (std::ranges::find(comm->reduces, base + unit, &CommState::ReduceSlot::unit) !=
+        comm->reduces.end()) {
       release_reduction();  // an earlier reduction of this unit still uses the buffer
     }
     static_cast<void>(reduce_input(unit, Stream::kCompute));
@@ -87,7 +88,9 @@ void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
 void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   UnitData& u = units[unit];
   const bool replicated = options.replicate > 1;
-  release_reduction();
+  if (u.spec.groups == 1) {
+    release_reduction();
+  }
   finish_all_reduce(unit);
   const BufferId input = reduce_input(unit, Stream::kCompute);
   if (!sharded() && !replicated) {
@@ -100,7 +103,7 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   if (!sharded()) {
     push(Op::kAllReduce, reads, unit, input, kNoEvent, u.spec.replicate);
     store(unit, reads, input);
-    comm->reduce = {base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)};
+    comm->reduces.push_back({base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)});
     return;
   }
   const BufferId output = u.partial ? current(BufferKind::kReduceOutput, unit)
@@ -111,7 +114,7 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
     store(unit, reads, output);
   }
   const EventId done = record(reads, unit, UnitEvent::kReduced);
-  comm->reduce = {base + unit, input, replicated ? BufferId{} : output, done};
+  comm->reduces.push_back({base + unit, input, replicated ? BufferId{} : output, done});
   if (replicated && u.all_reduce) {
     wait(Stream::kAllReduce, unit, done);
     push(Op::kAllReduce, Stream::kAllReduce, unit, output, kNoEvent, u.spec.replicate);
@@ -130,7 +133,7 @@ void Schedule::Impl::fsdp1_reduce(UnitId unit) {
     push(Op::kAllReduce, reads, unit, input, kNoEvent, u.spec.replicate);
     store(unit, reads, input);
     free(input, reads);
-    comm->reduce = {base + unit, {}, {}, record(reads, unit, UnitEvent::kReduced)};
+    comm->reduces = {{base + unit, {}, {}, record(reads, unit, UnitEvent::kReduced)}};
     return;
   }
   const BufferId output = alloc(BufferKind::kReduceOutput, unit, reads);
@@ -146,7 +149,7 @@ void Schedule::Impl::fsdp1_reduce(UnitId unit) {
   store(unit, stores, output);
   free(output, stores);
   const EventId done = record(stores, unit, u.stored ? UnitEvent::kStored : UnitEvent::kReduced);
-  comm->reduce = {base + unit, {}, {}, done};
+  comm->reduces = {{base + unit, {}, {}, done}};
 }
 
 }  // namespace shardlens::schedule

@@ -19,6 +19,16 @@ std::string check_spec(std::span<const UnitSpec> units,
   if (unit == 0 ? spec.parent != kNoUnit : spec.parent >= unit) {
     return unit_error(spec, "expected units in pre-order, each after its parent, the root first");
   }
+  const bool grouped = spec.groups == 1 ? spec.group == 0
+                                        : options.dialect == plan::Dialect::kFsdp2 &&
+                                              spec.group < spec.groups && unit >= spec.group &&
+                                              unit - spec.group + spec.groups <= units.size() &&
+                                              units[unit - spec.group].groups == spec.groups;
+  if (!grouped) {
+    return unit_error(spec, "group " + std::to_string(spec.group) + " of " +
+                                std::to_string(spec.groups) +
+                                "; expected consecutive units for the groups, in dialect fsdp2");
+  }
   for (const auto* list : {&spec.forward_prefetch, &spec.backward_prefetch}) {
     if (*list && std::ranges::any_of(**list, [&](UnitId id) { return id >= units.size(); })) {
       return unit_error(spec, "a prefetch list names a unit that does not exist");
@@ -127,6 +137,7 @@ Result<Schedule> Schedule::make(std::span<const UnitSpec> units,
   impl->options = options;
   impl->comm = comm != nullptr ? std::move(comm) : make_comm_state();
   const auto count = static_cast<uint32_t>(units.size());
+  impl->comm->reduces.reserve(2);
   impl->base = impl->comm->units();
   impl->first_event = impl->comm->add_root(count, 1 + count * kUnitEventCount);
   for (UnitId unit = 0; unit < count; ++unit) {

@@ -19,6 +19,7 @@ struct UnitSpec {
   std::string name;  // for messages
   UnitId parent = kNoUnit;
   uint32_t modules = 1;                // several: see [Note: Hooks that an engine raises]
+  uint32_t group = 0, groups = 1;      // as in plan::Unit: see [Note: Groups of a unit]
   bool has_parameters = true;          // false: a root without parameters; it has no collectives
   bool trainable = true;               // false: all parameters are frozen
   bool copy_in = false;                // the all-gather reads a copy of the shard (cast, packing)
@@ -103,6 +104,13 @@ class CommState;
 // - kAbort: after an exception, in any state, for any unit. Also frees gradients that autograd
 //   has started to make (kFree of a kUnshardedGrad that may not exist yet). If `grads` is kSome and
 //   no backward is running, gradients that earlier backwards without sync have left are kept.
+//
+// [Note: Groups of a unit] A unit whose parameters are in several groups has an id for each, one
+// after the other, and every hook is raised for each of them: kGradsReady for the last one first,
+// because the first group's views are made first, all others in order. Prefetch lists are those of
+// the last group, so that they are read when all groups have been waited for. As in torch 2.13,
+// fsdp2 only: the second group prefetches all groups of the previous unit, last first; only the
+// last group waits for the reductions of earlier units.
 //
 // [Note: no_shard] One rank per shard: kUseFull at each forward and kUseShard after backward, so
 // that an optimizer gets slices. Storage is neither allocated nor freed, except for the

@@ -100,7 +100,7 @@ class Changes {
   void keep_last() {
     std::vector<std::string> freed;
     for (size_t i = 1; i < now_.units.size(); ++i) {
-      if (is_sharded(now_.units[i]) && frees(i)) {
+      if (is_sharded(now_.units[i]) && frees(i) && now_.units[i].group == 0) {
         if (now_.units[i].modules.size() != 1) {
           return;
         }
@@ -126,7 +126,7 @@ class Changes {
   [[nodiscard]] std::vector<plan::UnitEntry> listed_units() const {
     std::vector<plan::UnitEntry> out;
     for (const plan::Unit& unit : now_.units) {
-      if (unit.modules.empty()) {
+      if (unit.modules.empty() || unit.group > 0) {
         continue;
       }
       plan::UnitEntry entry;
@@ -206,13 +206,45 @@ class Changes {
     return out;
   }
 
+  // The groups of parameters of all units that have several, for a unit of any of their modules:
+  // globs that match no parameter of a unit make no group in it.
+  [[nodiscard]] static std::vector<plan::ParameterGroupEntry> common_groups(
+      const std::vector<plan::UnitEntry>& units) {
+    std::vector<plan::ParameterGroupEntry> out;
+    for (const plan::UnitEntry& entry : units) {
+      for (const plan::ParameterGroupEntry& group : entry.groups) {
+        const auto same = std::ranges::find_if(out, [&](const auto& each) {
+          return each.expert == group.expert && each.shard_dim == group.shard_dim;
+        });
+        if (entry.groups.size() == 1) {
+          continue;
+        }
+        plan::ParameterGroupEntry& all = same == out.end() ? out.emplace_back(group) : *same;
+        for (const std::string& glob : group.parameters) {
+          if (std::ranges::find(all.parameters, glob) == all.parameters.end()) {
+            all.parameters.push_back(glob);
+          }
+        }
+      }
+    }
+    // The first group that matches has a parameter: one for all that is left comes last.
+    std::ranges::stable_partition(out, [](const plan::ParameterGroupEntry& group) {
+      return std::ranges::find(group.parameters, "**") == group.parameters.end();
+    });
+    return out;
+  }
+
   void set_units(std::string title, size_t together) {
     Plan wanted;
     wanted.units = plan::grouped_blocks(tree_, together);
-    // A unit has one mesh, so units on that of experts are not merged with others.
+    const std::vector<plan::UnitEntry> listed = listed_units();
+    for (plan::UnitEntry& entry : wanted.units) {
+      entry.groups = common_groups(listed);
+    }
+    // Units whose parameters are all on the experts' mesh stay units of their own.
     const size_t merged = wanted.units.size();
-    for (const plan::UnitEntry& entry : listed_units()) {
-      if (!entry.groups.empty()) {
+    for (const plan::UnitEntry& entry : listed) {
+      if (entry.groups.size() == 1) {
         wanted.units.push_back(entry);
       }
     }

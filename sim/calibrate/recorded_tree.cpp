@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/communications.h"
+#include "core/plan/parameter_groups.h"
 
 namespace shardlens::sim {
 namespace {
@@ -74,7 +75,8 @@ class TreeBuilder {
 };
 
 // FQNs of a unit of several modules, "a, b".
-std::vector<std::string> parts_of(const std::string& fqn) {
+std::vector<std::string> parts_of(std::string_view unit) {
+  const std::string fqn(plan::unit_of_group(unit));
   std::vector<std::string> parts;
   for (size_t start = 0;;) {
     const size_t end = fqn.find(", ", start);
@@ -86,18 +88,34 @@ std::vector<std::string> parts_of(const std::string& fqn) {
   }
 }
 
-// Unit of a module: the unit that names the module, or the unit of its nearest parent.
+// Unit of a module: the unit that names the module, or the unit of its nearest parent. Of a unit
+// with two groups: the group of the same kind.
 class UnitOfModule {
  public:
   explicit UnitOfModule(const plan::ResolvedPlan& plan) {
-    for (UnitId unit = 0; unit < plan.units.size(); ++unit) {
+    for (UnitId unit = 0; unit < plan.units.size(); unit += plan.units[unit].groups) {
       for (const uint32_t module : plan.units[unit].modules) {
         units_[plan.tree.modules[module].fqn] = unit;
       }
     }
+    for (const plan::Unit& unit : plan.units) {
+      expert_.push_back(unit.groups > 1 && unit.expert);
+      groups_.push_back(unit.groups);
+    }
   }
-  [[nodiscard]] UnitId of(std::string fqn) const {
-    fqn = parts_of(fqn).front();
+  // `unit`: the name of a unit, or of a group of its parameters.
+  [[nodiscard]] UnitId of(const std::string& unit) const {
+    const UnitId first = with_module(parts_of(unit).front());
+    for (UnitId group = first; group < first + groups_[first]; ++group) {
+      if (expert_[group] == plan::is_expert_group(unit)) {
+        return group;
+      }
+    }
+    return first;
+  }
+
+ private:
+  [[nodiscard]] UnitId with_module(std::string fqn) const {
     while (true) {
       const auto found = units_.find(fqn);
       if (found != units_.end()) {
@@ -111,8 +129,9 @@ class UnitOfModule {
     }
   }
 
- private:
-  std::map<std::string, UnitId> units_;
+  std::map<std::string, UnitId> units_;  // the first group
+  std::vector<bool> expert_;             // by unit
+  std::vector<uint32_t> groups_;
 };
 
 // Gradients become ready roughly in the reverse order of registration, as the Reducer expects; so
@@ -144,6 +163,9 @@ plan::ModuleTree replicated_tree(const analysis::RecoveredPlan& recovered) {
 // the recovered plan divides none, and a rank's part counts as the whole.
 int64_t divided_over(const analysis::RecoveredPlan& recovered,
                      const analysis::RecoveredUnit& unit) {
+  if (plan::is_expert_group(unit.fqn)) {
+    return recovered.plan.mesh.expert;
+  }
   for (const plan::UnitEntry& entry : recovered.plan.units) {
     const bool expert = std::ranges::any_of(entry.groups, &plan::ParameterGroupEntry::expert);
     if (expert && entry.globs == parts_of(unit.fqn)) {
@@ -195,7 +217,8 @@ plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered) {
       }
       sized = true;
       plan::Parameter parameter;
-      parameter.fqn = tree.modules[i].fqn + (i == 0 ? "" : ".") + "parameters";
+      parameter.fqn = tree.modules[i].fqn + (i == 0 ? "" : ".") +
+                      (plan::is_expert_group(unit.fqn) ? "experts.parameters" : "parameters");
       // The trace has the size of a rank's part.
       parameter.numel = unit.padded_numel * divided_over(recovered, unit);
       parameter.shape = {parameter.numel};

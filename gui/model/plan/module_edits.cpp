@@ -106,7 +106,7 @@ PlanKnob unit_knob(const Scope& scope) {
     size_t found = 0;
     if (const auto resolved = scope.resolved(p)) {
       const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
-      for (size_t u = 0; u < resolved->units.size(); ++u) {
+      for (size_t u = 0; u < resolved->units.size(); u += resolved->units[u].groups) {
         for (const uint32_t m : resolved->units[u].modules) {
           if (names.contains(fqn_of(*resolved, m))) {
             units.insert(u);
@@ -227,7 +227,8 @@ PlanKnob strategy_knob(const Scope& scope) {
 std::vector<std::string> following(const ResolvedPlan& plan, size_t unit, size_t count) {
   std::vector<std::string> out;
   for (size_t u = unit + 1; u < plan.units.size() && out.size() < count; ++u) {
-    if (!plan.units[u].parameters.empty() && plan.units[u].api == plan::Api::kFullyShard) {
+    if (!plan.units[u].parameters.empty() && plan.units[u].api == plan::Api::kFullyShard &&
+        plan.units[u].group == 0) {
       out.push_back(plan.units[u].fqn);
     }
   }
@@ -253,7 +254,7 @@ Choice prefetch_choice(const Scope& scope, const QString& label, size_t count) {
         const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
         p.forward_prefetch_lists.clear();  // the depth is replaced by a list for each of the units
         p.forward_prefetch = 0;
-        for (size_t u = 0; u < resolved->units.size(); ++u) {
+        for (size_t u = 0; u < resolved->units.size(); u += resolved->units[u].groups) {
           const plan::Unit& unit = resolved->units[u];
           const std::vector<std::string> list = holds_any(*resolved, unit, names)
                                                     ? following(*resolved, u, count)
@@ -269,7 +270,7 @@ Choice prefetch_choice(const Scope& scope, const QString& label, size_t count) {
           return false;
         }
         const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
-        for (size_t u = 0; u < resolved->units.size(); ++u) {
+        for (size_t u = 0; u < resolved->units.size(); u += resolved->units[u].groups) {
           const plan::Unit& unit = resolved->units[u];
           if (holds_any(*resolved, unit, names) &&
               names_of(*resolved, unit.forward_prefetch) != following(*resolved, u, count)) {
@@ -312,7 +313,8 @@ Plan with_own_entries(const Plan& plan,
   }
   for (const plan::Unit& unit : resolved.units) {
     // A root without parameters needs no entry.
-    if (split.contains(unit.entry) && !(unit.parameters.empty() && unit.entry < 0)) {
+    if (split.contains(unit.entry) && unit.group == 0 &&
+        !(unit.parameters.empty() && unit.entry < 0)) {
       out.units.push_back(entry_of(resolved, unit));
     }
   }

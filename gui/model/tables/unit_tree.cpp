@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/dtype.h"
+#include "core/plan/parameter_groups.h"
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/module_edits.h"
@@ -123,6 +124,9 @@ void UnitTree::addUnits() {
   std::set<std::string> unit_names;
   std::map<std::string, std::set<std::string>> below;  // components below each prefix
   for (const UnitFigures& unit : units) {
+    if (plan::is_expert_group(unit.fqn)) {
+      continue;
+    }
     unit_names.insert(unit.is_unit ? unit.fqn : "");
     for (size_t dot = unit.fqn.find('.'); unit.is_unit && dot != std::string::npos;
          dot = unit.fqn.find('.', dot + 1)) {
@@ -159,7 +163,7 @@ void UnitTree::addUnits() {
   };
   for (const bool root : {true, false}) {
     for (const UnitFigures& unit : units) {
-      if (unit.is_unit && unit.fqn.empty() == root) {
+      if (unit.is_unit && unit.fqn.empty() == root && !plan::is_expert_group(unit.fqn)) {
         Node& found = node(node_for(unit.fqn));
         found.unit = unit.fqn;
         found.bytes = gathered_bytes(unit);
@@ -173,7 +177,8 @@ void UnitTree::addUnits() {
 void UnitTree::addOwners() {
   for (const UnitFigures& unit : run_->ranks[rank_]->figures.units) {
     const bool known = std::any_of(nodes_.begin(), nodes_.end(),
-                                   [&unit](const Node& n) { return n.unit == unit.fqn; });
+                                   [name = std::string(plan::unit_of_group(unit.fqn))](
+                                       const Node& n) { return n.unit == name; });
     if (!known) {
       Node owner;
       owner.name = shown_text(unit_label(unit.fqn));
@@ -263,14 +268,20 @@ void UnitTree::sumUp(const std::vector<UnitFigures>& units) {
     Node& sum = node(id);
     sum.units = sum.unit && !sum.unit->starts_with("<") ? 1 : 0;
     sum.compute = sum.gather = sum.reduce = sum.other = 0;
-    if (const auto own = sum.unit ? by_fqn.find(*sum.unit) : by_fqn.end(); own != by_fqn.end()) {
+    for (const std::string& name : sum.unit
+                                       ? std::vector{*sum.unit, plan::expert_group_of(*sum.unit)}
+                                       : std::vector<std::string>()) {
+      const auto own = by_fqn.find(name);
+      if (own == by_fqn.end()) {
+        continue;
+      }
       const UnitFigures& unit = *own->second;
-      sum.compute = unit.compute;
-      sum.gather = exposed_of(unit, UnitPart::kAllGatherForward) +
-                   exposed_of(unit, UnitPart::kAllGatherBackward);
-      sum.reduce =
+      sum.compute += unit.compute;
+      sum.gather += exposed_of(unit, UnitPart::kAllGatherForward) +
+                    exposed_of(unit, UnitPart::kAllGatherBackward);
+      sum.reduce +=
           exposed_of(unit, UnitPart::kReduceScatter) + exposed_of(unit, UnitPart::kAllReduce);
-      sum.other = exposed_of(unit, UnitPart::kOther);
+      sum.other += exposed_of(unit, UnitPart::kOther);
     }
     for (const int child : childrenOf(id)) {
       visit(child);
@@ -406,8 +417,9 @@ std::vector<std::string> UnitTree::modulesAt(const QModelIndex& index) const {
 }
 
 QModelIndex UnitTree::indexOf(const std::string& unit) const {
+  const std::string name(plan::unit_of_group(unit));
   for (size_t id = 0; id < nodes_.size(); ++id) {
-    if (nodes_[id].unit == unit) {
+    if (nodes_[id].unit == name) {
       return indexOfRow(static_cast<int>(id));
     }
   }

@@ -190,16 +190,25 @@ bool is_c10d_operator(std::string_view name) {
 std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
   constexpr std::string_view kFsdp1 = "FullyShardedDataParallel.";
   if (name.starts_with(kFsdp1)) {
-    return FsdpRange{name.substr(kFsdp1.size()), std::nullopt, true};
+    return FsdpRange{
+        .what = name.substr(kFsdp1.size()), .fqn = std::nullopt, .ranks = 0, .is_fsdp1 = true};
   }
   constexpr std::string_view kPrefix = "FSDP::";
   if (!name.starts_with(kPrefix)) {
     return std::nullopt;
   }
   name.remove_prefix(kPrefix.size());
+  int64_t ranks = 0;
+  constexpr std::string_view kGroup = " [pg=";
+  if (const size_t at = name.rfind(kGroup); at != std::string_view::npos && name.ends_with(']')) {
+    const std::string_view size =
+        name.substr(at + kGroup.size(), name.size() - at - kGroup.size() - 1);
+    ranks = std::max<int64_t>(0, trace::scaled_decimal(size, 0).value_or(0));
+    name = name.substr(0, at);
+  }
   constexpr std::string_view kFor = "_prefetch for ";
   if (const size_t at = name.find(kFor); at != std::string_view::npos) {
-    return FsdpRange{name.substr(0, at + 9), name.substr(at + kFor.size())};
+    return FsdpRange{.what = name.substr(0, at + 9), .fqn = name.substr(at + kFor.size())};
   }
   const size_t open = name.find(" (");
   if (open == std::string_view::npos || !name.ends_with(')')) {
@@ -208,10 +217,14 @@ std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
         "pre_forward",           "all_gather",          "all_gather_copy_out",
         "post_forward",          "pre_backward",        "post_backward_accumulate",
         "post_backward_reshard", "post_backward_reduce"};
-    return FsdpRange{name,
-                     one_of(name, kOfUnit) ? std::optional<std::string_view>("") : std::nullopt};
+    return FsdpRange{
+        .what = name,
+        .fqn = one_of(name, kOfUnit) ? std::optional<std::string_view>("") : std::nullopt,
+        .ranks = ranks};
   }
-  return FsdpRange{name.substr(0, open), name.substr(open + 2, name.size() - open - 3)};
+  return FsdpRange{.what = name.substr(0, open),
+                   .fqn = name.substr(open + 2, name.size() - open - 3),
+                   .ranks = ranks};
 }
 
 std::optional<int64_t> parse_profiler_step(std::string_view name) {

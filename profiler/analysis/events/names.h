@@ -47,6 +47,9 @@ struct CommunicationKernel {
 struct FsdpRange {
   std::string_view what;                // "all_gather"; "_pre_forward"
   std::optional<std::string_view> fqn;  // nullopt: names no unit
+  // "FSDP::all_gather (layers.3) [pg=4]", of a unit with several groups of parameters: the ranks of
+  // the group; 0: not named.
+  int64_t ranks = 0;
   bool is_fsdp1 = false;
   // Whether the range contains only FSDP's own work: true except for FSDP1's "forward", which
   // contains the module's forward.

@@ -1,11 +1,13 @@
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>
 
 #include "core/plan/json_values.h"
+#include "core/plan/parameter_groups.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
@@ -30,6 +32,7 @@ class NamedRanges {
     lists.for_ranges_named(
         trace_, [](std::string_view name) { return name.starts_with("FSDP::"); },
         [&](uint32_t i) { ranges.push_back(i); });
+    find_groups(ranges);
     // Backward runs on another thread than forward, but never at the same time.
     sort_runs(ranges, [&](uint32_t a, uint32_t b) {
       const Event &x = trace_.events[a], &y = trace_.events[b];
@@ -49,6 +52,30 @@ class NamedRanges {
     Prefetch prefetch;  // the innermost prefetch range among it and those around it
   };
 
+  // [Note: Groups in ranges] From torch 2.13 on, ranges of a unit with several groups of parameters
+  // name the number of ranks of the group: "FSDP::all_gather (layers.3) [pg=4]". Of two numbers the
+  // larger is taken for the dense group, whose parameters are not divided over experts.
+  void find_groups(const std::vector<uint32_t>& ranges) {
+    for (const uint32_t index : ranges) {
+      const std::string_view name = trace_.name(trace_.events[index]);
+      if (!name.ends_with(']')) {
+        continue;
+      }
+      const auto range = parse_fsdp_range(name);
+      if (range && range->fqn && range->ranks > 0) {
+        int64_t& most = dense_[std::string(*range->fqn)];
+        most = std::max(most, range->ranks);
+      }
+    }
+  }
+
+  [[nodiscard]] uint32_t unit_of(const FsdpRange& range) {
+    if (range.ranks > 0 && dense_.at(std::string(*range.fqn)) != range.ranks) {
+      return log_.unit_id(plan::expert_group_of(*range.fqn));
+    }
+    return log_.unit_id(*range.fqn);
+  }
+
   void add(const Event& event) {
     while (!open_.empty() && open_.back().end <= event.start) {
       open_.pop_back();
@@ -57,7 +84,7 @@ class NamedRanges {
     if (!named.range) {
       named.range = parse_fsdp_range(trace_.name(event));
       if (named.range->fqn) {
-        named.unit = log_.unit_id(*named.range->fqn);
+        named.unit = unit_of(*named.range);
       }
     }
     const std::string_view what = named.range->what;
@@ -152,7 +179,8 @@ class NamedRanges {
   FsdpLog& log_;
   std::vector<Named> named_;  // by StringId
   std::vector<Open> open_;
-  std::set<uint32_t> in_forward_;  // units whose forward has begun
+  std::map<std::string, int64_t> dense_;  // by unit: ranks of its dense group
+  std::set<uint32_t> in_forward_;         // units whose forward has begun
   uint32_t hook_unit_ = 0, passes_ = 0;
   bool backward_ = false;
 };
@@ -194,7 +222,10 @@ int64_t numel(const nlohmann::json& dims) {
 void set_parents(FsdpLog& log) {
   constexpr int kDeepest = 256;  // no module is so many levels below its unit's parent
   for (FsdpUnit& unit : log.units) {
-    std::string_view prefix = unit.fqn;
+    std::string_view prefix = plan::unit_of_group(unit.fqn);
+    if (prefix.size() < unit.fqn.size()) {
+      unit.parent = log.find_unit(prefix);
+    }
     for (int level = 0; level < kDeepest && !prefix.empty() && !unit.parent; ++level) {
       const size_t dot = prefix.rfind('.');
       prefix = prefix.substr(0, dot == std::string_view::npos ? 0 : dot);

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/parameter_groups.h"
 #include "core/plan/resolve.h"
 #include "core/plan/shard_layout.h"
 #include "profiler/analysis/fsdp_log/sections.h"
@@ -242,12 +243,39 @@ class Recovery {
     out_.shard = found.shard;
     out_.axes = std::move(found.axes);
     expert_ = std::move(found.expert);
+    check_groups();
     if (!out_.axes.empty()) {
       note(fmt::format("{}: sizes are those of a rank's own part of the model",
                        trace::words_of(out_.axes)));
     }
     for (const trace::Diagnostic& each : found.diagnostics) {
       trace::add_diagnostic(out_.diagnostics, each.severity, each.message, each.count);
+    }
+  }
+
+  // A unit's second group is that of its experts. Which parameters these are is not in a trace: the
+  // plan's default names them.
+  void check_groups() {
+    size_t groups = 0;
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const std::string& name = out_.units[i].fqn;
+      if (!plan::is_expert_group(name)) {
+        continue;
+      }
+      ++groups;
+      if (!expert_[i]) {
+        throw InputError(
+            trace_.metadata.source,
+            fmt::format("'{}' has two groups of parameters, and the ranks of the trace do not say "
+                        "how experts are divided; expected traces with the ranks of process groups",
+                        plan::unit_of_group(name)));
+      }
+    }
+    if (groups > 0) {
+      note(
+          fmt::format("{} units have a second group of parameters: the plan takes those of "
+                      "modules named 'experts' for it",
+                      groups));
     }
   }
 
@@ -296,6 +324,9 @@ class Recovery {
       p.reshard_after_forward.kind = Reshard::Kind::kNo;
     }
     for (size_t i = 0; i < order_.size(); ++i) {
+      if (plan::is_expert_group(out_.units[i].fqn)) {
+        continue;  // with its unit
+      }
       plan::UnitEntry entry;
       entry.globs = globs_of(out_.units[i].fqn);
       entry.grouped = entry.globs.size() > 1;
@@ -374,6 +405,10 @@ class Recovery {
     out_.plan.forward_prefetch_lists = lists(false, false);
   }
 
+  [[nodiscard]] std::string unit_name(uint32_t log_unit) const {
+    return std::string(plan::unit_of_group(log_.units[log_unit].fqn));
+  }
+
   // Prefetches of the pass by hook: those requested, from the ranges (PyTorch), or those performed
   // (Shardlens).
   [[nodiscard]] plan::PrefetchLists lists(bool backward, bool only_explicit) const {
@@ -389,7 +424,12 @@ class Recovery {
     }
     for (const PrefetchRequest& r : log_.prefetches) {
       if (r.pass == pass_ && r.backward == backward && (r.is_explicit || !only_explicit)) {
-        out[log_.units[r.hook_unit].fqn].push_back(log_.units[r.target].fqn);
+        // One range for each group of the target, in a hook of the unit's last group.
+        std::vector<std::string>& targets = out[unit_name(r.hook_unit)];
+        const std::string target = unit_name(r.target);
+        if (targets.empty() || targets.back() != target) {
+          targets.push_back(target);
+        }
       }
     }
     return out;

@@ -18,7 +18,7 @@ namespace shardlens::analysis {
 
 // What is known of a unit from its collectives.
 struct RecoveredUnit {
-  std::string fqn;
+  std::string fqn;            // core/plan/parameter_groups.h
   int64_t padded_numel = -1;  // gathered elements including padding; -1: not in the trace
   Bytes gathered_bytes = 0;   // size of its all-gather's output
   std::optional<DType> param_dtype, reduce_dtype;

@@ -154,6 +154,61 @@ TEST(ResolveMeshTest, ExpertsHaveAMeshOfTheirOwn) {
               ElementsAre(whole("lm_head.weight")[0] / 2, whole("lm_head.weight")[1]));
 }
 
+TEST(ResolveMeshTest, AUnitHasAGroupForEachMesh) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan plan = resolved(
+      R"([{"modules": "model.layers.*", "groups": [
+             {"parameters": ["**.mlp.down_proj.*"], "mesh": "expert", "shard_dim": 1},
+             {"parameters": ["**.mlp.**"], "mesh": "expert"}, {}]},
+          {"modules": "lm_head"}, {"modules": ""}])",
+      8, tree,
+      R"(, "layout": "per_parameter", "mesh": {"expert": 4},
+          "forward_prefetch": {"model.layers.0": ["model.layers.1"]})");
+  ASSERT_EQ(plan.units.size(), 2 + 2 * tree.blocks.size());
+  for (UnitId id = 1; id + 1 < plan.units.size(); id += 2) {
+    const Unit &dense = plan.units[id], &expert = plan.units[id + 1];
+    EXPECT_EQ(expert.fqn, dense.fqn + " [expert]");
+    EXPECT_EQ(expert.modules, dense.modules);
+    EXPECT_THAT((std::vector{dense.group, dense.groups, expert.group, expert.groups}),
+                ElementsAre(0U, 2U, 1U, 2U));
+    EXPECT_THAT((std::vector{dense.parent, expert.parent}), ElementsAre(0U, id));
+    EXPECT_EQ(plan.groups[dense.gather].size, 8);
+    EXPECT_EQ(plan.groups[expert.gather].size, 2);
+    EXPECT_EQ(plan.groups[expert.gather].stride, 4);
+    for (const uint32_t parameter : dense.parameters) {
+      EXPECT_EQ(tree.parameters[parameter].fqn.find(".mlp."), std::string::npos);
+    }
+    ASSERT_EQ(expert.parameters.size(), 3U);  // gate, up and down
+    for (const uint32_t parameter : expert.parameters) {
+      const bool down = tree.parameters[parameter].fqn.find("down") != std::string::npos;
+      EXPECT_EQ(plan.placements[parameter].shard_dim, down ? 1 : 0);
+      EXPECT_EQ(plan.groups[plan.placements[parameter].group].size, 4);
+    }
+  }
+  // Lists name units, and are those of their first groups.
+  EXPECT_THAT(plan.units[1].forward_prefetch, ElementsAre(3U));
+  EXPECT_TRUE(plan.units[2].forward_prefetch.empty());
+  EXPECT_EQ(plan.units.back().groups, 1U);
+  EXPECT_EQ(plan.units.back().parent, 0U);
+}
+
+TEST(ResolveMeshTest, ParametersOfModulesNamedExpertsAreAGroupOfTheirOwn) {
+  const ModuleTree tree = test::tree_of("mixtral-tiny");
+  const std::string blocks = R"([{"modules": "model.layers.*"}, {"modules": ""}])";
+  const auto named = [](const Parameter& each) {
+    return each.fqn.find(".experts.") != std::string::npos;
+  };
+  const ResolvedPlan plan = resolved(blocks, 4, tree, R"(, "mesh": {"expert": 2})");
+  ASSERT_EQ(plan.units.size(), 1 + 2 * tree.blocks.size());
+  for (const Unit& unit : plan.units) {
+    EXPECT_EQ(unit.expert, unit.group == 1) << unit.fqn;
+    for (const uint32_t parameter : unit.parameters) {
+      EXPECT_EQ(named(tree.parameters[parameter]), unit.expert) << tree.parameters[parameter].fqn;
+    }
+  }
+  EXPECT_EQ(resolved(blocks, 4, tree).units.size(), 1 + tree.blocks.size());
+}
+
 TEST(ResolveMeshTest, NoShardLeavesTensorParallelism) {
   const ResolvedPlan plan =
       resolved(kBlocksAndRoot, 8, llama(), R"(, "mesh": {"shard": 1, "tensor": 2})");
@@ -188,10 +243,13 @@ TEST(ResolveMeshTest, ImpossibleDivisionsAreRefused) {
                         "dimension 1 already"));
   const std::string of_experts = R"([{"modules": ""}, {"modules": "lm_head", "groups": )";
   EXPECT_THAT(refused(of_experts + R"([{"parameters": ["*.bias"]}]}])", ""),
-              HasSubstr("plan.json#/units/1/groups/0/parameters: parameter 'lm_head.weight' of the "
-                        "unit is in no group"));
+              HasSubstr("plan.json#/units/1/groups/0/parameters/0: glob '*.bias' matches no "
+                        "parameter"));
+  EXPECT_THAT(refused(of_experts + R"([{"parameters": ["model.norm.*"]}]}])", ""),
+              HasSubstr("plan.json#/units/1/groups: parameter 'lm_head.weight' of the unit is in "
+                        "no group"));
   EXPECT_THAT(refused(of_experts + R"([{}, {}]}])", ""),
-              HasSubstr("plan.json#/units/1/groups: 2 groups of parameters; expected one"));
+              HasSubstr("plan.json#/units/1/groups/1: the group before it has all parameters"));
   EXPECT_THAT(refused(of_experts + R"([{"shard_dim": 2}]}])", ""),
               HasSubstr("plan.json#/units/1/groups/0/shard_dim: parameter 'lm_head.weight'"));
   EXPECT_THAT(error_of(of_experts + R"([{"shard_dim": 1}]}])", 8, tree),

@@ -3,12 +3,15 @@
 #include "core/schedule/planned.h"
 
 #include <algorithm>
+#include <fstream>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/plan/module_tree.h"
@@ -42,11 +45,13 @@ std::string name(UnitId unit) {
   return unit == 0 ? "r" : std::to_string(unit - 1);
 }
 
-// The step in the codes of orders.json.
-std::string events(const PlannedStep& step, bool fsdp1) {
+// The step in the codes of orders.json. `name_of`: what a unit is called there.
+std::string events(const PlannedStep& step,
+                   bool fsdp1,
+                   const std::function<std::string(UnitId)>& name_of = name) {
   std::string out;
-  const auto write = [&out](char code, UnitId unit) {
-    out += (out.empty() ? "" : " ") + std::string(1, code) + name(unit);
+  const auto write = [&](char code, UnitId unit) {
+    out += (out.empty() ? "" : " ") + std::string(1, code) + name_of(unit);
   };
   const std::map<Hook, std::string> codes{{Hook::kPreForward, "F"},
                                           {Hook::kPostForward, " f"},
@@ -218,6 +223,50 @@ TEST(PlannedTest, FrozenUnitsAreAsRecorded) {
 
 // Nothing before the first trainable parameter has a backward: no pre-backward, no gradients.
 // FSDP2's prefetch still gathers one unit ahead (orders.json, root=0, frozen=[0]).
+// Recorded from torch 2.13 by tests/tools/group_orders.py.
+TEST(PlannedTest, UnitsOfTwoGroupsAreAsRecorded) {
+  std::ifstream file(std::string(SHARDLENS_TEST_DATA) + "/meshes/group_orders.json");
+  const nlohmann::json recorded = nlohmann::json::parse(file);
+  const plan::ModelConfig config = llama();
+  const auto layer = [](int index) { return "model.layers." + std::to_string(index); };
+  for (const auto& [id, row] : recorded["cases"].items()) {
+    SCOPED_TRACE(id);
+    const nlohmann::json& test = row["case"];
+    const plan::ResolvedPlan plan = resolved(config, "full_shard", 4, [&](plan::Plan& of) {
+      of.layout = plan::Layout::kPerParameter;
+      of.units.resize(2);
+      of.units[0].globs = {"model.layers.*"};
+      of.units[0].groups = {{.parameters = {"**.mlp.*.weight"}, .expert = true}, {}};
+      of.units[1].globs = {""};
+      if (test.value("keep", false)) {
+        of.reshard_after_forward.kind = plan::Reshard::Kind::kNo;
+      }
+      if (test.value("checkpoint", false)) {
+        of.activation_checkpointing = {"model.layers.*"};
+      }
+      for (int i = 0; i < kLayers; ++i) {
+        for (int k = 1; k <= test.value("forward", 0) && i + k < kLayers; ++k) {
+          of.forward_prefetch_lists[layer(i)].push_back(layer(i + k));
+        }
+        for (int k = 1; k <= test.value("backward", 0) && i >= k; ++k) {
+          of.backward_prefetch_lists[layer(i)].push_back(layer(i - k));
+        }
+      }
+    });
+    ASSERT_EQ(plan.units.size(), 1 + 2 * kLayers);
+    const PlannedStep step =
+        planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
+    const auto name_of = [](UnitId unit) {
+      return unit == 0 ? "r" : std::to_string((unit - 1) / 2) + (unit % 2 == 0 ? "e" : "");
+    };
+    std::string planned;  // torch's groups have no hook where a checkpoint runs again
+    for (const std::string& token : tokens_of(events(step, false, name_of))) {
+      planned += token[0] == 'Q' ? "" : (planned.empty() ? "" : " ") + token;
+    }
+    EXPECT_EQ(planned, normal(row["events"], false));
+  }
+}
+
 TEST(PlannedTest, FrozenPrefixHasNoBackward) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan = resolved(config, "full_shard", 2, [](plan::Plan& p) {

@@ -66,6 +66,14 @@ TEST(NamesTest, ReadsFsdpRanges) {
   EXPECT_EQ(parse_fsdp_range("FSDP::all_gather (layers.3)")->what, "all_gather");
   EXPECT_EQ(parse_fsdp_range("FSDP::all_gather (layers.3)")->fqn, "layers.3");
   EXPECT_EQ(parse_fsdp_range("FSDP::all_gather")->fqn, "");  // the root
+  for (const char* unit : {" (layers.3)", ""}) {  // of a unit with several groups of parameters
+    const std::string name = std::string("FSDP::post_backward_reduce") + unit + " [pg=4]";
+    EXPECT_EQ(parse_fsdp_range(name)->what, "post_backward_reduce");
+    EXPECT_EQ(parse_fsdp_range(name)->fqn, *unit == 0 ? "" : "layers.3");
+    EXPECT_EQ(parse_fsdp_range(name)->ranks, 4);
+  }
+  EXPECT_EQ(parse_fsdp_range("FSDP::all_gather (layers.3)")->ranks, 0);
+  EXPECT_EQ(parse_fsdp_range("FSDP::all_gather (layers.3) [pg=x]")->ranks, 0);
   EXPECT_EQ(parse_fsdp_range("FSDP::root_pre_forward")->fqn, std::nullopt);
   EXPECT_EQ(parse_fsdp_range("FSDP::backward_prefetch for layers.2")->what, "backward_prefetch");
   EXPECT_EQ(parse_fsdp_range("FSDP::backward_prefetch for layers.2")->fqn, "layers.2");

@@ -169,9 +169,11 @@ TEST_P(RecordedMeshTest, TheTraceHasTheMeshOfThePlan) {
 
 INSTANTIATE_TEST_SUITE_P(Programs,
                          RecordedMeshTest,
-                         testing::Values("tensor", "experts-columns"),
+                         testing::Values("tensor", "experts-columns", "experts-in-block"),
                          [](const auto& each) {
-                           return std::string(each.param) == "tensor" ? "Tensor" : "Experts";
+                           std::string name = each.param;
+                           std::erase(name, '-');
+                           return name;
                          });
 
 }  // namespace

@@ -3,8 +3,10 @@
 // forward, and two in its backward, of 16 KiB each. Its times are those of the trace's events.
 #include "sim/calibrate/recorded_communication.h"
 
+#include <map>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -297,6 +299,47 @@ TEST(RecordedCommunicationTest, AllToAllsOfExperts) {
   EXPECT_EQ(std::ranges::count(seen.workload.communications, Phase::kBackward,
                                &plan::Communication::phase),
             6);
+}
+
+// A block's experts are a second group of its parameters. All recorded steps are as planned; blocks
+// that are merged into one unit are gathered group by group.
+TEST(RecordedCommunicationTest, ExpertsInTheirBlocksUnit) {
+  const std::filesystem::path path =
+      std::filesystem::path(SHARDLENS_TEST_DATA) / "recorded_meshes" / "experts-in-block";
+  const auto run = RecordedRun::open(std::span(&path, 1));
+  EXPECT_FALSE(run->baseline().one_pass);
+  EXPECT_TRUE(run->baseline().left_out.empty());
+  EXPECT_EQ(run->baseline().steps, 3);
+  using Totals = std::map<std::pair<std::string, CollectiveKind>, int>;
+  const auto totals = [](const Scenario& scenario) {
+    const Prediction predicted = evaluate(scenario);
+    Totals out;
+    for (const schedule::PlannedAction& each : predicted.priced.planned->actions) {
+      const bool gathers = each.action.op == schedule::Op::kAllGather;
+      if (gathers || each.action.op == schedule::Op::kReduceScatter) {
+        ++out[{predicted.priced.plan->groups.at(each.action.group).name,
+               gathers ? CollectiveKind::kAllGather : CollectiveKind::kReduceScatter}];
+      }
+    }
+    return out;
+  };
+  EXPECT_EQ(totals(own_scenario(run)),
+            (Totals{{{"shard", CollectiveKind::kAllGather}, 7},
+                    {{"shard", CollectiveKind::kReduceScatter}, 4},
+                    {{"expert_shard", CollectiveKind::kAllGather}, 6},
+                    {{"expert_shard", CollectiveKind::kReduceScatter}, 3}}));
+  Scenario merged = own_scenario(run);
+  plan::UnitEntry blocks;
+  blocks.globs = {"layers.0", "layers.1", "layers.2"};
+  blocks.grouped = true;
+  blocks.groups = {{.parameters = {"layers.*.mlp.**"}, .expert = true}, {}};
+  plan::UnitEntry root;
+  root.globs = {""};
+  merged.plan.units = {blocks, root};
+  EXPECT_EQ(totals(merged), (Totals{{{"shard", CollectiveKind::kAllGather}, 3},
+                                    {{"shard", CollectiveKind::kReduceScatter}, 2},
+                                    {{"expert_shard", CollectiveKind::kAllGather}, 2},
+                                    {{"expert_shard", CollectiveKind::kReduceScatter}, 1}}));
 }
 
 TEST(RecordedCommunicationTest, RunsWithoutItHaveNone) {
