@@ -15,13 +15,6 @@ bool same_ranks(const mesh::Group& a, const mesh::Group& b) {
 
 }  // namespace
 
-uint32_t number_of(const Workload& workload, const WorkloadItem& item) {
-  SHARDLENS_CHECK(item.kind != WorkloadItem::Kind::kHook, "a hook has no number");
-  return item.kind == WorkloadItem::Kind::kOperator
-             ? item.index
-             : static_cast<uint32_t>(workload.operators.size()) + item.index;
-}
-
 mesh::GroupId add_group(const mesh::Group& group, ResolvedPlan& plan) {
   const auto found = std::ranges::find(plan.groups, group.name, &mesh::Group::name);
   if (found != plan.groups.end()) {

@@ -82,12 +82,11 @@ class Resolver {
   void own_parameters();
   void own_subtree(UnitId id, uint32_t module, std::vector<uint32_t>& first_owner);
 
-  // The group in the plan of a unit's parameter, and the position of what puts it there.
-  struct GroupOfParameter {
-    ParameterGroupEntry entry;
-    std::string pointer;
-  };
-  [[nodiscard]] GroupOfParameter group_of(const Unit& unit, uint32_t parameter) const;
+  // Whether the unit's parameters are in one group on the dense mesh, sharded along dimension 0.
+  [[nodiscard]] bool is_usual(const Unit& unit) const;
+  // The group in the plan of a unit's parameter, and its position there.
+  [[nodiscard]] const ParameterGroupEntry& group_of(const Unit& unit, uint32_t parameter) const;
+  [[nodiscard]] std::string place_of(const Unit& unit, const ParameterGroupEntry& group) const;
   // Makes a Unit for each group of a unit's parameters, in the order of their first parameters.
   void divide_units();
 

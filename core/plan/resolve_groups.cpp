@@ -81,24 +81,37 @@ TensorStyle standard_style(const Module& module) {
 
 }  // namespace
 
-Resolver::GroupOfParameter Resolver::group_of(const Unit& unit, uint32_t parameter) const {
-  static const std::vector<ParameterGroupEntry> kNone;
-  const auto& groups = unit.entry < 0 ? kNone : plan_.units[static_cast<size_t>(unit.entry)].groups;
+bool Resolver::is_usual(const Unit& unit) const {
+  return plan_.mesh.expert == 1 &&
+         (unit.entry < 0 || plan_.units[static_cast<size_t>(unit.entry)].groups.empty());
+}
+
+const ParameterGroupEntry& Resolver::group_of(const Unit& unit, uint32_t parameter) const {
+  static const ParameterGroupEntry kDense, kExpert{.expert = true};
   const std::string& fqn = tree_.parameters[parameter].fqn;
-  for (size_t i = 0; i < groups.size(); ++i) {
-    if (std::ranges::any_of(groups[i].parameters,
-                            [&](const std::string& glob) { return glob_matches(glob, fqn); })) {
-      return {groups[i], fmt::format("/units/{}/groups/{}", unit.entry, i)};
-    }
+  if (unit.entry < 0 || plan_.units[static_cast<size_t>(unit.entry)].groups.empty()) {
+    return plan_.mesh.expert > 1 && is_named_expert(fqn) ? kExpert : kDense;
   }
-  if (!groups.empty()) {
+  const std::vector<ParameterGroupEntry>& groups =
+      plan_.units[static_cast<size_t>(unit.entry)].groups;
+  const auto found = std::ranges::find_if(groups, [&](const ParameterGroupEntry& group) {
+    return std::ranges::any_of(group.parameters,
+                               [&](const std::string& glob) { return glob_matches(glob, fqn); });
+  });
+  if (found == groups.end()) {
     fail(fmt::format("/units/{}/groups", unit.entry),
          fmt::format("parameter '{}' of the unit is in no group; expected every parameter in one",
                      fqn));
   }
-  ParameterGroupEntry usual;
-  usual.expert = plan_.mesh.expert > 1 && is_named_expert(fqn);
-  return {usual, "/mesh/expert"};
+  return *found;
+}
+
+std::string Resolver::place_of(const Unit& unit, const ParameterGroupEntry& group) const {
+  if (unit.entry < 0 || plan_.units[static_cast<size_t>(unit.entry)].groups.empty()) {
+    return "/mesh/expert";
+  }
+  return fmt::format("/units/{}/groups/{}", unit.entry,
+                     &group - plan_.units[static_cast<size_t>(unit.entry)].groups.data());
 }
 
 void Resolver::divide_units() {
@@ -111,6 +124,9 @@ void Resolver::divide_units() {
       }
     }
   }
+  if (std::ranges::all_of(out_.units, [this](const Unit& unit) { return is_usual(unit); })) {
+    return;
+  }
   std::vector<Unit> divided;
   std::vector<UnitId> now(out_.units.size());  // id of the first group
   for (UnitId id = 0; id < out_.units.size(); ++id) {
@@ -118,7 +134,7 @@ void Resolver::divide_units() {
     now[id] = static_cast<UnitId>(divided.size());
     std::array<std::vector<uint32_t>, 2> parameters;  // on the dense mesh, on that of the experts
     for (const uint32_t parameter : unit.parameters) {
-      parameters[group_of(unit, parameter).entry.expert ? 1 : 0].push_back(parameter);
+      parameters[group_of(unit, parameter).expert ? 1 : 0].push_back(parameter);
     }
     const bool first = !parameters[1].empty() && parameters[1].front() == unit.parameters.front();
     for (const bool expert : {first, !first}) {
@@ -193,8 +209,8 @@ void Resolver::place_parameters() {
   out_.placements.assign(tree_.parameters.size(), {});
   divide_modules();
   for (const Unit& unit : out_.units) {
-    for (const uint32_t parameter : unit.parameters) {
-      place_in_group(unit, parameter);
+    for (size_t i = 0; !is_usual(unit) && i < unit.parameters.size(); ++i) {
+      place_in_group(unit, unit.parameters[i]);
     }
   }
 }
@@ -239,13 +255,14 @@ void Resolver::divide_module(uint32_t module,
 }
 
 void Resolver::place_in_group(const Unit& unit, uint32_t index) {
-  const auto [group, pointer] = group_of(unit, index);
+  const ParameterGroupEntry& group = group_of(unit, index);
   if (group.expert && plan_.mesh.expert > 1) {
-    cut(index, out_.group_named(mesh::kExpert), 0, pointer);
+    cut(index, out_.group_named(mesh::kExpert), 0, place_of(unit, group));
   }
   if (group.shard_dim == 0) {
     return;
   }
+  const std::string pointer = place_of(unit, group);
   const int64_t ranks = out_.groups[unit.gather].size;
   const std::vector<int64_t> shape = out_.local_shape(index);
   const auto dim = static_cast<size_t>(group.shard_dim);

@@ -149,7 +149,12 @@ struct Workload {
                                      const StepSettings& settings);
 
 // Operators and communications are numbered together where both are work: operators first.
-[[nodiscard]] uint32_t number_of(const Workload& workload, const WorkloadItem& item);
+// `item`: no hook.
+[[nodiscard]] inline uint32_t number_of(const Workload& workload, const WorkloadItem& item) {
+  return item.kind == WorkloadItem::Kind::kOperator
+             ? item.index
+             : static_cast<uint32_t>(workload.operators.size()) + item.index;
+}
 [[nodiscard]] inline size_t numbers_in(const Workload& workload) {
   return workload.operators.size() + workload.communications.size();
 }

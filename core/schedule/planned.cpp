@@ -291,8 +291,11 @@ class StepRunner {
 
   // Operators from this number on, or one communication.
   void operate(uint32_t number, uint32_t count = 1) {
-    if (!keep_) {
+    if (!keep_ || count == 0) {
       return;
+    }
+    if (workload_.communications.empty()) {
+      return add_operators(number, count);
     }
     if (communicates(number)) {
       return awaited_.begin(number - static_cast<uint32_t>(workload_.operators.size()),
@@ -309,15 +312,17 @@ class StepRunner {
 
   void add_operators(uint32_t index, uint32_t count) {
     std::vector<PlannedItem>& order = planned_.order;
-    if (!merges_operators_) {
-      for (uint32_t i = 0; i < count; ++i) {
-        order.push_back({PlannedItem::Kind::kOperator, index + i});
+    if (merges_operators_) {
+      if (!order.empty() && order.back().kind == PlannedItem::Kind::kOperator &&
+          order.back().index + order.back().count == index) {
+        order.back().count += count;
+      } else {
+        order.push_back({PlannedItem::Kind::kOperator, index, count});
       }
-    } else if (!order.empty() && order.back().kind == PlannedItem::Kind::kOperator &&
-               order.back().index + order.back().count == index) {
-      order.back().count += count;
-    } else {
-      order.push_back({PlannedItem::Kind::kOperator, index, count});
+      return;
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+      order.push_back({PlannedItem::Kind::kOperator, index + i});
     }
   }
 
@@ -385,15 +390,8 @@ class StepRunner {
       launch(buckets_.ready(*replicated));
       return;
     }
-    for (uint32_t i = end; i-- > begin && (keep_ || !outline_.recomputed.empty());) {
-      recompute(runs_[i]);
-      const uint32_t* const first = outline_.first_backward.data() + runs_[i];
-      for (uint32_t k = first[0]; k < first[1]; ++k) {
-        operate(outline_.backward[k]);
-      }
-    }
     if (begin != end) {
-      return;
+      return differentiate(begin, end);
     }
     if (event.hook == Hook::kGradsReady && !has_views(event.unit)) {
       return;
@@ -403,6 +401,31 @@ class StepRunner {
       return;
     }
     raise(event);
+  }
+
+  // The backward of the runs' items from `begin` to `end`. Operators that follow each other are added
+  // together.
+  void differentiate(uint32_t begin, uint32_t end) {
+    const bool recomputes = !outline_.recomputed.empty();
+    uint32_t from = 0, count = 0;
+    for (uint32_t i = end; i-- > begin && (keep_ || recomputes);) {
+      if (recomputes) {
+        operate(from, std::exchange(count, 0));
+        recompute(runs_[i]);
+      }
+      const uint32_t* const first = outline_.first_backward.data() + runs_[i];
+      for (uint32_t k = first[0]; k < first[1]; ++k) {
+        const uint32_t number = outline_.backward[k];
+        if (number == from + count && count > 0 && !communicates(number)) {
+          ++count;
+          continue;
+        }
+        operate(from, count);
+        from = number;
+        count = 1;
+      }
+    }
+    operate(from, count);
   }
 
   // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
