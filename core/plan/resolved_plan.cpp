@@ -16,7 +16,9 @@ ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too, in
     if (frozen_too || plan.tree.parameters[parameter].requires_grad) {
       std::vector<int64_t> shape = plan.local_shape(parameter, rank);
       // A layout divides the first dimension; only sizes matter to it.
-      std::rotate(shape.begin(), shape.begin() + plan.placements[parameter].shard_dim, shape.end());
+      if (const int64_t dim = plan.placements[parameter].shard_dim; dim != 0) {
+        std::rotate(shape.begin(), shape.begin() + dim, shape.end());
+      }
       shapes.push_back(std::move(shape));
     }
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <optional>
 #include <unordered_map>
 #include <utility>
@@ -11,8 +12,8 @@
 #include "core/plan/resolve.h"
 #include "core/plan/step_size.h"
 #include "core/schedule/autograd_queue.h"
-#include "core/schedule/awaited_communications.h"
 #include "core/schedule/copied_microbatches.h"
+#include "core/schedule/item_order.h"
 #include "core/schedule/planned_buckets.h"
 #include "core/schedule/steady_step.h"
 
@@ -38,7 +39,6 @@ class StepRunner {
         plan_(plan),
         schedule_(make(plan)),
         buckets_(plan),
-        awaited_(workload),
         sharded_(
             std::any_of(plan.units.begin(),
                         plan.units.end(),
@@ -47,9 +47,12 @@ class StepRunner {
     find_trained();
   }
 
+  StepRunner(const StepRunner&) = delete;  // order_ refers to planned_
+  StepRunner& operator=(const StepRunner&) = delete;
+
   // run() stores its result in this memory, with operators that follow each other as one item.
   void keep_in(PlannedStep storage) {
-    merges_operators_ = true;
+    order_.merge_operators();
     planned_ = std::move(storage);
     planned_.hooks.clear();
     planned_.actions.clear();
@@ -71,7 +74,7 @@ class StepRunner {
 
   // `keep`: false to only advance the schedule's state, without a result.
   void run(int accumulate, bool sync_every_microbatch, bool keep) {
-    keep_ = keep;
+    order_.keep(keep);
     if (keep) {
       planned_.order.reserve(2 * outline_.items * static_cast<size_t>(accumulate));
     }
@@ -88,17 +91,17 @@ class StepRunner {
       if (last_ != AutogradQueue::kNone) {
         graph_.backward(last_, [this](AutogradQueue::Tag tag) { happens(tag); });
         raise_waiting();
-        awaited_.wait_for_all(planned_.order);
+        order_.wait_for_all();
         raise({.hook = Hook::kBackwardEnd, .unit = 0});
         launch(buckets_.end());
       }
-      awaited_.wait_for_all(planned_.order);
+      order_.wait_for_all();
     }
     note_place();
     for (const uint32_t number : outline_.optimizer) {
-      operate(number);
+      order_.add(number);
     }
-    awaited_.wait_for_all(planned_.order);
+    order_.wait_for_all();
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
 
@@ -141,18 +144,16 @@ class StepRunner {
     trained_.resize(plan::numbers_in(workload_), false);  // communication has no parameters
   }
 
-  void recompute(uint32_t forward) {
-    const uint32_t items = outline_.recomputed_before[forward];
-    if (items == WorkloadOutline::kNone) {
-      return;
-    }
-    for (const plan::WorkloadItem& item : outline_.recomputed[items]) {
-      if (item.kind != plan::WorkloadItem::Kind::kHook) {
-        operate(plan::number_of(workload_, item));
-      } else {
+  void recompute(const std::vector<plan::WorkloadItem>& items) {
+    for (const plan::WorkloadItem& item : items) {
+      if (item.kind == plan::WorkloadItem::Kind::kHook) {
+        order_.flush();
         raise(workload_.hooks[item.index]);
+      } else {
+        order_.follow(plan::number_of(workload_, item));
       }
     }
+    order_.flush();
   }
 
   static Schedule make(const plan::ResolvedPlan& plan) {
@@ -222,7 +223,7 @@ class StepRunner {
   // newest of those that become ready runs first.
   std::vector<Node> replicated_by(uint32_t index) {
     std::vector<Node> nodes;
-    if (buckets_.empty() || communicates(index)) {
+    if (buckets_.empty() || order_.communicates(index)) {
       return nodes;
     }
     const std::vector<uint32_t> parameters = buckets_.parameters_of(workload_.operators[index]);
@@ -246,14 +247,14 @@ class StepRunner {
       }
       return;
     }
-    operate(item.index, item.count);
+    order_.add(item.index, item.count);
     if (!run_open_ || run_unit_ != item.unit) {
       apply(item.unit, true);
       open_run(item.unit);
     }
-    for (uint32_t i = 0; i < item.count; ++i) {
-      runs_.push_back(item.index + i);
-    }
+    const size_t before = runs_.size();
+    runs_.resize(before + item.count);
+    std::iota(runs_.begin() + static_cast<std::ptrdiff_t>(before), runs_.end(), item.index);
     tags_[run_tag_].end += item.count;
   }
 
@@ -267,7 +268,7 @@ class StepRunner {
   }
 
   void apply(UnitId unit, uint32_t index) {
-    operate(index);
+    order_.add(index);
     const bool trains = trained_.empty() || trained_[index];
     if (!trains && last_ == AutogradQueue::kNone) {
       return;  // its result does not require grad
@@ -283,47 +284,6 @@ class StepRunner {
     }
     runs_.push_back(index);
     ++tags_[run_tag_].end;
-  }
-
-  [[nodiscard]] bool communicates(uint32_t number) const {
-    return number >= workload_.operators.size();
-  }
-
-  // Operators from this number on, or one communication.
-  void operate(uint32_t number, uint32_t count = 1) {
-    if (!keep_ || count == 0) {
-      return;
-    }
-    if (workload_.communications.empty()) {
-      return add_operators(number, count);
-    }
-    if (communicates(number)) {
-      return awaited_.begin(number - static_cast<uint32_t>(workload_.operators.size()),
-                            planned_.order);
-    }
-    if (awaited_.empty()) {
-      return add_operators(number, count);
-    }
-    for (uint32_t i = number; i < number + count; ++i) {
-      awaited_.wait_before({plan::WorkloadItem::Kind::kOperator, i}, planned_.order);
-      add_operators(i, 1);
-    }
-  }
-
-  void add_operators(uint32_t index, uint32_t count) {
-    std::vector<PlannedItem>& order = planned_.order;
-    if (merges_operators_) {
-      if (!order.empty() && order.back().kind == PlannedItem::Kind::kOperator &&
-          order.back().index + order.back().count == index) {
-        order.back().count += count;
-      } else {
-        order.push_back({PlannedItem::Kind::kOperator, index, count});
-      }
-      return;
-    }
-    for (uint32_t i = 0; i < count; ++i) {
-      order.push_back({PlannedItem::Kind::kOperator, index + i});
-    }
   }
 
   // The forward part of the workload: all up to the first hook of backward.
@@ -403,29 +363,21 @@ class StepRunner {
     raise(event);
   }
 
-  // The backward of the runs' items from `begin` to `end`. Operators that follow each other are added
-  // together.
+  // The backward of the runs' items from `begin` to `end`. Operators that follow each other are
+  // added together.
   void differentiate(uint32_t begin, uint32_t end) {
     const bool recomputes = !outline_.recomputed.empty();
-    uint32_t from = 0, count = 0;
-    for (uint32_t i = end; i-- > begin && (keep_ || recomputes);) {
-      if (recomputes) {
-        operate(from, std::exchange(count, 0));
-        recompute(runs_[i]);
+    for (uint32_t i = end; i-- > begin && (order_.keeps() || recomputes);) {
+      if (recomputes && outline_.recomputed_before[runs_[i]] != WorkloadOutline::kNone) {
+        order_.flush();
+        recompute(outline_.recomputed[outline_.recomputed_before[runs_[i]]]);
       }
       const uint32_t* const first = outline_.first_backward.data() + runs_[i];
       for (uint32_t k = first[0]; k < first[1]; ++k) {
-        const uint32_t number = outline_.backward[k];
-        if (number == from + count && count > 0 && !communicates(number)) {
-          ++count;
-          continue;
-        }
-        operate(from, count);
-        from = number;
-        count = 1;
+        order_.follow(outline_.backward[k]);
       }
     }
-    operate(from, count);
+    order_.flush();
   }
 
   // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
@@ -449,9 +401,9 @@ class StepRunner {
   void launch(const ActionList& actions) {
     for (const Action& action : actions) {
       actions_.assign(1, action);
-      if (keep_ && action.op == Op::kAllReduce) {
+      if (order_.keeps() && action.op == Op::kAllReduce) {
         keep({.hook = Hook::kGradsReady, .unit = action.unit});
-      } else if (keep_) {
+      } else if (order_.keeps()) {
         keep_actions(planned_.hooks.back());
       }
     }
@@ -462,7 +414,7 @@ class StepRunner {
     if (sharded_) {  // otherwise there are only Reducers
       require(schedule_.on(event, actions_));
     }
-    if (keep_) {
+    if (order_.keeps()) {
       keep(event);
     }
     for (const Action& action : actions_) {
@@ -474,7 +426,7 @@ class StepRunner {
   }
 
   void keep(const HookEvent& event) {
-    awaited_.wait_before(event, planned_.order);
+    order_.wait_before(event);
     planned_.order.push_back(
         {PlannedItem::Kind::kHook, static_cast<uint32_t>(planned_.hooks.size())});
     planned_.hooks.push_back(event);
@@ -521,7 +473,6 @@ class StepRunner {
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   PlannedBuckets buckets_;
-  AwaitedCommunications awaited_;
   bool sharded_;  // whether any unit is sharded
   AutogradQueue graph_;
   std::vector<Tag> tags_;
@@ -535,10 +486,11 @@ class StepRunner {
   std::vector<bool> used_, reduced_at_end_, waiting_;  // per unit
   std::vector<Node> replicated_;                       // accumulator of each parameter
   Node last_ = AutogradQueue::kNone;
-  bool in_forward_ = false, keep_ = false, merges_operators_ = false;
+  bool in_forward_ = false;
   bool input_requires_grad_ = false;  // of the unit whose pre-forward is raised
   ActionList actions_;
   PlannedStep planned_;
+  ItemOrder order_{workload_, planned_.order};
   std::vector<PlannedPlace> places_;
 };
 

@@ -1,7 +1,6 @@
 #include "core/schedule/workload_outline.h"
 
 #include <numeric>
-#include <optional>
 #include <utility>
 
 namespace shardlens::schedule {
@@ -28,14 +27,13 @@ class Outliner {
           const bool known =
               op.forward >= 0 && static_cast<size_t>(op.forward) < workload_.operators.size();
           place(item, op.phase, op.unit,
-                known ? std::optional(static_cast<uint32_t>(op.forward)) : std::nullopt);
+                known ? static_cast<uint32_t>(op.forward) : WorkloadOutline::kNone);
           break;
         }
         case WorkloadItem::Kind::kCommunication: {
           const plan::Communication& each = workload_.communications[item.index];
           place(item, each.phase, each.unit,
-                each.forward ? std::optional(plan::number_of(workload_, *each.forward))
-                             : std::nullopt);
+                each.forward ? plan::number_of(workload_, *each.forward) : WorkloadOutline::kNone);
           break;
         }
       }
@@ -51,11 +49,8 @@ class Outliner {
   }
 
  private:
-  // `forward`: number of the item that this one differentiates or repeats.
-  void place(const WorkloadItem& item,
-             plan::Phase phase,
-             UnitId unit,
-             std::optional<uint32_t> forward) {
+  // `forward`: number of the item that this one differentiates or repeats, or kNone.
+  void place(const WorkloadItem& item, plan::Phase phase, UnitId unit, uint32_t forward) {
     const uint32_t number = plan::number_of(workload_, item);
     switch (phase) {
       case plan::Phase::kForward:
@@ -73,18 +68,19 @@ class Outliner {
       case plan::Phase::kBackward:
         break;
     }
-    if (!forward) {
+    if (forward == WorkloadOutline::kNone) {
       if (item.kind == WorkloadItem::Kind::kCommunication) {
         attach(number);
       }
       return;
     }
-    for (const uint32_t each : std::exchange(attached_, {})) {
-      differentiate(*forward, each);
+    for (const uint32_t each : attached_) {
+      differentiate(forward, each);
     }
-    differentiate(*forward, number);
+    attached_.clear();
+    differentiate(forward, number);
     if (!again_.empty()) {
-      out_.recomputed_before[*forward] = static_cast<uint32_t>(out_.recomputed.size());
+      out_.recomputed_before[forward] = static_cast<uint32_t>(out_.recomputed.size());
       out_.recomputed.push_back(std::exchange(again_, {}));
     }
   }
