@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what the documents point to: links, headings and paths exist, and no file cites what is outside of the repository.
+"""Checks what documents and comments point to: links, headings and files exist, and no file cites what is outside of the repository.
 
     check_documents.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_documents.py --self-test  a tree with one violation of each kind must be found out
@@ -16,6 +16,10 @@ CODE = re.compile(r"`([^`]+)`")
 TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench", "scripts", "docs", "cmake", "traces", "examples", ".ci")
 PATH = re.compile(r"(?<![\w./-])((?:%s)/[\w./-]*\w)(?![\w/]*[*{<…])" % "|".join(re.escape(t) for t in TOP))
 OUTSIDE = re.compile(r"\.\./shared|(?<![\w/.-])design(?:_next)?\.md|(?<!docs/)(?<![\w(])shared/(?:design|schedule|knowledge|seeds|traces|reference)")
+# Files of C++ that a comment names, with or without folders. Those of other projects are in comments that name the project, or a Source.
+COMMENT = re.compile(r"(?<![:\"])//(?!/)(.*)$")
+NAMED_FILE = re.compile(r"(?<![\w./<-])((?:[\w-]+/)*[\w-]+\.(?:h|cpp))\b(?!\.)")
+ELSEWHERE = re.compile(r"Source\b|torch|Kineto|NCCL|CUPTI", re.I)
 SOURCES = (".h", ".cpp", ".py", ".md", ".txt", ".cmake", ".sh", "")
 SKIPPED = {"build", "out", ".git", "data"}
 
@@ -57,7 +61,34 @@ def check_links(root, document):
                     yield f"{path}:{number}: there is no {named}"
 
 
+def check_comments(path, text, known):
+    """Names of C++ files in comments; `known`: every file of the repository, by its path and by the ends of its path."""
+    block, last = [], 0
+    for number, line in [*enumerate(text.splitlines(), 1), (0, "")]:
+        comment = COMMENT.search(line)
+        if block and not (comment and number == last + 1):
+            elsewhere = ELSEWHERE.search(" ".join(words for _, words in block))
+            for at, words in block:
+                for named in NAMED_FILE.findall(words):
+                    if named not in known and not elsewhere:
+                        yield f"{path}:{at}: there is no {named}"
+            block = []
+        if comment:
+            block.append((number, comment.group(1)))
+            last = number
+
+
+def ends_of_paths(root):
+    found = set()
+    for file in root.glob("**/*"):
+        if file.suffix in (".h", ".cpp") and not SKIPPED & set(file.relative_to(root).parts):
+            parts = file.relative_to(root).parts
+            found.update("/".join(parts[start:]) for start in range(len(parts)))
+    return found
+
+
 def violations(root):
+    known = ends_of_paths(root)
     for file in sorted(root.glob("**/*")):
         relative = file.relative_to(root)
         if not file.is_file() or SKIPPED & set(relative.parts) or file.suffix not in SOURCES or relative.name == "check_documents.py":
@@ -71,6 +102,8 @@ def violations(root):
                 yield f"{relative.as_posix()}:{number}: cites {outside.group()}, which is not in the repository"
         if file.suffix == ".md":
             yield from check_links(root, file)
+        elif file.suffix in (".h", ".cpp"):
+            yield from check_comments(relative.as_posix(), text, known)
 
 
 def self_test():
@@ -78,10 +111,13 @@ def self_test():
         "docs/link.md": "[there](absent.md)",
         "docs/anchor.md": "[there](good.md#no-such)",
         "docs/path.md": "see `core/absent.cpp`",
+        "core/comment.h": "int a;  // as absent_name.cpp\n// as in base.h\n",
+        "core/folder.cpp": "// sim/base.h has it",
         "core/cites.h": "// as des" + "ign.md has it",
         "tests/outside.py": 'TRACES = "../sha' + 'red/traces"',
     }
-    good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md"}
+    good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md",
+            "core/plan/named.h": "// base.h, core/base.h and plan/named.h\nauto url = \"https://a/b.h\";\n// Source  torch 2.11\n//         engine.cpp, autograd/function.h\n"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
         for path, text in {**good, **cases}.items():
@@ -96,4 +132,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    sys.exit(checking.run("check_documents", violations, self_test, "links and paths of the documents exist"))
+    sys.exit(checking.run("check_documents", violations, self_test, "links and paths of the documents, and files that comments name, exist"))

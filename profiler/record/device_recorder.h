@@ -12,7 +12,7 @@ namespace shardlens::record {
 
 // Records the device in addition to the host: enables the tracer for recorded steps, flushes its
 // records when they end, and marks the work that each thread launches with its unit and phase
-// ("External id", trace/owner.h). Without a tracer it only forwards calls.
+// ("External id", owner.h). Without a tracer it only forwards calls.
 //
 // [Note: Threads that launch] The training thread launches forward, and autograd's thread of the
 // device launches backward, but a mark applies only to the thread that sets it. So the current

@@ -14,7 +14,7 @@ namespace shardlens::record {
 // - the loss, from the root's post-forward to the first pre-backward;
 // - optimizer and clipping, within their ranges;
 // - otherwise none.
-// analysis/sections.h finds the same in a trace.
+// sections.h of profiler/analysis finds the same in a trace.
 //
 // Threads  as Recorder.
 class OwnerTracker {

@@ -16,8 +16,9 @@ struct KindFigures {        // collectives of one kind
   Bytes bytes = 0;          // sum of the larger message of each collective
   Nanoseconds busy = 0;     // |∪kind|
   Nanoseconds exposed = 0;  // its part of exposed_comm; the parts of all kinds sum to exposed_comm
-  // For the collectives that were matched across ranks (matching.h): their number; the sum of the
-  // shortest duration of each over the ranks; the sum of this rank's durations beyond that.
+  // For the collectives that were matched across ranks (collective_matching.h): their number; the
+  // sum of the shortest duration of each over the ranks; the sum of this rank's durations beyond
+  // that.
   int64_t matched = 0;
   Nanoseconds transfer = 0, wait = 0;
   // For the collectives of known size: bytes, and bytes times bus_factor(), divided by their

@@ -73,7 +73,7 @@ struct Collective {
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known
   Nanoseconds limiter_wait = 0;  // how long the rate limiter delayed it
-  // Over all participating ranks; nullopt if not matched across ranks (matching.h).
+  // Over all participating ranks; nullopt if not matched across ranks (collective_matching.h).
   std::optional<Nanoseconds> last_start;  // when the last rank began, on this rank's clock
   uint32_t last_rank = trace::kNoIndex;   // the last rank: position in the run,
   uint32_t last_index = trace::kNoIndex;  // and index into its timeline's collectives

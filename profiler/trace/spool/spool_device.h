@@ -4,8 +4,8 @@
 
 #include "core/base/units.h"
 
-// Contents of a spool's records (spool.h) that describe what a device did. Correlations connect the
-// records.
+// Contents of a spool's records (spool_format.h) that describe what a device did. Correlations
+// connect the records.
 namespace shardlens::trace {
 
 struct SpoolKernel {           // a kernel
