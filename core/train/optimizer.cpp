@@ -75,9 +75,10 @@ std::optional<at::Tensor> given(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-class AdamW final : public Optimizer {
+// Updates the shards of one device after the other, each with one call of update().
+class FusedOptimizer : public Optimizer {
  public:
-  AdamW(std::span<const at::Tensor> shards, const OptimizerOptions& options)
+  FusedOptimizer(std::span<const at::Tensor> shards, const OptimizerOptions& options)
       : options_(options), states_(states_of(shards)), devices_(devices_of(shards)) {}
 
   void step(const at::Tensor& found_inf) override {
@@ -89,17 +90,30 @@ class AdamW final : public Optimizer {
     update(due_of(updates, states_), {});
   }
 
+  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
+
+ protected:
+  virtual void update(const Due& due, const at::Tensor& found_inf) = 0;
+
+  OptimizerOptions options_;
+  std::vector<ShardState> states_;
+  std::vector<c10::Device> devices_;
+};
+
+class AdamW final : public FusedOptimizer {
+ public:
+  using FusedOptimizer::FusedOptimizer;
+
   [[nodiscard]] std::span<const std::string_view> moments() const override {
     static constexpr std::array<std::string_view, 2> kNames{"exp_avg", "exp_avg_sq"};
     return kNames;
   }
-  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
   void create_state(size_t shard, double steps) override {
     create(states_.at(shard), states_.at(shard).shard, steps);
   }
 
  private:
-  void update(const Due& due, const at::Tensor& found_inf) {
+  void update(const Due& due, const at::Tensor& found_inf) override {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> firsts, seconds, steps;
     for (size_t i = 0; i < due.states.size(); ++i) {
@@ -130,38 +144,23 @@ class AdamW final : public Optimizer {
     state.second = at::zeros_like(like);
     state.step = at::full({}, steps, like.options().dtype(at::kFloat).requires_grad(false));
   }
-
-  OptimizerOptions options_;
-  std::vector<ShardState> states_;
-  std::vector<c10::Device> devices_;
 };
 
-class Sgd final : public Optimizer {
+class Sgd final : public FusedOptimizer {
  public:
-  Sgd(std::span<const at::Tensor> shards, const OptimizerOptions& options)
-      : options_(options), states_(states_of(shards)), devices_(devices_of(shards)) {}
-
-  void step(const at::Tensor& found_inf) override {
-    for (const c10::Device& device : devices_) {
-      update(due_on(device, states_), found_inf.defined() ? found_inf.to(device) : found_inf);
-    }
-  }
-  void step_in_backward(std::span<const fsdp::ShardUpdate> updates) override {
-    update(due_of(updates, states_), {});
-  }
+  using FusedOptimizer::FusedOptimizer;
 
   [[nodiscard]] std::span<const std::string_view> moments() const override {
     static constexpr std::array<std::string_view, 1> kNames{"momentum_buffer"};
     return options_.momentum == 0 ? std::span<const std::string_view>{} : kNames;
   }
-  [[nodiscard]] std::span<const ShardState> states() const override { return states_; }
   void create_state(size_t shard, double /*steps*/) override {
     states_.at(shard).first = at::zeros_like(states_.at(shard).shard);
   }
 
  private:
   // A buffer of zeros has the same first step as torch.optim's, which starts with the gradient.
-  void update(const Due& due, const at::Tensor& found_inf) {
+  void update(const Due& due, const at::Tensor& found_inf) override {
     const c10::NoGradGuard no_grad;
     std::vector<at::Tensor> buffers;
     for (size_t i = 0; i < due.states.size() && options_.momentum != 0; ++i) {
@@ -179,10 +178,6 @@ class Sgd final : public Optimizer {
           /*maximize=*/false, /*is_first_step=*/false, /*grad_scale=*/{}, given(found_inf));
     }
   }
-
-  OptimizerOptions options_;
-  std::vector<ShardState> states_;
-  std::vector<c10::Device> devices_;
 };
 
 }  // namespace
