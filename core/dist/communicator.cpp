@@ -41,22 +41,7 @@ c10d::ReduceOp c10d_op(ReduceOp op) {
 }
 
 DType dtype_of(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kHalf:
-      return DType::kF16;
-    case at::kDouble:
-      return DType::kF64;
-    case at::kLong:
-      return DType::kI64;
-    case at::kInt:
-      return DType::kI32;
-    case at::kByte:
-      return DType::kU8;
-    default:
-      return DType::kF32;
-  }
+  return parse_dtype(c10::toString(tensor.scalar_type())).value_or(DType::kF32);
 }
 
 // A backend that issues on the current stream may return no Work.

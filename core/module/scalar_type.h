@@ -37,18 +37,7 @@ namespace shardlens::module {
 
 // Nullopt for dtypes in which parameters cannot be trained: integers, complex numbers, float8.
 [[nodiscard]] inline std::optional<DType> trainable_dtype(at::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return DType::kF32;
-    case at::kBFloat16:
-      return DType::kBF16;
-    case at::kHalf:
-      return DType::kF16;
-    case at::kDouble:
-      return DType::kF64;
-    default:
-      return std::nullopt;
-  }
+  return at::isFloatingType(type) ? parse_dtype(c10::toString(type)) : std::nullopt;
 }
 
 }  // namespace shardlens::module

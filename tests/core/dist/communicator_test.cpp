@@ -114,6 +114,25 @@ TEST(CommunicatorTest, RequestsRunInIssueOrderAndStampTheirTimes) {
   EXPECT_GE(b.start, a.end);
 }
 
+TEST(CommunicatorTest, RecordsTheDtypeOfWhatWasSent) {
+  WorldOptions options;
+  options.backend = BackendKind::kEmulated;
+  options.world_size = 2;
+  Collected recorder;
+  options.recorder = &recorder;
+  const auto world = World::join(options);
+  for (const at::ScalarType type : {at::kFloat, at::kHalf, at::kShort, at::kChar, at::kBool}) {
+    const at::Tensor values = at::zeros({4}, type);
+    world->world().wait(world->world().all_reduce(values, ReduceOp::kSum, {}));
+  }
+  EXPECT_THAT(recorder.records,
+              testing::ElementsAre(testing::Field(&CollectiveRecord::dtype, DType::kF32),
+                                   testing::Field(&CollectiveRecord::dtype, DType::kF16),
+                                   testing::Field(&CollectiveRecord::dtype, DType::kI16),
+                                   testing::Field(&CollectiveRecord::dtype, DType::kI8),
+                                   testing::Field(&CollectiveRecord::dtype, DType::kBool)));
+}
+
 TEST(CommunicatorTest, FailureReachesThisAndEveryLaterWait) {
   WorldOptions options;
   options.backend = BackendKind::kEmulated;
