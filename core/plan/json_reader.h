@@ -43,6 +43,13 @@ class JsonNode {
   [[nodiscard]] std::string where() const;  // "plan.json#/units/0"
   [[nodiscard]] std::string shown() const;  // the value, shortened, for a message
   [[nodiscard]] const nlohmann::json& json() const { return *value_; }
+  [[nodiscard]] const std::string& source() const { return *source_; }
+  // `value` at this node's position; it must outlive the node that is returned.
+  [[nodiscard]] JsonNode with(const nlohmann::json& value) const {
+    JsonNode out = *this;
+    out.value_ = &value;
+    return out;
+  }
   [[nodiscard]] bool is_null() const { return value_->is_null(); }
 
   // Objects. `find` returns nullopt for an absent key, but not for a null value.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,68 @@ void note_rope(ModelConfig& config) {
   }
 }
 
+// Python writes numbers that JSON does not have. No key of a family that is read here has one, so
+// they become null.
+std::string with_null_numbers(std::string_view json) {
+  constexpr std::string_view kNumbers[] = {"-Infinity", "Infinity", "NaN"};
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < json.size();) {
+    const auto number = std::ranges::find_if(kNumbers, [&](std::string_view each) {
+      return !in_string && json.substr(i).starts_with(each);
+    });
+    if (number != std::end(kNumbers)) {
+      out += "null";
+      i += number->size();
+      continue;
+    }
+    const bool escapes = in_string && json[i] == '\\' && i + 1 < json.size();
+    in_string = in_string != (json[i] == '"');
+    out.append(json.substr(i, escapes ? 2 : 1));
+    i += escapes ? 2 : 1;
+  }
+  return out;
+}
+
+void read_family(const JsonNode& root, ModelConfig& config) {
+  config.initializer_range = number_or(root, "initializer_range", 0.02, 0.0, 1.0);
+  family_of(config).read(root, config);
+  note_rope(config);
+}
+
+bool is_one_of(const JsonNode& type, const Names& types) {
+  return std::ranges::find(types, type.string()) != types.end();
+}
+
+// The settings of the language model of a model with other parts too, such as one for images; none
+// if Shardlens has no such family, or if the class has another head.
+std::optional<JsonNode> language_model(const JsonNode& root, const Names& types) {
+  const auto text = root.find("text_config");
+  if (!text || !text->json().is_object()) {
+    return std::nullopt;
+  }
+  const auto type = text->find("model_type");
+  if (!type || !type->json().is_string() || !is_one_of(*type, types)) {
+    return std::nullopt;
+  }
+  const auto classes = root.find("architectures");
+  if (classes && classes->json().is_array() && !classes->json().empty() &&
+      !classes->items("names of classes").front().string().ends_with("ForConditionalGeneration")) {
+    return std::nullopt;
+  }
+  return text;
+}
+
+// The class and the tie of the head are those of the whole model.
+nlohmann::json with_shared_keys(const JsonNode& text, const JsonNode& root) {
+  nlohmann::json out = text.json();
+  out.erase("architectures");
+  if (const auto tied = root.find("tie_word_embeddings"); tied && !tied->is_null()) {
+    out["tie_word_embeddings"] = tied->boolean();
+  }
+  return out;
+}
+
 }  // namespace
 
 ModelConfig load_model_config(const std::filesystem::path& path) {
@@ -76,7 +139,7 @@ ModelConfig parse_model_config(std::string_view json, const std::string& source)
   }
   ModelConfig config;
   config.source = source;
-  const nlohmann::json document = parse_json(json, source);
+  const nlohmann::json document = parse_json(with_null_numbers(json), source);
   const JsonNode root(document, source);
   root.expect_object("an object with a model's settings");
   if (root.find("shardlens_model")) {
@@ -87,16 +150,24 @@ ModelConfig parse_model_config(std::string_view json, const std::string& source)
     return config;
   }
   const JsonNode type = root.require("model_type");
-  if (std::find(types.begin(), types.end(), type.string()) == types.end()) {
-    type.fail(fmt::format("model type {} is not supported; expected one of {}{}", type.shown(),
-                          quoted_list(types), suggestion(type.string(), types)));
-  }
-  config.family = type.string();
   read_quantization(root, config);
   config.dtype = weights_dtype(root);
-  config.initializer_range = number_or(root, "initializer_range", 0.02, 0.0, 1.0);
-  family_of(config).read(root, config);
-  note_rope(config);
+  if (is_one_of(type, types)) {
+    config.family = type.string();
+    read_family(root, config);
+  } else if (const auto text = language_model(root, types)) {
+    const nlohmann::json whole = with_shared_keys(*text, root);
+    config.family = text->require("model_type").string();
+    config.notes.push_back(fmt::format(
+        "text_config ({}) of {} is planned, with the names that it has by itself; its other parts "
+        "are not",
+        config.family, type.string()));
+    read_family(text->with(whole), config);
+  } else {
+    type.fail(unsupported(
+        type, fmt::format("model type {} is not supported; expected one of {}{}", type.shown(),
+                          quoted_list(types), suggestion(type.string(), types))));
+  }
   return config;
 }
 

@@ -58,7 +58,8 @@ struct ModelConfig {
   int64_t sliding_window = 0;          // keys that a windowed layer attends to
   std::vector<bool> windowed;          // by layer: attends to the window only
   std::vector<bool> sparse;            // by layer: experts instead of an MLP
-  bool query_key_norms = false;        // queries and keys are normalised head by head
+  std::vector<bool> unrotated;         // by layer: attention without rotary embedding
+  bool query_key_norms = false;        // queries and keys are normalised
   double rotary_share = 1.0;           // of a head that is rotated
   double logit_cap = 0.0;              // logits are cap · tanh(x / cap); 0: not capped
   double score_cap = 0.0;              // the same of the attention's scores

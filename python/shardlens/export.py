@@ -66,20 +66,19 @@ def _decide_as_if_not_traced():
 
 
 def from_transformers(directory, seq, dtype):
-    """A Source of the config.json in `directory`."""
+    """A Source of the config.json in `directory`, or of the file that it names."""
     import torch
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import transformers
 
     path = Path(directory)
-    path = path.parent if path.name == "config.json" else path
-    if not (path / "config.json").is_file():
+    if not path.is_file() and not (path / "config.json").is_file():
         raise ExportError(f"{path}: has no config.json")
     try:
         config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
     except (ValueError, KeyError) as error:
-        raise ExportError(f"{path}/config.json: {error}") from error
+        raise ExportError(f"{path}: {error}") from error
     config.dtype = getattr(torch, dtype)
     config.use_cache = False
     _decide_as_if_not_traced()
@@ -247,15 +246,17 @@ def _positive(text):
 
 def _is_of_model(path, folder):
     """Whether the file is the model's config or weights, by any name."""
-    if not path.exists() or not folder.is_dir():
+    if not path.exists() or not folder.exists():
         return False
+    if folder.is_file():
+        return folder.samefile(path)
     return any((each.name == "config.json" or each.suffix in (".safetensors", ".bin")) and each.samefile(path) for each in folder.iterdir())
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m shardlens.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--hf", metavar="DIR", help="folder with a config.json of transformers")
+    source.add_argument("--hf", metavar="DIR", help="folder with a config.json of transformers, or such a file")
     source.add_argument("--call", metavar="PKG.MOD:FUNCTION", help="function that makes the model and its inputs")
     parser.add_argument("--batch", type=_positive, default=2, help="samples of the first recorded step; the second has twice as many (default 2)")
     parser.add_argument("--seq", type=_positive, help="tokens of a sample (default: what the model takes, at most 2048)")

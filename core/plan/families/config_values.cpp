@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -87,6 +89,21 @@ constexpr auto kHarmlessKeys = std::to_array<std::string_view>({
     "use_cache",
 });
 
+// As a word of a shell's command.
+std::string in_shell(const std::string& path) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+,:=@%";
+  if (path.find_first_not_of(kPlain) == std::string::npos) {
+    return path;
+  }
+  std::string out = "\"";
+  for (const char c : path) {
+    out += std::string_view("\"$`\\").find(c) != std::string_view::npos ? "\\" : "";
+    out += c;
+  }
+  return out + "\"";
+}
+
 }  // namespace
 
 std::optional<JsonNode> find_any(const JsonNode& root,
@@ -135,7 +152,24 @@ std::string activation(const JsonNode& root, std::string_view key, const std::st
   static const std::vector<std::string> kActivations{"silu", "gelu", "gelu_new", "relu",
                                                      "gelu_pytorch_tanh"};
   const auto node = root.find(key);
+  if (node && node->json().is_string() &&
+      std::ranges::find(kActivations, node->string()) == kActivations.end()) {
+    node->fail(
+        unsupported(*node, fmt::format("expected one of {}, found {}{}", quoted_list(kActivations),
+                                       node->shown(), suggestion(node->string(), kActivations))));
+  }
   return node ? kActivations[node->one_of(kActivations)] : fallback;
+}
+
+std::string unsupported(const JsonNode& node, const std::string& what) {
+  std::filesystem::path model = node.source();
+  if (model.filename() == "config.json") {
+    model = model.has_parent_path() ? model.parent_path() : ".";
+  }
+  return fmt::format(
+      "{}; 'python -m shardlens.export --hf {} --out model.json' makes a model.json of it with "
+      "transformers, which --model takes",
+      what, in_shell(model.string()));
 }
 
 void refuse_unknown_keys(const JsonNode& root,
@@ -154,9 +188,10 @@ void refuse_unknown_keys(const JsonNode& root,
     }
     const JsonNode node = root.require(key);
     if (!node.is_null() && node.json() != false) {
-      node.fail(fmt::format(
-          "unknown key, which may change the modules of the model{}; remove it if it does not",
-          suggestion(key, expected)));
+      node.fail(unsupported(
+          node, fmt::format("unknown key, which may change the modules of the model{}; remove it "
+                            "if it does not",
+                            suggestion(key, expected))));
     }
   }
 }

@@ -40,6 +40,8 @@ inline constexpr int64_t kLargestPositions = int64_t{1} << 31;
 [[nodiscard]] std::string activation(const JsonNode& root,
                                      std::string_view key,
                                      const std::string& fallback);
+// `what`, followed by the command that makes a model.json of the config.json of `node`.
+[[nodiscard]] std::string unsupported(const JsonNode& node, const std::string& what);
 // Refuses keys that are neither in one of `known` nor known to leave the model's structure as it
 // is. A key that is null or false switches nothing on and passes.
 void refuse_unknown_keys(const JsonNode& root,

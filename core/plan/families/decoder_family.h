@@ -121,7 +121,13 @@ struct DecoderFamily {  // all that is particular to a model family
   bool offset_norms = false;        // weights of RMSNorms are 1 + w, computed in fp32
   bool sinks = false;               // the attention has a parameter with a number for each head
   bool wide_norms = false;          // weights of RMSNorms multiply in fp32
-  bool scales_embedding = false;    // by sqrt(hidden_size)
+  bool scales_embedding = false;    // by a constant
+  bool scales_residual = false;     // what attention and MLP add is multiplied by a constant
+  bool scales_logits = false;       // by a constant
+  bool parallel = false;            // attention and MLP have one input, and are added together
+  bool whole_norms = false;         // queries and keys are normalised over all heads
+  bool norms_by_head = false;       // their norms have weights of their own for each head
+  bool norms_rotated = false;       // they are normalised after they are rotated
   bool scales_queries = false;      // by an operator of its own
   bool gated_activation = true;     // the MLP's activation is multiplied with a second product
   bool transposed_experts = false;  // experts' weights are [in, out]

@@ -9,6 +9,7 @@
 #include "core/plan/families/heads.h"
 #include "core/plan/families/torchtitan_experts.h"
 #include "core/plan/families/transformer_parts.h"
+#include "core/plan/families/weighted_experts.h"
 
 namespace shardlens::plan {
 namespace {
@@ -51,6 +52,9 @@ class DecoderForward {
     head_forward(build_, config_, config_.embedding_size);
     if (config_.head != ModelHead::kCausal) {
       return;
+    }
+    if (family_.scales_logits) {
+      scale(config_.vocab_size);
     }
     if (config_.logit_cap > 0 && !build_.is_engine()) {
       build_.unfused(unfused_cap(), OperatorKind::kElementwise, config_.vocab_size);
@@ -140,6 +144,7 @@ class DecoderForward {
 
   void layer(const std::string& name, int64_t index) {
     const bool before = config_.norm_before;
+    rotates_ = family_.rotary && !flag_of(config_.unrotated, index);
     build_.enter(name);
     if (before) {
       norm_if(name, Part::kInputNorm, true);
@@ -147,7 +152,9 @@ class DecoderForward {
     attention(path(name, family_.layer, Part::kAttention), flag_of(config_.windowed, index));
     norm_if(name, Part::kAttentionOutputNorm, false);
     dropout(name, 0);
-    build_.add(config_.hidden_size);
+    if (!family_.parallel) {
+      add_to_residual();
+    }
     norm_if(name, before ? Part::kMlpNorm : Part::kInputNorm, before);
     if (find_slot(family_.layer, Part::kMlp) == nullptr) {
       mlp(name, config_.intermediate_size);
@@ -163,11 +170,25 @@ class DecoderForward {
     }
     norm_if(name, Part::kMlpOutputNorm, false);
     dropout(name, 1);
-    build_.add(config_.hidden_size);
+    if (family_.parallel) {
+      add_to_residual();
+    }
+    add_to_residual();
     if (!before) {
       norm_if(name, Part::kMlpNorm, false);
     }
     build_.leave();
+  }
+
+  void add_to_residual() {
+    if (family_.scales_residual) {
+      scale(config_.hidden_size);
+    }
+    build_.add(config_.hidden_size);
+  }
+  // Whether the MLP or attention reads the residual itself, whose gradient is computed before.
+  [[nodiscard]] bool reads_residual(Part norm) const {
+    return !config_.norm_before || find_slot(family_.layer, norm) == nullptr;
   }
 
   // The layer's dropout module number `index`; an identity, as training with dropout is not
@@ -219,7 +240,7 @@ class DecoderForward {
   }
 
   void rotary(int64_t features) {
-    if (family_.rotary) {
+    if (rotates_) {
       const bool complex =
           build_.program() == Program::kTorchtitan && family_.torchtitan == Titan::kComplex;
       build_.rotary(static_cast<int64_t>(static_cast<double>(features) * config_.rotary_share),
@@ -235,10 +256,16 @@ class DecoderForward {
     const int64_t kv = config_.kv_heads * config_.head_dim;
     const bool bias = has_bias(family_.query_bias, config_.attention_bias);
     const auto finish = [&](Part norm_part, int64_t heads, int64_t features) {
-      if (config_.query_key_norms) {
-        norm(path(name, family_.attention, norm_part), config_.head_dim, false, heads);
+      if (family_.norms_rotated) {
+        rotary(features);
       }
-      rotary(features);
+      if (config_.query_key_norms) {
+        const int64_t groups = family_.whole_norms ? 1 : heads;
+        norm(path(name, family_.attention, norm_part), features / groups, false, groups);
+      }
+      if (!family_.norms_rotated) {
+        rotary(features);
+      }
     };
     build_.linear(path(name, family_.attention, Part::kQuery),
                   {.in = config_.hidden_size, .out = q, .bias = bias, .sums_input_grad = true});
@@ -257,7 +284,7 @@ class DecoderForward {
                    .out = kv,
                    .bias = bias,
                    .keeps_input = false,
-                   .sums_input_grad = !config_.norm_before});
+                   .sums_input_grad = family_.parallel || reads_residual(Part::kInputNorm)});
   }
 
   void fused(const std::string& name) {
@@ -376,10 +403,17 @@ class DecoderForward {
       }
       gate(activation_module, inner);
     } else if (family_.gated_activation) {
-      build_.linear(path(name, family_.mlp, Part::kGate),
-                    {.in = hidden, .out = inner, .bias = bias, .sums_input_grad = true});
+      build_.linear(path(name, family_.mlp, Part::kGate), {.in = hidden,
+                                                           .out = inner,
+                                                           .bias = bias,
+                                                           .keeps_input = !family_.parallel,
+                                                           .sums_input_grad = true});
       build_.linear(path(name, family_.mlp, Part::kUp),
-                    {.in = hidden, .out = inner, .bias = bias, .keeps_input = false});
+                    {.in = hidden,
+                     .out = inner,
+                     .bias = bias,
+                     .keeps_input = false,
+                     .sums_input_grad = !family_.parallel && reads_residual(Part::kMlpNorm)});
       gate(activation_module, inner);
     } else {
       build_.linear(
@@ -492,7 +526,8 @@ class DecoderForward {
     }
     grouped("down_proj", experts.intermediate_size, hidden);
     if (!build_.is_engine()) {
-      weighted_sum(copies, 1 / static_cast<double>(experts.per_token));
+      weighted_expert_sum(build_, copies, 1 / static_cast<double>(experts.per_token),
+                          family_.fp32_routing);
       build_.leave();
       return;
     }
@@ -507,55 +542,10 @@ class DecoderForward {
     build_.leave();
   }
 
-  // The copies of a token's row times the experts' weights, in the tokens' order, added up.
-  // `token`: a row of the result per copy.
-  void weighted_sum(int64_t copies, double token) {
-    const bool wide = family_.fp32_routing;
-    const double f32 = wide ? 1 : 0, own = wide ? 0 : 1;
-    std::vector<Piece> forward{
-        {.name = "aten::mul", .read = 1, .written = own, .written_f32 = f32},
-        {.name = "aten::index", .read = own, .read_f32 = f32, .written = own, .written_f32 = f32},
-        {.name = "aten::sum",
-         .read = own,
-         .read_f32 = f32,
-         .written = own * token,
-         .written_f32 = f32 * token},
-    };
-    std::vector<Piece> backward{
-        {.name = "aten::clone",
-         .read = own * token,
-         .read_f32 = f32 * token,
-         .written = own,
-         .written_f32 = f32},
-        {.name = "aten::new_zeros", .written = own, .written_f32 = f32, .takes = kTakesSaved},
-        {.name = "aten::index_put",
-         .read = 2 * own,
-         .read_f32 = 2 * f32,
-         .written = own,
-         .written_f32 = f32,
-         .takes = takes_before(1) | takes_before(2)},
-        {.name = "aten::mul", .read = 1 + own, .read_f32 = f32, .written = own, .written_f32 = f32},
-        {.name = "aten::mul",
-         .read = own,
-         .read_f32 = f32,
-         .written = own,
-         .written_f32 = f32,
-         .takes = takes_before(2)},
-        {.name = "aten::sum", .read = own, .read_f32 = f32, .takes = takes_before(2)},
-    };
-    if (wide) {
-      forward.push_back({.name = "aten::_to_copy", .read_f32 = token, .written = token});
-      backward.push_back(
-          {.name = "aten::_to_copy", .read_f32 = 1, .written = 1, .takes = takes_before(2)});
-      backward.insert(backward.begin(),
-                      {.name = "aten::_to_copy", .read = token, .written_f32 = token});
-    }
-    build_.unfused({forward, backward, 1}, OperatorKind::kElementwise, copies);
-  }
-
   const DecoderFamily& family_;
   const ModelConfig& config_;
   WorkloadBuilder& build_;
+  bool rotates_ = true;  // the layer's queries and keys
 };
 
 }  // namespace

@@ -91,7 +91,7 @@ void read_mistral(const JsonNode& root, ModelConfig& config) {
 }
 
 void read_qwen(const JsonNode& root, ModelConfig& config) {
-  config.query_key_norms = config.family != "qwen2";
+  config.query_key_norms = config.family.starts_with("qwen3");
   if (!boolean_or(root, "use_sliding_window", false)) {
     return;
   }
@@ -117,6 +117,67 @@ void read_gemma(const JsonNode& root, ModelConfig& config) {
       both && !both->is_null() && both->boolean()) {
     both->fail("expected false: a causal language model attends to earlier tokens only");
   }
+}
+
+void read_normed(const JsonNode&, ModelConfig& config) {
+  config.query_key_norms = true;
+}
+
+void read_olmo3(const JsonNode& root, ModelConfig& config) {
+  config.query_key_norms = true;
+  config.sliding_window = window_of(root, 4096);
+  window_all_but_each(config, 4);
+  read_layer_types(root, config);
+}
+
+void read_cohere(const JsonNode& root, ModelConfig& config) {
+  config.query_key_norms = boolean_or(root, "use_qk_norm", false);
+}
+
+// transformers 5 writes the share of a head that is rotated inside the settings of rope.
+void read_glm(const JsonNode& root, ModelConfig& config) {
+  const auto settings = root.find("rope_parameters");
+  const bool inside = settings && settings->json().is_object() &&
+                      settings->find("partial_rotary_factor").has_value();
+  config.rotary_share =
+      number_or(inside ? *settings : root, "partial_rotary_factor", 0.5, 0.0, 1.0);
+}
+
+// Of the layers without a rotary embedding some may have a window.
+void read_smollm3(const JsonNode& root, ModelConfig& config) {
+  const int64_t interval = integer_or(root.find("no_rope_layer_interval"), 4, 1, kLargestLayers);
+  for (int64_t i = 1; i <= config.layers; ++i) {
+    config.unrotated.push_back(i % interval == 0);
+  }
+  if (const auto rotated = root.find("no_rope_layers"); rotated && !rotated->is_null()) {
+    const std::vector<JsonNode> flags = rotated->items("1 or 0 for each layer");
+    if (static_cast<int64_t>(flags.size()) < config.layers) {
+      rotated->fail(fmt::format("expected {} numbers, one for each layer, found {}", config.layers,
+                                flags.size()));
+    }
+    for (size_t i = 0; i < config.unrotated.size(); ++i) {
+      config.unrotated[i] = flags[i].integer(0, 1) == 0;
+    }
+  }
+  if (!boolean_or(root, "use_sliding_window", false)) {
+    return;
+  }
+  config.sliding_window = window_of(root, 0);
+  if (config.sliding_window > 0) {
+    config.windowed = config.unrotated;
+    read_layer_types(root, config);
+  }
+}
+
+void read_ernie(const JsonNode& root, ModelConfig& config) {
+  config.attention_bias = config.mlp_bias = boolean_or(root, "use_bias", false);
+}
+
+void read_seed_oss(const JsonNode& root, ModelConfig& config) {
+  if (boolean_or(root, "attention_out_bias", false)) {
+    root.require("attention_out_bias").fail(unsupported(root, "expected false"));
+  }
+  config.dropout = std::max(config.dropout, number_or(root, "residual_dropout", 0.1, 0.0, 1.0));
 }
 
 void read_phi3(const JsonNode& root, ModelConfig& config) {

@@ -10,6 +10,13 @@ namespace shardlens::plan {
 void read_mistral(const JsonNode& root, ModelConfig& config);
 void read_qwen(const JsonNode& root, ModelConfig& config);
 void read_gemma(const JsonNode& root, ModelConfig& config);
+void read_normed(const JsonNode& root, ModelConfig& config);  // norms of queries and keys
+void read_olmo3(const JsonNode& root, ModelConfig& config);
+void read_cohere(const JsonNode& root, ModelConfig& config);
+void read_glm(const JsonNode& root, ModelConfig& config);
+void read_smollm3(const JsonNode& root, ModelConfig& config);
+void read_ernie(const JsonNode& root, ModelConfig& config);
+void read_seed_oss(const JsonNode& root, ModelConfig& config);
 void read_phi3(const JsonNode& root, ModelConfig& config);
 void read_opt(const JsonNode& root, ModelConfig& config);
 void read_mpt(const JsonNode& root, ModelConfig& config);

@@ -38,14 +38,24 @@ class DecoderTree {
   void linear(uint32_t parent, const Slot& slot, int64_t in, int64_t out, bool bias) {
     build_.linear(parent, std::string(slot.name), in, out, bias);
   }
-  void norm(uint32_t parent, const Slot& slot, int64_t features) {
+  void norm(uint32_t parent, const Slot& slot, std::vector<int64_t> shape) {
     const uint32_t index = module(parent, slot);
     if (config_.affine_norms) {
-      build_.parameter(index, "weight", {features});
+      build_.parameter(index, "weight", shape);
     }
     if (config_.affine_norms && family_.norm_bias) {
-      build_.parameter(index, "bias", {features});
+      build_.parameter(index, "bias", shape);
     }
+  }
+  void norm(uint32_t parent, const Slot& slot, int64_t features) {
+    norm(parent, slot, std::vector<int64_t>{features});
+  }
+  // Of queries or keys with `heads` heads.
+  void head_norm(uint32_t attention, const Slot& slot, int64_t heads) {
+    if (family_.norms_by_head) {
+      return norm(attention, slot, std::vector<int64_t>{heads, config_.head_dim});
+    }
+    norm(attention, slot, family_.whole_norms ? heads * config_.head_dim : config_.head_dim);
   }
 
   void add_to_model(uint32_t model, const Slot& slot) {
@@ -134,8 +144,9 @@ class DecoderTree {
         return linear(attention, slot, config_.heads * value_dim(), hidden,
                       has_bias(family_.output_bias, config_.attention_bias));
       case Part::kQueryNorm:
+        return head_norm(attention, slot, config_.heads);
       case Part::kKeyNorm:
-        return norm(attention, slot, config_.head_dim);
+        return head_norm(attention, slot, config_.kv_heads);
       case Part::kQueryDown:
         return linear(attention, slot, hidden, latent.query_rank, bias);
       case Part::kQueryDownNorm:

@@ -35,6 +35,7 @@ struct FamilyHeads {
   bool tokens = true;                 // has ForTokenClassification
   std::string_view spans_base{};      // the base's name in ForQuestionAnswering; "": has none
   std::string_view labels = "score";  // of tokens
+  bool sequence = true;               // has ForSequenceClassification
 };
 constexpr auto kFamilyHeads = std::to_array<FamilyHeads>({
     {"llama", "Llama", true, "transformer"},
@@ -50,6 +51,19 @@ constexpr auto kFamilyHeads = std::to_array<FamilyHeads>({
     {"qwen3_moe", "Qwen3Moe", true, "transformer"},
     {"gpt_oss", "GptOss", true},
     {"deepseek_v3", "DeepseekV3", true},
+    {"gemma", "Gemma", true},
+    {"olmo2", "Olmo2", false},
+    {"olmo3", "Olmo3", false},
+    {"granite", "Granite", false, "", "", false},
+    {"cohere", "Cohere", false, "", "", false},
+    {"glm", "Glm", true},
+    {"glm4", "Glm4", true},
+    {"smollm3", "SmolLM3", true, "transformer"},
+    {"ernie4_5", "Ernie4_5", false, "", "", false},
+    {"hunyuan_v1_dense", "HunYuanDenseV1", false},
+    {"seed_oss", "SeedOss", true, "transformer"},
+    {"qwen2_5_vl_text", "Qwen2_5_VLText", false, "", "", false},
+    {"qwen3_vl_text", "Qwen3VLText", false, "", "", false},
     {"gpt2", "GPT2", true, "transformer", "classifier"},
 });
 
@@ -64,9 +78,10 @@ std::vector<std::pair<std::string, ModelHead>> classes_of(const ModelConfig& con
   const FamilyHeads& family = heads_of(config);
   std::vector<std::pair<std::string, ModelHead>> out{{config.torch_type, ModelHead::kCausal}};
   for (const auto& [ending, head] : kHeadClasses) {
-    const bool has = head == ModelHead::kTokens  ? family.tokens
-                     : head == ModelHead::kSpans ? !family.spans_base.empty()
-                                                 : head != ModelHead::kCausal;
+    const bool has = head == ModelHead::kTokens     ? family.tokens
+                     : head == ModelHead::kSpans    ? !family.spans_base.empty()
+                     : head == ModelHead::kSequence ? family.sequence
+                                                    : head != ModelHead::kCausal;
     if (has) {
       out.emplace_back(fmt::format("{}{}", family.classes, ending), head);
     }
@@ -111,10 +126,11 @@ void read_head(const JsonNode& root, ModelConfig& config) {
     }
   }
   if (config.head == ModelHead::kCausal) {
-    chosen.fail(
+    chosen.fail(unsupported(
+        chosen,
         fmt::format("{} is not a supported class of a model of type '{}'; expected one of "
                     "{}{}",
-                    chosen.shown(), config.family, quoted_list(known), suggestion(name, known)));
+                    chosen.shown(), config.family, quoted_list(known), suggestion(name, known))));
   }
   config.torch_type = name;
   if (config.head == ModelHead::kSpans) {

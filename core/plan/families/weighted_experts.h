@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/plan/workload_builder.h"
+
+namespace shardlens::plan {
+
+// What transformers runs after its experts: the copies of a token's row times the experts' weights,
+// in the tokens' order, added up.
+//
+// Shapes  `copies`: elements of a row's copies; `token`: a row of the result per copy; `wide`: the
+//         weights are fp32 when they multiply.
+void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, bool wide);
+
+}  // namespace shardlens::plan
