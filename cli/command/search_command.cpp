@@ -35,6 +35,7 @@
 #include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/scenario_options.h"
+#include "cli/results/largest_steps.h"
 #include "cli/results/output.h"
 #include "cli/results/search_state.h"
 
@@ -51,7 +52,7 @@ struct SearchCommand {
   Outputs outputs;
   unsigned threads = 0;
   std::vector<std::string> precisions;  // --precisions, as given
-  bool per_block = false, json = false;
+  bool per_block = false, fits = false, json = false;
 };
 
 std::atomic<bool> interrupted{false};
@@ -68,9 +69,12 @@ void interrupt(int signal) {
 struct Listed {
   plan::Plan plan;
   std::optional<sim::PredictedInterval> interval, change_interval;
+  std::optional<LargestSteps> largest;  // with --fits
 };
 
-std::vector<Listed> listed(const sim::SearchResult& result, const sim::Scenario& scenario) {
+std::vector<Listed> listed(const SearchCommand& options,
+                           const sim::SearchResult& result,
+                           const sim::Scenario& scenario) {
   std::vector<Listed> out;
   std::optional<sim::Uncertainty> uncertainty;
   const auto& recorded = scenario.model->run();
@@ -81,12 +85,16 @@ std::vector<Listed> listed(const sim::SearchResult& result, const sim::Scenario&
     Listed each{.plan = plan_of(found.candidate, scenario.plan, scenario.model->tree(),
                                 scenario.world_size),
                 .interval = {},
-                .change_interval = {}};
+                .change_interval = {},
+                .largest = {}};
+    sim::Scenario changed = scenario;
+    changed.plan = each.plan;
+    changed.step.batch = found.candidate.batch;
+    changed.step.accumulate = found.candidate.accumulate;
+    if (options.fits) {
+      each.largest = largest_steps(changed, options.memory_limit);
+    }
     if (uncertainty) {
-      sim::Scenario changed = scenario;
-      changed.plan = each.plan;
-      changed.step.batch = found.candidate.batch;
-      changed.step.accumulate = found.candidate.accumulate;
       sim::Prediction prediction = sim::evaluate(changed);
       uncertainty->add_to(changed, prediction);
       each.interval = prediction.interval;
@@ -236,7 +244,7 @@ std::string json_text(const sim::SearchResult& result,
   };
   const auto row = [&](size_t i) {
     const sim::Found& found = result.pareto[i];
-    return nlohmann::ordered_json{
+    nlohmann::ordered_json out{
         {"name", name_of(found.candidate, ranks)},
         {"mesh", plan::every_axis_json(plans[i].plan.mesh)},
         {"plan", nlohmann::ordered_json::parse(plan::to_json(plans[i].plan))},
@@ -249,6 +257,10 @@ std::string json_text(const sim::SearchResult& result,
         {"exposed_comm_ns", found.outcome.figures.exposed_comm},
         {"interval_ns", interval(plans[i].interval)},
         {"change_interval_ns", interval(plans[i].change_interval)}};
+    if (plans[i].largest) {
+      out["fits"] = fits_json(*plans[i].largest);
+    }
+    return out;
   };
   nlohmann::ordered_json out;
   out["schema"] = 1;
@@ -285,6 +297,10 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
     columns.insert(columns.end(), {{"90 % from"}, {"to"}});
   }
   columns.insert(columns.end(), {{"exposed communication"}, {"peak reserved"}});
+  const bool largest = plans.front().largest.has_value();
+  if (largest) {
+    columns.insert(columns.end(), {{"largest batch"}, {"longest sequence"}});
+  }
   report::Table table(std::move(columns));
   for (size_t i = 0; i < std::min(kFrontShown, result.pareto.size()); ++i) {
     const sim::Found& found = result.pareto[i];
@@ -296,6 +312,10 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
     }
     cells.push_back(report::format_duration(found.outcome.figures.exposed_comm));
     cells.push_back(format_bytes(found.outcome.peak_reserved));
+    if (largest) {
+      cells.push_back(largest_text(plans[i].largest->batch));
+      cells.push_back(largest_text(plans[i].largest->sequence));
+    }
     table.row(std::move(cells));
   }
   write_stdout(table.render(style_of_stdout()));
@@ -450,7 +470,7 @@ ExitCode run(const SearchCommand& options) {
   }
   std::signal(SIGINT, SIG_DFL);
   print_summary(result, shows);
-  const std::vector<Listed> plans = listed(result, scenario);
+  const std::vector<Listed> plans = listed(options, result, scenario);
   if (!out.empty()) {
     write_best(out, result, plans, per_block);
   }
@@ -500,6 +520,9 @@ Action add_search_command(CLI::App& app) {
   app.add_flag("--per-block", options->per_block,
                "also search plans whose blocks differ: kept after forward, checkpointed (with what "
                "a checkpoint saves), units of unequal size");
+  app.add_flag("--fits", options->fits,
+               "also find the largest batch and the longest sequence that fit under each plan that "
+               "is listed");
   app.add_flag("--json", options->json, "machine-readable output");
   return [options, &app] {
     take_given(app, options->run, options->scenario);

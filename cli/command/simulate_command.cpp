@@ -22,6 +22,7 @@
 #include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/scenario_options.h"
+#include "cli/results/largest_steps.h"
 #include "cli/results/output.h"
 #include "cli/results/simulated_result.h"
 
@@ -38,6 +39,8 @@ struct SimulateOptions {
   std::optional<sim::HostMode> host;  // nullopt: the calibration's; kAhead for a spec
   bool waits_for_loss = false;
   std::optional<double> operator_us, action_us, unit_us;
+  bool fits = false;
+  std::optional<int64_t> memory_limit;  // of --fits; nullopt: the machine's
   Outputs outputs;
   bool json = false;
 };
@@ -111,11 +114,23 @@ ExitCode run(const SimulateOptions& options) {
   if (options.ranks != "one" && options.ranks != "all") {
     throw UsageError(fmt::format("--ranks: expected one or all, found '{}'", options.ranks));
   }
+  if (options.memory_limit && *options.memory_limit < 1) {
+    throw UsageError(fmt::format("--memory-limit {}: expected at least 1", *options.memory_limit));
+  }
   const std::filesystem::path out = options.outputs.emptied_directory("--out");
   if (!out.empty()) {
     check_capture_directory(out, options.run.force);
   }
   const sim::Scenario scenario = described(options);
+  if (options.fits) {
+    const LargestSteps largest = largest_steps(scenario, options.memory_limit.value_or(0));
+    if (options.json) {
+      write_data(largest_steps_json(largest));
+    } else {
+      print_largest_steps(largest);
+    }
+    return ExitCode::kOk;
+  }
   if (!out.empty()) {
     require_traces_size(scenario);
   }
@@ -188,8 +203,19 @@ Action add_simulate_command(CLI::App& app) {
   for (const char* flag : {"--operator-us", "--action-us", "--unit-us"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");
   }
-  options->outputs.add(app, "--out", "write the step as a capture directory for analyze",
-                       Outputs::Force::kNever);
+  CLI::Option* fits = app.add_flag("--fits", options->fits,
+                                   "find the largest batch and the longest sequence that fit");
+  app.add_option(
+         "--memory-limit", options->memory_limit,
+         "with --fits: limit on the memory that the allocator reserves per GPU, in addition "
+         "to the machine's: bytes, or such as 80GiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("BYTES [the machine's]")
+      ->needs(fits);
+  options->outputs
+      .add(app, "--out", "write the step as a capture directory for analyze",
+           Outputs::Force::kNever)
+      ->excludes(fits);
   app.add_flag("--force", run_options.force,
                "replace files of a capture in --out that no mark says this program made");
   app.add_flag("--json", options->json, "machine-readable output");

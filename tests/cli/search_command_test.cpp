@@ -41,6 +41,24 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
 }
 
+// What --fits says of each plan is what simulate --fits says of it.
+TEST_F(SearchCommandTest, FitsAddsTheLargestSteps) {
+  const std::string limit = "--memory-limit 64MiB ";
+  const std::string out = folder_ + "/best.json";
+  const CommandResult result = run(kSearch + limit + "--fits --json --out " + out);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json best = json::parse(result.out)["best"];
+  EXPECT_GE(best["fits"]["batch"]["value"], best["batch"]);
+  const CommandResult again =
+      run("simulate --model " + std::string(SHARDLENS_TEST_DATA) + "/llama-tiny --hardware 8xH100" +
+          " --seq 32 --plan " + out + " --batch " + best["batch"].dump() + " --accumulate " +
+          best["accumulate"].dump() + " --fits --json " + limit);
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(json::parse(again.out)["fits"], best["fits"]);
+  EXPECT_THAT(run(kSearch + limit + "--fits").out, HasSubstr("largest batch  longest sequence"));
+  EXPECT_FALSE(json::parse(run(kSearch + limit + "--json").out)["best"].contains("fits"));
+}
+
 // What the bare hardware would choose is told beside the plan under the default stack.
 TEST_F(SearchCommandTest, ComparesWithTheBareHardware) {
   const std::string limit = "--memory-limit 1GiB ";

@@ -424,5 +424,58 @@ TEST_F(SimulateCommandTest, NotesOfTheRecorderArePrinted) {
   }
 }
 
+// What --fits finds is what the command says of each size by itself.
+TEST_F(SimulateCommandTest, FitsFindsTheLargestSteps) {
+  const std::string machine = "--hardware 8xH100 --strategy full_shard ";
+  const auto peak = [&](int64_t batch, int64_t seq) {
+    return simulated(machine + "--batch " + std::to_string(batch) + " --seq " +
+                     std::to_string(seq))["peak_reserved_bytes"]
+        .get<int64_t>();
+  };
+  const int64_t limit = 64 << 20;
+  const json out =
+      simulated(machine + "--batch 2 --seq 64 --fits --memory-limit " + std::to_string(limit));
+  EXPECT_EQ(out["memory_limit"], limit);
+  const json& batch = out["fits"]["batch"];
+  const int64_t samples = batch["value"];
+  EXPECT_GT(samples, 2);
+  EXPECT_LE(peak(samples, 64), limit);
+  EXPECT_GT(peak(samples + 1, 64), limit);
+  EXPECT_EQ(batch["largest"]["peak_reserved_bytes"], peak(samples, 64));
+  EXPECT_EQ(batch["beyond"]["value"], samples + 1);
+  EXPECT_EQ(batch["beyond"]["peak_reserved_bytes"], peak(samples + 1, 64));
+  int64_t sum = 0;
+  for (const auto& [category, bytes] : batch["largest"]["memory"].items()) {
+    sum += bytes.get<int64_t>();
+  }
+  EXPECT_EQ(sum, batch["largest"]["peak_allocated_bytes"]);
+  // 128 positions: the longest sequence that the model takes fits.
+  const json& sequence = out["fits"]["sequence"];
+  EXPECT_EQ(sequence["value"], sequence["bound"]);
+  EXPECT_EQ(sequence["beyond"], nullptr);
+  EXPECT_LE(peak(2, sequence["value"]), limit);
+}
+
+TEST_F(SimulateCommandTest, FitsSaysThatNothingFits) {
+  const json out = simulated("--hardware 8xH100 --fits --memory-limit 1024");
+  EXPECT_EQ(out["fits"]["batch"]["value"], 0);
+  EXPECT_EQ(out["fits"]["batch"]["largest"], nullptr);
+  EXPECT_EQ(out["fits"]["batch"]["beyond"]["value"], 1);
+  const CommandResult text =
+      run("simulate --model " + kLlama + " --hardware 8xH100 --fits --memory-limit 1024");
+  EXPECT_THAT(text.out, HasSubstr("largest batch  none"));
+  refused("--hardware 8xH100 --memory-limit 5", 2, "--fits");
+  refused("--hardware 8xH100 --fits --memory-limit 0", 2, "--memory-limit");
+}
+
+// Of a recorded run other microbatches are not known.
+TEST_F(SimulateCommandTest, FitsOfARecordedRunSaysWhatIsUnknown) {
+  const std::string recorded =
+      "simulate --workload " + std::string(SHARDLENS_TEST_DATA) + "/recorded_run --fits";
+  const CommandResult unlimited = run(recorded);
+  EXPECT_EQ(unlimited.code, 2);
+  EXPECT_THAT(unlimited.err, HasSubstr("the machine's memory is unknown; give --memory-limit"));
+}
+
 }  // namespace
 }  // namespace shardlens
