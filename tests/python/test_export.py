@@ -1,6 +1,7 @@
 """shardlens.export: what it records of models of no family and of one of transformers, and that the program takes it."""
 import importlib
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -175,6 +176,23 @@ def test_a_config_of_transformers_has_the_products_of_the_native_family(tmp_path
     assert found[0] == found[1]
     assert abs(kept[0] / kept[1] - 1) < 0.05
     assert len(found[0]) > 20
+
+
+def test_the_line_of_a_refusal_exports_the_model(tmp_path, capsys):
+    """A family without a row, in a file by another name: the program's message has the command."""
+    config = tmp_path / "phi.json"
+    config.write_text(json.dumps({"model_type": "phi", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
+                                  "max_position_embeddings": 64, "architectures": ["PhiForCausalLM"]}))
+    with pytest.raises(shardlens.ShardlensError) as refused:
+        program.run(["plan", "--model", config])
+    line = re.search(r"python -m shardlens\.export (.*?)'", str(refused.value))[1].split()
+    assert line == ["--hf", str(config), "--out", "model.json"]
+    line[-1] = str(tmp_path / "model.json")
+    assert export.main([*line, "--batch", "1", "--seq", "8"]) == 0
+    assert json.loads((tmp_path / "model.json").read_text())["name"] == "PhiForCausalLM"
+    program.run(["plan", "--model", tmp_path / "model.json"])
+    assert export.main(["--hf", str(config), "--out", str(config)]) == 2
+    assert "is a file of the model that --hf reads" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments, message", [

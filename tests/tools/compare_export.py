@@ -26,6 +26,18 @@ CONFIGS = {
     "gemma2": {"head_dim": 128, "sliding_window": 512, "num_key_value_heads": 8},
     "gemma3_text": {"head_dim": 128, "sliding_window": 512},
     "phi3": {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    "gemma": {"head_dim": 128, "hidden_act": "gelu_pytorch_tanh"},
+    "olmo2": {},
+    "olmo3": {"sliding_window": 512},
+    "granite": {"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "attention_multiplier": 0.0078125, "logits_scaling": 16.0},
+    "cohere": {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4, "num_attention_heads": 16, "num_key_value_heads": 8,
+               "max_position_embeddings": 4096, "use_qk_norm": True, "tie_word_embeddings": False},
+    "glm": {"head_dim": 128, "pad_token_id": 0, "eos_token_id": 2},
+    "glm4": {"head_dim": 128, "pad_token_id": 0, "eos_token_id": 2},
+    "smollm3": {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2},
+    "ernie4_5": {"head_dim": 128},
+    "hunyuan_v1_dense": {"head_dim": 128},
+    "seed_oss": {"head_dim": 128, "attention_dropout": 0.0, "residual_dropout": 0.0},
     "mixtral": {"num_local_experts": 8, "num_experts_per_tok": 2},
     "qwen3_moe": {"head_dim": 128, "num_experts": 32, "num_experts_per_tok": 4, "moe_intermediate_size": 768, "mlp_only_layers": [], "decoder_sparse_step": 1},
     "gpt_oss": {"head_dim": 64, "num_local_experts": 8, "num_experts_per_tok": 2, "sliding_window": 128, "layer_types": ["sliding_attention", "full_attention"] * 2},
@@ -37,7 +49,7 @@ CONFIGS = {
     "vit": {"hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 4, "num_attention_heads": 16, "image_size": 224, "patch_size": 16,
             "architectures": ["ViTForImageClassification"], "num_labels": 1000},
 }
-OWN_BASE = ("opt", "gpt2", "mpt", "vit")
+OWN_BASE = ("cohere", "opt", "gpt2", "mpt", "vit")
 
 
 def config_of(family):
