@@ -54,22 +54,26 @@ void note_rope(ModelConfig& config) {
 
 // Python writes numbers that JSON does not have. No key of a family that is read here has one, so
 // they become null.
-std::string with_null_numbers(std::string_view json) {
+std::string with_null_numbers(std::string_view text) {
   constexpr std::string_view kNumbers[] = {"-Infinity", "Infinity", "NaN"};
   std::string out;
+  if (text.find(kNumbers[1]) == std::string_view::npos &&
+      text.find(kNumbers[2]) == std::string_view::npos) {
+    return out.append(text);
+  }
   bool in_string = false;
-  for (size_t i = 0; i < json.size();) {
+  for (size_t i = 0; i < text.size();) {
     const auto number = std::ranges::find_if(kNumbers, [&](std::string_view each) {
-      return !in_string && json.substr(i).starts_with(each);
+      return !in_string && text.substr(i).starts_with(each);
     });
     if (number != std::end(kNumbers)) {
       out += "null";
       i += number->size();
       continue;
     }
-    const bool escapes = in_string && json[i] == '\\' && i + 1 < json.size();
-    in_string = in_string != (json[i] == '"');
-    out.append(json.substr(i, escapes ? 2 : 1));
+    const bool escapes = in_string && text[i] == '\\' && i + 1 < text.size();
+    in_string = in_string != (text[i] == '"');
+    out.append(text.substr(i, escapes ? 2 : 1));
     i += escapes ? 2 : 1;
   }
   return out;
