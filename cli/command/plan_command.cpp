@@ -18,9 +18,11 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
+#include "core/base/atomic_file.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
+#include "core/base/output_folder.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
 #include "core/plan/json_dump.h"
@@ -39,6 +41,7 @@
 
 #include "cli/capture/engine_program.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/foreign_plan.h"
 #include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/results/output.h"
@@ -57,7 +60,7 @@ constexpr int kSteadyStep = 3;
 constexpr int64_t kDefaultRanks = 2;
 
 struct PlanOptions {
-  std::filesystem::path model, plan;
+  std::filesystem::path model, plan, from;
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
   plan::StepSettings step;
@@ -433,6 +436,41 @@ int64_t ranks_of(const plan::MeshSizes& mesh) {
                                            std::max(divided, mesh.expert));
 }
 
+// The plan of --from, --plan or --strategy. `ranks`: what a file says, unless it is set.
+plan::Plan named_plan(const PlanOptions& options,
+                      const plan::ModuleTree& tree,
+                      std::optional<int64_t>& ranks) {
+  if (!options.from.empty()) {
+    plan::ForeignPlan foreign = load_foreign_plan(options.from, tree);
+    for (const std::string& note : foreign.notes) {
+      write_stderr("shardlens: note: {}\n", note);
+    }
+    ranks = ranks ? ranks : foreign.world_size;
+    return std::move(foreign.plan);
+  }
+  plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
+                                         : plan::load_plan(options.plan);
+  add_recorded_axes(options.plan, plan);
+  return plan;
+}
+
+// The files of --out and --to.
+void write_files(const PlanOptions& options, const ResolvedPlan& plan) {
+  if (const std::filesystem::path to = options.outputs.file("--to"); !to.empty()) {
+    const plan::AccelerateText text = plan::accelerate_text(plan, foreign_file_of(to));
+    for (const std::string& note : text.notes) {
+      write_stderr("shardlens: note: {}: {}\n", to.string(), note);
+    }
+    write_file_atomically(to, text.text);
+  }
+  if (const std::filesystem::path out = options.outputs.directory("--out"); !out.empty()) {
+    (void)OutputFolder::make(out);
+    const auto files = options.outputs.new_files_in("--out", out, {"plan.json"});
+    write_file_atomically(files.front(), plan::to_json(plan.plan));
+    write_stderr("wrote {}\n", files.front().string());
+  }
+}
+
 ExitCode run_plan(const PlanOptions& options) {
   if (!options.from_trace.empty()) {
     return plan_from_trace({.traces = options.from_trace,
@@ -441,8 +479,8 @@ ExitCode run_plan(const PlanOptions& options) {
                             .json = options.json,
                             .parameters = options.parameters});
   }
-  if (options.outputs.given("--out")) {
-    throw UsageError("--out needs --from-trace");
+  if (options.outputs.given("--out") && options.from.empty()) {
+    throw UsageError("--out needs --from or --from-trace");
   }
   if (options.model.empty()) {
     throw UsageError(
@@ -455,12 +493,11 @@ ExitCode run_plan(const PlanOptions& options) {
   check_step(options.step);
   const plan::ModelConfig config = plan::load_model_config(options.model);
   const plan::ModuleTree tree = plan::module_tree(config);
-  plan::Plan plan = options.plan.empty() ? plan::strategy_plan(options.strategy, tree)
-                                         : plan::load_plan(options.plan);
-  add_recorded_axes(options.plan, plan);
+  std::optional<int64_t> ranks = options.world_size;
+  plan::Plan plan = named_plan(options, tree, ranks);
   plan.mesh = plan::with_mesh(plan.mesh, options.mesh);
-  const ResolvedPlan resolved =
-      plan::resolve(plan, tree, options.world_size.value_or(ranks_of(plan.mesh)));
+  const ResolvedPlan resolved = plan::resolve(plan, tree, ranks.value_or(ranks_of(plan.mesh)));
+  write_files(options, resolved);
   print_plan(options, config, resolved);
   if (options.engine) {
     become_engine(options, resolved.world_size);
@@ -489,9 +526,25 @@ Action add_plan_command(CLI::App& app) {
                                 ->option_text("PATH…")
                                 ->excludes(strategy)
                                 ->excludes("--plan");
+  CLI::Option* from =
+      app.add_option("--from", options->from,
+                     "take the plan of a config file of accelerate (YAML), or of an fsdp_config of "
+                     "transformers (JSON)")
+          ->option_text("F")
+          ->excludes(strategy)
+          ->excludes("--plan")
+          ->excludes(from_trace);
   options->outputs
-      .add(app, "--out", "with --from-trace: write plan.json and workload.json to this directory")
+      .add(app, "--out",
+           "write plan.json, and with --from-trace workload.json, to this directory; with --from "
+           "or --from-trace")
       ->option_text("DIR");
+  options->outputs
+      .add(app, "--to",
+           "write the plan as a config file of accelerate, or as an fsdp_config of transformers if "
+           "the name ends in .json")
+      ->option_text("FILE")
+      ->excludes(from_trace);
   app.add_option("--mesh", options->mesh,
                  "RxS, replicas of shards, or axis=size,…; replaces those of the plan")
       ->excludes(from_trace)
@@ -513,7 +566,8 @@ Action add_plan_command(CLI::App& app) {
   app.add_flag("--engine", options->engine,
                "also shard the model with the engine, as rank 0 and without allocating memory, and "
                "compare its shards with the plan's")
-      ->excludes(from_trace);
+      ->excludes(from_trace)
+      ->excludes(from);
   app.add_flag("--json", options->json, "machine-readable output");
   return [options] { return run_plan(*options); };
 }

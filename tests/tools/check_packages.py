@@ -25,7 +25,7 @@ FILES = {
                       "usr/share/metainfo/io.github.shardlens.Shardlens.metainfo.xml", "usr/share/icons/hicolor/scalable/apps/shardlens.svg",
                       "usr/share/shardlens/traces/llama-emulated8/run.json"],
 }
-DEPENDS = {"shardlens": ["libc6", "libstdc++6", "libfmt9", "libzstd1", "libre2-9"], "libshardlens-dev": ["libfmt-dev", "libsimdjson-dev"],
+DEPENDS = {"shardlens": ["libc6", "libstdc++6", "libfmt9", "libzstd1", "libre2-9", "libyaml-0-2"], "libshardlens-dev": ["libfmt-dev", "libsimdjson-dev"],
            "shardlens-gui": ["libqt6widgets6", "libqt6svg6", "libc6", "qt6-qpa-plugins"]}
 
 

@@ -1,0 +1,27 @@
+#include "cli/flags/foreign_plan.h"
+
+#include <string>
+
+#include "core/plan/json_reader.h"
+
+#include "cli/flags/yaml_file.h"
+
+namespace shardlens::cli {
+
+plan::ForeignPlan load_foreign_plan(const std::filesystem::path& path,
+                                    const plan::ModuleTree& tree) {
+  const std::string text = plan::read_text_file(path);
+  const std::string source = path.string();
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  const bool is_json = begin != std::string::npos && text[begin] == '{';
+  const nlohmann::json document =
+      is_json ? plan::parse_json(text, source) : parse_yaml(text, source);
+  return plan::plan_of_accelerate(plan::JsonNode(document, source), tree);
+}
+
+plan::AccelerateFile foreign_file_of(const std::filesystem::path& path) {
+  return path.extension() == ".json" ? plan::AccelerateFile::kFsdpConfigJson
+                                     : plan::AccelerateFile::kLaunchYaml;
+}
+
+}  // namespace shardlens::cli
