@@ -63,7 +63,7 @@ WRITERS = [
     Writer("convert to a file", "convert in/run --out {out}.json.gz", ["in/run"], "file", quick=True),
     Writer("convert a file", "convert in/trace.json.gz --out {out}.json.gz", ["in/trace.json.gz"], "file"),
     Writer("convert to a directory", "convert in/run --out {out}", ["in/run"], "adds", quick=True),
-    Writer("plan --to", "plan --model in/model --plan in/plan.json --to {out}", ["in/model", "in/plan.json"], "file"),
+    Writer("plan --to", "plan --model in/model --to {out}.json", ["in/model"], "file"),
     Writer("plan --from-trace", "plan --from-trace in/run --out {out}", ["in/run"], "adds", quick=True),
     Writer("plan --from-trace FILE", "plan --from-trace in/run/rank0.pt.trace.json.gz --out {out}", ["in/run/rank0.pt.trace.json.gz"], "adds"),
     Writer("advise", "advise in/advised --out {out}", ["in/advised"], "adds"),
