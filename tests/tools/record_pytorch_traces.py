@@ -48,6 +48,8 @@ SETTINGS = {
         units=[LAYERS[0], {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, LAYERS[1]])),
     "fsdp2-bf16": dict(api="fsdp2", model="gpt2-tiny", bf16=True, optimizer="sgd", plan=dict(
         units=[{"modules": "transformer.h.*"}, {"modules": ""}], mixed_precision=BF16)),
+    "fsdp2-checkpoint": dict(api="fsdp2", checkpoint=True, nested="mlp", reshard=True, plan=dict(
+        units=[{"modules": "model.layers.*.mlp"}, *LAYERS], reshard_after_forward=True, activation_checkpointing=["model.layers.*"])),
     "fsdp2-hybrid": dict(api="fsdp2", ranks=4, mesh=(2, 2), plan=dict(units=LAYERS, mesh={"replicate": 2, "shard": 2})),
     "fsdp1-full": dict(api="fsdp1", keep=2, plan=dict(units=LAYERS, dialect="fsdp1")),
     "fsdp1-grad-op": dict(api="fsdp1", strategy="SHARD_GRAD_OP", clip=1.0, plan=dict(
@@ -98,7 +100,13 @@ def shard_fsdp2(m, s):
         kw["mesh"] = kw["mesh"]["dp"]
     if s.get("bf16"):
         kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    if s.get("checkpoint"):
+        from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
+        chosen = set(blocks(m))
+        apply_activation_checkpointing(m, check_fn=lambda module: module in chosen)
     for block in blocks(m):
+        if "nested" in s:
+            fully_shard(getattr(block, s["nested"]), **kw)
         fully_shard(block, **kw)
     if "group" in s:
         fully_shard([m.get_submodule(name) for name in s["group"]], **{**kw, "reshard_after_forward": False})

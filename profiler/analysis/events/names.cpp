@@ -227,6 +227,31 @@ std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
                    .ranks = ranks};
 }
 
+std::string without_wrappers(std::string_view fqn) {
+  constexpr std::array<std::string_view, 3> kAdded{"_checkpoint_wrapped_module", "_orig_mod",
+                                                   "_fsdp_wrapped_module"};
+  constexpr std::string_view kNext = ", ";
+  std::string out;
+  bool first = true;  // part of its module's name
+  while (!fqn.empty()) {
+    const size_t end = std::min(fqn.find_first_of(".,"), fqn.size());
+    if (!one_of(fqn.substr(0, end), kAdded)) {
+      out += first ? "" : ".";
+      out += fqn.substr(0, end);
+      first = false;
+    }
+    fqn.remove_prefix(end);
+    if (fqn.starts_with(kNext)) {
+      out += kNext;
+      first = true;
+      fqn.remove_prefix(kNext.size());
+    } else if (!fqn.empty()) {
+      fqn.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
 std::optional<int64_t> parse_profiler_step(std::string_view name) {
   constexpr std::string_view kPrefix = "ProfilerStep#";
   if (!name.starts_with(kPrefix)) {

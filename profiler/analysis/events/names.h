@@ -57,6 +57,11 @@ struct FsdpRange {
 };
 [[nodiscard]] std::optional<FsdpRange> parse_fsdp_range(std::string_view name);
 
+// A unit's name without the parts that PyTorch's wrappers add to it (checkpoint_wrapper,
+// torch.compile, FSDP1): "layers.0" for "layers.0._checkpoint_wrapped_module". A unit of several
+// modules has several names, with ", " between them.
+[[nodiscard]] std::string without_wrappers(std::string_view fqn);
+
 // A call in which the host waits for the device: "cudaStreamSynchronize", "hipEventSynchronize",
 // "zeEventHostSynchronize", "aclrtSynchronizeStream", …
 [[nodiscard]] bool is_host_wait(std::string_view name);

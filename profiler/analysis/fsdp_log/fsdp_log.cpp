@@ -31,7 +31,11 @@ class NamedRanges {
     std::vector<uint32_t> ranges;
     lists.for_ranges_named(
         trace_, [](std::string_view name) { return name.starts_with("FSDP::"); },
-        [&](uint32_t i) { ranges.push_back(i); });
+        [&](uint32_t i) {
+          ranges.push_back(i);
+          has_callbacks_ = has_callbacks_ ||
+                           trace_.name(trace_.events[i]) == "FSDP::root_post_backward_callback";
+        });
     find_groups(ranges);
     // Backward runs on another thread than forward, but never at the same time.
     sort_runs(ranges, [&](uint32_t a, uint32_t b) {
@@ -63,17 +67,22 @@ class NamedRanges {
       }
       const auto range = parse_fsdp_range(name);
       if (range && range->fqn && range->ranks > 0) {
-        int64_t& most = dense_[std::string(*range->fqn)];
+        int64_t& most = dense_[name_of(*range)];
         most = std::max(most, range->ranks);
       }
     }
   }
 
+  // The engine's modules have no wrappers, whatever they are called.
+  [[nodiscard]] std::string name_of(const FsdpRange& range) const {
+    return log_.source == FsdpSource::kFsdp2 ? std::string(without_wrappers(*range.fqn))
+                                             : std::string(*range.fqn);
+  }
+
   [[nodiscard]] uint32_t unit_of(const FsdpRange& range) {
-    if (range.ranks > 0 && dense_.at(std::string(*range.fqn)) != range.ranks) {
-      return log_.unit_id(plan::expert_group_of(*range.fqn));
-    }
-    return log_.unit_id(*range.fqn);
+    const std::string name = name_of(range);
+    const bool expert = range.ranks > 0 && dense_.at(name) != range.ranks;
+    return log_.unit_id(expert ? plan::expert_group_of(name) : name);
   }
 
   void add(const Event& event) {
@@ -88,10 +97,13 @@ class NamedRanges {
       }
     }
     const std::string_view what = named.range->what;
-    if (what == "root_pre_forward") {
+    if (what == "root_pre_forward" && !recomputes_) {
       ++passes_;
       backward_ = false;
       in_forward_.clear();
+      log_.root_forwards.push_back(event.start);
+    } else if (what == "root_post_backward_callback") {
+      recomputes_ = false;
     }
     const bool nested = !open_.empty() && open_.back().in_hook;
     Open open{event.end(), nested, open_.empty() ? Prefetch::kNone : open_.back().prefetch};
@@ -121,12 +133,14 @@ class NamedRanges {
     FsdpCall call{};
     if (what == "pre_forward") {
       call = FsdpCall::kPreForward;
-      backward_ = false;
+      backward_ = recomputes_;
     } else if (what == "post_forward") {
       call = FsdpCall::kPostForward;
     } else if (what == "pre_backward") {
       call = FsdpCall::kPreBackward;
       backward_ = true;
+      recomputes_ = has_callbacks_;
+      in_forward_.erase(unit);  // a recomputation that stopped early has no post-forward
     } else if (what == "all_gather") {
       call = FsdpCall::kUnshard;
     } else if (what == "all_gather_copy_out") {
@@ -183,6 +197,10 @@ class NamedRanges {
   std::set<uint32_t> in_forward_;         // units whose forward has begun
   uint32_t hook_unit_ = 0, passes_ = 0;
   bool backward_ = false;
+  bool has_callbacks_ = false;  // the trace shows the end of backward
+  // A backward has begun and not ended: forwards within it are those of activation checkpoints.
+  // They begin as any other, an inner unit's even with a range of the root's forward.
+  bool recomputes_ = false;
 };
 
 // No message has more elements. Larger numbers are read as not known, so that sums of sizes fit in

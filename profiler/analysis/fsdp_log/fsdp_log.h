@@ -20,8 +20,8 @@ namespace shardlens::analysis {
 enum class FsdpSource : uint8_t { kNone, kShardlens, kFsdp1, kFsdp2 };
 
 enum class FsdpCall : uint8_t {  // what FSDP did, by its ranges in the trace
-  kPreForward,
-  kPostForward,
+  kPreForward,                   // `backward`: an activation checkpoint runs the forward again
+  kPostForward,                  // likewise
   kPreBackward,
   kPostBackward,  // the unit's gradients are ready: parameters are freed, gradients reduced
   kUnshard,       // call of the all-gather
@@ -77,8 +77,9 @@ struct FsdpLog {
   std::vector<FsdpUnit> units;
   std::vector<FsdpEvent> events;  // by start
   std::vector<PrefetchRequest> prefetches;
-  std::vector<Interval> limiter_waits;  // FSDP1's rate_limiter ranges
-  bool names_units = true;              // false: see [Note: Units of FSDP1]
+  std::vector<Nanoseconds> root_forwards;  // begin of each forward of the root; FSDP1: empty
+  std::vector<Interval> limiter_waits;     // FSDP1's rate_limiter ranges
+  bool names_units = true;                 // false: see [Note: Units of FSDP1]
   std::vector<trace::Diagnostic> diagnostics;
 
   [[nodiscard]] uint32_t unit_id(std::string_view fqn);  // added if new; O(1)

@@ -97,9 +97,9 @@ class SectionBuilder {
     for (const FsdpEvent& e : log_.events) {
       out_.tracks_[e.track] = true;
       if (e.call == FsdpCall::kPreForward) {
-        marks_.push_back({e.when.start, Kind::kForward, e.unit});
+        marks_.push_back({e.when.start, e.backward ? Kind::kBackward : Kind::kForward, e.unit});
       } else if (e.call == FsdpCall::kPostForward) {
-        marks_.push_back({e.when.end, Kind::kForwardEnd, e.unit});
+        marks_.push_back({e.when.end, e.backward ? Kind::kBackwardEnd : Kind::kForwardEnd, e.unit});
       } else if (e.call == FsdpCall::kPreBackward) {
         marks_.push_back({e.when.start, Kind::kBackward, e.unit});
       } else if (e.call == FsdpCall::kPostBackward ||

@@ -19,11 +19,12 @@ using trace::Section;
 // Splits the host's time into sections that belong to units and parts of the step.
 //
 // [Note: Whose work] A unit's forward is between its pre- and post-forward, its backward between
-// its pre- and post-backward. If units nest, time belongs to the innermost open unit; time within
-// forward or backward with no open unit belongs to the root. From the last post-forward to the
-// first pre-backward is the loss. Ranges "Optimizer.…" are the optimizer, except forward, loss and
-// backward within them: Optimizer.step() runs a closure. Between backward and optimizer, time from
-// the first norm on is gradient clipping.
+// its pre- and post-backward. A forward that an activation checkpoint
+// runs again is part of backward. If units nest, time belongs to the innermost open unit; time
+// within forward or backward with no open unit belongs to the root. From the last post-forward to
+// the first pre-backward is the loss. Ranges "Optimizer.…" are the optimizer, except forward, loss
+// and backward within them: Optimizer.step() runs a closure. Between backward and optimizer, time
+// from the first norm on is gradient clipping.
 class Sections {
  public:
   Sections() = default;

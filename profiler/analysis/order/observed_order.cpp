@@ -75,7 +75,7 @@ std::vector<ObservedOrder> observed_orders(const trace::Trace& trace,
     } else if (e.call == FsdpCall::kReduce) {
       what = ObservedEvent::What::kReduce;
     } else if (e.call == FsdpCall::kPostBackward ||
-               (e.call == FsdpCall::kPostForward &&
+               (e.call == FsdpCall::kPostForward && !e.backward &&
                 std::binary_search(gathered_again.begin(), gathered_again.end(),
                                    std::pair(e.pass, e.unit)))) {
       what = ObservedEvent::What::kReshard;

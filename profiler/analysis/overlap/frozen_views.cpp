@@ -62,14 +62,15 @@ class Finder {
       if (!known) {
         known = meaning_of(trace_.name(event));
       }
-      if (known->what == What::kRootForward) {
-        passes_[event.start];
-      } else if (known->what == What::kCallback) {
+      if (known->what == What::kCallback) {
         callbacks.push_back({event.start, event.end()});
       } else {
         ranges.push_back(i);
       }
     });
+    for (const Nanoseconds begin : timeline_.fsdp.root_forwards) {
+      passes_[begin];
+    }
     for (const uint32_t i : ranges) {
       add_range(trace_.events[i], *names[trace_.events[i].name]);
     }
@@ -95,7 +96,7 @@ class Finder {
   }
 
   // What the name of a range means here.
-  enum class What : uint8_t { kOther, kRootForward, kCallback, kForward, kBackward };
+  enum class What : uint8_t { kOther, kCallback, kForward, kBackward };
   struct Named {
     What what = What::kOther;
     uint32_t unit = 0;
@@ -106,13 +107,13 @@ class Finder {
     if (!range || range->is_fsdp1) {
       return {};
     }
-    if (range->what == "root_pre_forward") {
-      return {What::kRootForward, 0};
-    }
     if (range->what == "root_post_backward_callback") {
       return {What::kCallback, 0};
     }
-    const auto unit = range->fqn ? units_.find(std::string(*range->fqn)) : units_.end();
+    const bool wrapped = timeline_.fsdp.source == FsdpSource::kFsdp2;
+    const auto unit = !range->fqn ? units_.end()
+                                  : units_.find(wrapped ? without_wrappers(*range->fqn)
+                                                        : std::string(*range->fqn));
     if (unit == units_.end()) {
       return {};
     }

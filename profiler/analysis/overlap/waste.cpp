@@ -137,7 +137,10 @@ class WasteFinder {
     int64_t forwards = 0;  // of the root
     size_t end = first;    // what is gathered after the last hook is for the next iteration
     for (size_t i = first; i < last; ++i) {
-      forwards += events[i].call == FsdpCall::kPreForward && events[i].unit == root ? 1 : 0;
+      forwards +=
+          events[i].call == FsdpCall::kPreForward && !events[i].backward && events[i].unit == root
+              ? 1
+              : 0;
       end = events[i].call == FsdpCall::kUnshard || events[i].call == FsdpCall::kCopyOut ? end : i;
     }
     if (forwards != 1) {

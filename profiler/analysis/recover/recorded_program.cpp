@@ -28,20 +28,6 @@ std::string unit_words(const std::string& fqn) {
   return fqn.empty() ? "(root)" : fqn;
 }
 
-// The name without the parts that checkpoint wrappers and torch.compile add to it.
-std::string plain_name(const std::string& fqn) {
-  std::string out;
-  for (size_t start = 0; start <= fqn.size();) {
-    const size_t end = std::min(fqn.find('.', start), fqn.size());
-    const std::string part = fqn.substr(start, end - start);
-    if (part != "_checkpoint_wrapped_module" && part != "_orig_mod") {
-      out += (out.empty() ? "" : ".") + part;
-    }
-    start = end + 1;
-  }
-  return out;
-}
-
 // The modules of a pass's forward, in order: (call, unit).
 using ForwardCalls = std::vector<std::pair<FsdpCall, uint32_t>>;
 
@@ -177,7 +163,7 @@ std::vector<uint32_t> log_units_of(const Trace& trace,
   }
   std::map<std::string, uint32_t> by_name;
   for (uint32_t unit = 0; unit < log.units.size(); ++unit) {
-    by_name.emplace(plain_name(log.units[unit].fqn), unit);
+    by_name.emplace(log.units[unit].fqn, unit);
   }
   std::set<std::string> known;
   for (const plan::Unit& unit : plan.units) {

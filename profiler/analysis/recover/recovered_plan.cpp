@@ -13,6 +13,7 @@
 #include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/analysis/overlap/frozen_views.h"
 #include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/recover/recovered_checkpoints.h"
 #include "profiler/analysis/recover/recovered_mesh.h"
 #include "profiler/analysis/timeline/timeline.h"
 
@@ -42,6 +43,7 @@ class Recovery {
     precision();
     forward_prefetch();
     backward_prefetch();
+    checkpoints();
     out_.recorded = recover_workload(trace_, log_, sections_, pass_, order_, out_.diagnostics);
     return std::move(out_);
   }
@@ -441,7 +443,7 @@ class Recovery {
     std::vector<uint32_t> ended;
     std::set<uint32_t> again;
     for (const FsdpEvent& e : log_.events) {
-      if (in_pass(e) && e.call == FsdpCall::kPostForward) {
+      if (in_pass(e) && e.call == FsdpCall::kPostForward && !e.backward) {
         ended.push_back(e.unit);
       } else if (in_pass(e) && e.call == FsdpCall::kUnshard && e.backward) {
         again.insert(e.unit);
@@ -480,6 +482,21 @@ class Recovery {
     const plan::PrefetchLists done = lists(true, true);
     if (log_.source != FsdpSource::kShardlens || done != default_lists()) {
       p.backward_prefetch_lists = done;
+    }
+  }
+
+  void checkpoints() {
+    const RecoveredCheckpoints found = recover_checkpoints(trace_, log_, sections_, pass_);
+    for (const uint32_t each : found.units) {
+      for (std::string& module : globs_of(log_.units[each].fqn)) {
+        out_.plan.activation_checkpointing.push_back(std::move(module));
+      }
+    }
+    if (!found.parts.empty()) {
+      note(fmt::format("backward runs parts of {} units' forwards again: modules inside them are "
+                       "checkpointed, which the trace does not name",
+                       found.parts.size()),
+           Severity::kWarning);
     }
   }
 

@@ -83,11 +83,17 @@ class WorkloadRecovery {
     }
   }
 
-  void hook(Nanoseconds time, const Interval& when, Hook kind, UnitId unit, bool grad_mode = true) {
+  void hook(Nanoseconds time,
+            const Interval& when,
+            Hook kind,
+            UnitId unit,
+            bool grad_mode = true,
+            bool recompute = false) {
     Item item{time, when, true, {}, {}};
     item.hook.hook = kind;
     item.hook.unit = unit;
     item.hook.grad_mode = grad_mode;
+    item.hook.recompute = recompute;
     items_.push_back(std::move(item));
   }
 
@@ -107,8 +113,9 @@ class WorkloadRecovery {
         continue;
       }
       if (const auto kind = hook_of(e.call)) {
+        const bool forward = *kind == Hook::kPreForward || *kind == Hook::kPostForward;
         hook(*kind == Hook::kPostForward ? e.when.end : e.when.start, e.when, *kind, id->second,
-             e.backward || e.grad);
+             e.backward || e.grad, forward && e.backward);
       }
     }
     hook(backward_end_, {backward_end_, backward_end_}, Hook::kBackwardEnd, 0);

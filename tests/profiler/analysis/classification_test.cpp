@@ -77,6 +77,9 @@ TEST(NamesTest, ReadsFsdpRanges) {
   EXPECT_EQ(parse_fsdp_range("FSDP::root_pre_forward")->fqn, std::nullopt);
   EXPECT_EQ(parse_fsdp_range("FSDP::backward_prefetch for layers.2")->what, "backward_prefetch");
   EXPECT_EQ(parse_fsdp_range("FSDP::backward_prefetch for layers.2")->fqn, "layers.2");
+  EXPECT_EQ(without_wrappers("layers.0._checkpoint_wrapped_module.mlp"), "layers.0.mlp");
+  EXPECT_EQ(without_wrappers("_orig_mod.norm, _orig_mod.head._fsdp_wrapped_module"), "norm, head");
+  EXPECT_EQ(without_wrappers("_orig_mod"), "");
   EXPECT_EQ(parse_fsdp_range("FullyShardedDataParallel._pre_forward")->what, "_pre_forward");
   EXPECT_EQ(parse_fsdp_range("FullyShardedDataParallel._pre_forward")->fqn, std::nullopt);
   EXPECT_FALSE(parse_fsdp_range("Optimizer.step#AdamW.step").has_value());

@@ -2,12 +2,16 @@
 // ones.
 #include <filesystem>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
@@ -370,6 +374,93 @@ TEST(FsdpAttributionTest, AUnitOfSeveralModulesHasOneForwardInAPass) {
     }
   }
   EXPECT_THAT(begun, ElementsAre(30, 230));
+}
+
+// Two layers with an inner unit each, the layers in checkpoint_wrapper: backward runs their forward
+// again, in which FSDP2 begins the inner unit as if it were a root of its own.
+TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
+  TraceBuilder b;
+  Nanoseconds now = 0;
+  const auto around = [&](const std::string& name, const auto& inside) {
+    const Nanoseconds begin = now++;
+    inside();
+    b.range("FSDP::" + name, begin, ++now);
+  };
+  const auto nothing = [] {};
+  const auto work = [&](Nanoseconds time) {
+    b.op("aten::mm", now, now + time);
+    now += time;
+  };
+  const auto communicate = [&](const char* call, const char* ran) {
+    b.op(call, now, now + 5);
+    b.trace.add_complete(Category::kUserAnnotation, ran, b.trace.track(1, 99), now + 1, now + 4);
+    now += 5;
+  };
+  const auto gather = [&](const std::string& unit) {
+    around("all_gather" + unit, [&] { communicate("c10d::_allgather_base_", "gloo:all_gather"); });
+    around("all_gather_copy_out" + unit, nothing);
+  };
+  const auto reduce = [&](const std::string& unit) {
+    around("post_backward_reduce" + unit,
+           [&] { communicate("c10d::_reduce_scatter_base_", "gloo:reduce_scatter"); });
+  };
+  const auto layer = [](int i) { return fmt::format(" (layers.{})", i); };
+  const auto inner = [](int i) {
+    return fmt::format(" (layers.{}._checkpoint_wrapped_module.mlp)", i);
+  };
+  around("root_pre_forward", nothing);
+  around("pre_forward", [&] { gather(""); });
+  for (const int i : {0, 1}) {
+    around("pre_forward" + layer(i), [&] { gather(layer(i)); });
+    work(100);
+    around("pre_forward" + inner(i), [&] { gather(inner(i)); });
+    work(200);
+    around("post_forward" + inner(i), nothing);
+    around("post_forward" + layer(i), nothing);
+  }
+  work(50);
+  around("post_forward", nothing);
+  around("pre_backward", nothing);
+  work(50);
+  for (const int i : {1, 0}) {
+    around("pre_backward" + layer(i), [&] { gather(layer(i)); });
+    work(100);
+    around("root_pre_forward", nothing);
+    around("pre_forward" + inner(i), [&] { gather(inner(i)); });
+    work(200);
+    around("post_forward" + inner(i), nothing);
+    around("pre_backward" + inner(i), nothing);
+    work(400);
+    reduce(inner(i));
+    work(200);
+    reduce(layer(i));
+  }
+  around("root_post_backward_callback", [&] { reduce(""); });
+  b.step(0, 0, ++now);
+  std::vector<trace::Trace> traces;
+  traces.push_back(b.trace);
+  const Analysis result = analyze(trace::Run::of(std::move(traces)));
+  struct Row {
+    const char* name;
+    Nanoseconds forward, backward;
+    int64_t gathers_in_backward;
+  };
+  // The last 50 of forward are the root's own; a layer's backward has 100 that run again.
+  for (const Row row :
+       {Row{"", 50, 50, 0}, {"layers.0", 100, 300, 1}, {"layers.1.mlp", 200, 600, 1}}) {
+    const UnitFigures& u = unit(result, row.name);
+    EXPECT_EQ(u.compute_forward, row.forward) << row.name;
+    EXPECT_EQ(u.compute_backward, row.backward) << row.name;
+    const auto& forward = u.parts[static_cast<size_t>(UnitPart::kAllGatherForward)];
+    const auto& backward = u.parts[static_cast<size_t>(UnitPart::kAllGatherBackward)];
+    ASSERT_TRUE(forward) << row.name;
+    EXPECT_EQ(forward->count, 1) << row.name;
+    EXPECT_EQ(backward ? backward->count : 0, row.gathers_in_backward) << row.name;
+  }
+  const RecoveredPlan plan = recover_plan(b.trace);
+  EXPECT_EQ(plan.units.size(), 5U);
+  EXPECT_EQ(plan.plan.reshard_after_forward.kind, plan::Reshard::Kind::kAuto);
+  EXPECT_THAT(plan.plan.activation_checkpointing, ElementsAre("layers.0.mlp", "layers.1.mlp"));
 }
 
 // One step of FSDP2 on a device, in units of the clock; layer a within the root, no prefetch.

@@ -74,6 +74,7 @@ TEST_P(RecoveredPlanTest, IsThePlanThatWasRun) {
   EXPECT_EQ(again.plan.mixed_precision, ran.plan.mixed_precision);
   EXPECT_EQ(again.replicas(), ran.replicas());
   EXPECT_EQ(again.shards(), ran.shards());
+  EXPECT_EQ(again.checkpointed_modules, ran.checkpointed_modules);
   ASSERT_EQ(again.units.size(), ran.units.size());
   for (UnitId id = 0; id < ran.units.size(); ++id) {
     EXPECT_EQ(again.units[id].fqn, ran.units[id].fqn);
@@ -97,6 +98,7 @@ INSTANTIATE_TEST_SUITE_P(Recordings,
                                          Recording{"fsdp2-prefetch", "llama-tiny", 3},
                                          Recording{"fsdp2-group"},
                                          Recording{"fsdp2-bf16", "gpt2-tiny"},
+                                         Recording{"fsdp2-checkpoint"},
                                          Recording{"fsdp2-hybrid", "llama-tiny", 2, 4},
                                          Recording{"fsdp1-full"},
                                          Recording{"fsdp1-grad-op"},
