@@ -31,7 +31,28 @@ def plan_of(model, log=None, checkpoints=None):
         plan = _ddp_plan(ddp) if ddp is not None else _fsdp2_plan(model, units, log) if units else _fsdp1_plan(model, wrapped)
         plan["activation_checkpointing"] = _checkpointed(model, checkpoints.modules if checkpoints else {})
         return plan
-    raise NoPlan("the model is not sharded: neither fully_shard, FullyShardedDataParallel nor DistributedDataParallel was applied to it")
+    raise NoPlan(_otherwise_parallel(model) or
+                 "the model is not sharded: neither fully_shard, FullyShardedDataParallel nor DistributedDataParallel was applied to it")
+
+
+def _otherwise_parallel(model):
+    """What is known of a model that is parallel without the objects that a plan is read from; "": nothing is."""
+    from torch.distributed._composable.contract import _get_registry
+
+    replicated = [clean_name(name) or "the model" for name, module in model.named_modules() if "replicate" in (_get_registry(module) or ())]
+    if replicated:
+        return (f"replicate() was applied to {', '.join(replicated[:4])}{', …' if len(replicated) > 4 else ''}: it averages gradients as DistributedDataParallel does, "
+                "whose plan has one unit, the whole model; without plan.json it is recovered from the trace")
+    placed = {}  # how parameters are placed: how many
+    for parameter in model.parameters():
+        if hasattr(parameter, "placements"):
+            axes = ", ".join(f"{placement} over {size}" for placement, size in zip(parameter.placements, parameter.device_mesh.shape))
+            placed[axes] = placed.get(axes, 0) + 1
+    if placed:
+        axes = max(placed, key=placed.get)
+        return (f"{sum(placed.values())} parameters are DTensors, {placed[axes]} of them {axes} ranks, which no fully_shard gathers: the program itself does, "
+                "as SimpleFSDP, or they stay divided, as under tensor parallelism alone; FSDP's hooks, whose order a plan describes, are not there")
+    return ""
 
 
 def _common(values):

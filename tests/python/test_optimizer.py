@@ -57,7 +57,7 @@ def test_settings_are_those_of_as_many_values(make, expected, says):
 
 def test_an_optimizer_that_never_stepped_counts_as_adamw():
     optimizer = torch.optim.NAdam(torch.nn.Linear(2, 2).parameters())
-    assert states_of(optimizer) is None
+    assert states_of([optimizer]) is None
     settings, note = settings_of(optimizer)
     assert settings == {"optimizer": "NAdam"} and "simulated as AdamW" in note
 
@@ -65,3 +65,52 @@ def test_an_optimizer_that_never_stepped_counts_as_adamw():
 def test_only_wrappers_are_taken_off():
     optimizer = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
     assert unwrapped(optimizer) is optimizer
+
+
+class Both:
+    """An object of a program's own, as for Muon, which takes matrices only, with another optimizer for the rest."""
+
+    def __init__(self, parameters):
+        parameters = list(parameters)
+        self.matrices = torch.optim.SGD([p for p in parameters if p.ndim == 2], lr=0.1, momentum=0.9)
+        self.rest = torch.optim.AdamW([p for p in parameters if p.ndim != 2])
+        self.name = "both"
+
+    def step(self):
+        self.matrices.step()
+        self.rest.step()
+
+
+class Container(torch.optim.Optimizer):
+    """As torchtitan's: one optimizer for each part of the model, and no state of its own."""
+
+    def __init__(self, parameters):
+        parameters = list(parameters)
+        self.optimizers = [torch.optim.AdamW([p]) for p in parameters]
+        torch.optim.Optimizer.__init__(self, parameters, {})
+
+    def step(self):
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+
+class Foreign:
+    """None of torch.optim."""
+
+    def __init__(self, parameters):
+        pass
+
+    def step(self):
+        pass
+
+
+@pytest.mark.parametrize("make, expected, says", (
+    # 36 elements in the matrix, 18 in vectors
+    pytest.param(Both, {"optimizer": "sgd", "momentum": 0.9}, "Both, which has AdamW, SGD, keeps one value for most", id="two kinds"),
+    pytest.param(Container, {"optimizer": "adamw"}, None, id="container"),
+    pytest.param(Foreign, {"optimizer": "adamw"}, "Foreign, which is none of torch.optim, is simulated as AdamW", id="foreign"),
+))
+def test_objects_with_optimizers_inside(make, expected, says):
+    settings, note = settings_of(stepped(make))
+    assert settings == expected
+    assert says in note if says else note is None
