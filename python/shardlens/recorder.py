@@ -69,7 +69,7 @@ class Recorder:
         self._force = force
         self._failed = False
         self._profiler = None
-        self._log = self._checkpoints = None
+        self._log = self._checkpoints = self._activations = None
         self._hook = None
         self._step = 0
         self._began = None
@@ -95,6 +95,7 @@ class Recorder:
         self._metrics.append((self._step, loss.detach() if hasattr(loss, "detach") else loss, (now - self._began) * 1e3))
         self._step += 1
         self._checkpoints.remove()  # one step shows them all, and none that is recorded is watched
+        self._stop_counting()
         self._profiler.step()
         if self._log.failure:
             self._give_up(self._log.failure)
@@ -110,6 +111,7 @@ class Recorder:
         import torch.distributed as dist
 
         from .live_actions import ActionLog
+        from .live_activations import ActivationLog
         from .live_checkpoints import CheckpointLog
         from .live_units import gradient_sync, is_a, unwrap_ddp
 
@@ -126,6 +128,9 @@ class Recorder:
             self._notes.append("torch.compile: operators inside a compiled region have no names of modules, and hooks that were compiled leave no actions")
         self._checkpoints = CheckpointLog()
         self._checkpoints.install(compiled)
+        if not compiled:  # a compiled region decides itself what it saves
+            self._activations = ActivationLog(inner)
+            self._activations.install()
         self._hook = (ddp or inner).register_forward_pre_hook(self._on_forward, with_kwargs=True)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
@@ -137,6 +142,10 @@ class Recorder:
                 schedule=torch.profiler.schedule(wait=self._warmup - 1, warmup=1, active=self._steps, repeat=1), on_trace_ready=self._export)
         self._profiler.start()
         self._began = time.perf_counter()
+
+    def _stop_counting(self):
+        if self._activations is not None:
+            self._activations.remove()
 
     def _set_recording(self, on):
         self.recording = on
@@ -185,6 +194,7 @@ class Recorder:
         """After the last recorded step: the model gets its own methods back, so that later steps run as if nothing had been recorded."""
         self._set_recording(False)
         self._checkpoints.remove()
+        self._stop_counting()
         self._log.remove()
         self._hook.remove()
 
@@ -212,6 +222,8 @@ class Recorder:
             self._notes.append(f"no plan.json: {type(error).__name__}: {error}")
         if self._checkpoints.selective:
             self._notes.append("checkpoints with a policy (context_fn) keep some results: plan.json has none of them, as if all ran again")
+        if self._activations is not None and self._activations.failure:
+            self._notes.append(f"activations were not counted: {self._activations.failure}")
         if self._checkpoints.failure:
             self._notes.append(f"calls of torch.utils.checkpoint were not all seen: {self._checkpoints.failure}")
         files.write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")
@@ -242,6 +254,8 @@ class Recorder:
             "groups": process_groups(),
             "shapes": "whole",
             "step_settings": settings,
+            "activations": self._activations and self._activations.json(),
+            "activations_ms": self._activations and round(1e3 * self._activations.seconds, 3),
             "notes": self._notes,
         }
 
@@ -271,7 +285,7 @@ class Recorder:
         """Restores the model and stops recording. Never raises."""
         self._failed = True
         self.recording = False
-        for undo in (self._checkpoints and self._checkpoints.remove, self._log and self._log.remove, self._hook and self._hook.remove, self._stop_profiler):
+        for undo in (self._checkpoints and self._checkpoints.remove, self._stop_counting, self._log and self._log.remove, self._hook and self._hook.remove, self._stop_profiler):
             try:
                 if undo:
                     undo()

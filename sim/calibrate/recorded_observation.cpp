@@ -17,6 +17,7 @@
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
 #include "sim/calibrate/program_reader.h"
+#include "sim/calibrate/recorded_activations.h"
 #include "sim/calibrate/recorded_communication.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
@@ -348,6 +349,7 @@ Observation observe_recorded(const trace::Run& run) {
       analysis::recorded_pass(run.traces.front(), out.plan, out.diagnostics);
   require_shapes(run, recorded);
   out.workload = recorded.workload;
+  add_activations(recorded_activations(run.environment), out.plan, out.workload);
   ProgramRun program{run, recorded, {}, {out.plan.replicas(), out.plan.shards()}};
   for (const trace::Trace& trace : run.traces) {
     analysis::FsdpLog log = analysis::read_fsdp_log(trace, analysis::EventLists(trace));

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/plan/communications.h"
 #include "core/plan/parameter_groups.h"
+#include "sim/calibrate/unit_of_module.h"
 
 namespace shardlens::sim {
 namespace {
@@ -87,52 +88,6 @@ std::vector<std::string> parts_of(std::string_view unit) {
     start = end + 2;
   }
 }
-
-// Unit of a module: the unit that names the module, or the unit of its nearest parent. Of a unit
-// with two groups: the group of the same kind.
-class UnitOfModule {
- public:
-  explicit UnitOfModule(const plan::ResolvedPlan& plan) {
-    for (UnitId unit = 0; unit < plan.units.size(); unit += plan.units[unit].groups) {
-      for (const uint32_t module : plan.units[unit].modules) {
-        units_[plan.tree.modules[module].fqn] = unit;
-      }
-    }
-    for (const plan::Unit& unit : plan.units) {
-      expert_.push_back(unit.groups > 1 && unit.expert);
-      groups_.push_back(unit.groups);
-    }
-  }
-  // `unit`: the name of a unit, or of a group of its parameters.
-  [[nodiscard]] UnitId of(const std::string& unit) const {
-    const UnitId first = with_module(parts_of(unit).front());
-    for (UnitId group = first; group < first + groups_[first]; ++group) {
-      if (expert_[group] == plan::is_expert_group(unit)) {
-        return group;
-      }
-    }
-    return first;
-  }
-
- private:
-  [[nodiscard]] UnitId with_module(std::string fqn) const {
-    while (true) {
-      const auto found = units_.find(fqn);
-      if (found != units_.end()) {
-        return found->second;
-      }
-      if (fqn.empty()) {
-        return 0;
-      }
-      const size_t dot = fqn.rfind('.');
-      fqn.resize(dot == std::string::npos ? 0 : dot);
-    }
-  }
-
-  std::map<std::string, UnitId> units_;  // the first group
-  std::vector<bool> expert_;             // by unit
-  std::vector<uint32_t> groups_;
-};
 
 // Gradients become ready roughly in the reverse order of registration, as the Reducer expects; so
 // the modules are registered in reverse.

@@ -1,0 +1,124 @@
+// Activations that shardlens.record counted, at the operators of a recorded pass. Sizes by hand.
+#include "sim/calibrate/recorded_activations.h"
+
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace shardlens::sim {
+namespace {
+
+using plan::Phase;
+
+// Units: the root, layers.0, layers.1.
+plan::ResolvedPlan two_layers() {
+  plan::ResolvedPlan out;
+  out.tree.modules.resize(3);
+  out.tree.modules[1].fqn = "layers.0";
+  out.tree.modules[2].fqn = "layers.1";
+  out.units.resize(3);
+  for (uint32_t unit = 0; unit < 3; ++unit) {
+    out.units[unit].fqn = out.tree.modules[unit].fqn;
+    out.units[unit].modules = {unit};
+  }
+  return out;
+}
+
+// Forward: the root's embedding, three operators of each layer, the root's head; then backward,
+// three operators for each run.
+plan::Workload pass() {
+  plan::Workload out;
+  const auto add = [&out](UnitId unit, Phase phase, int32_t forward) {
+    plan::Operator op;
+    op.unit = unit;
+    op.phase = phase;
+    op.forward = forward;
+    out.operators.push_back(op);
+  };
+  const std::vector<UnitId> forward{0, 1, 1, 1, 2, 2, 2, 0};
+  for (const UnitId unit : forward) {
+    add(unit, Phase::kForward, -1);
+  }
+  for (const auto& [unit, end] :
+       std::vector<std::pair<UnitId, int32_t>>{{0, 7}, {2, 6}, {1, 3}, {0, 0}}) {
+    for (int i = 0; i < 3; ++i) {
+      add(unit, Phase::kBackward, end);
+    }
+  }
+  return out;
+}
+
+std::vector<Bytes> saved(const plan::Workload& workload) {
+  std::vector<Bytes> out;
+  for (size_t i = 0; i < 8; ++i) {
+    out.push_back(workload.operators[i].saved);
+  }
+  return out;
+}
+
+TEST(RecordedActivationsTest, AreSavedAtTheEndOfTheirUnitsForward) {
+  plan::Workload workload = pass();
+  add_activations({{"emb", 10, 0},
+                   {"layers.0.norm", 200, 0},
+                   {"layers.0", 100, 0},
+                   {"layers.1.up", 600, 0},
+                   {"head", 40, 0},
+                   {"", 7, 0}},
+                  two_layers(), workload);
+  EXPECT_THAT(saved(workload), testing::ElementsAre(10, 0, 0, 300, 0, 0, 600, 47));
+  // layers.1: a third after each of the first two operators of its backward, the rest at its end.
+  EXPECT_EQ(workload.operators[11].frees, 200);
+  EXPECT_EQ(workload.operators[12].frees, 200);
+  EXPECT_EQ(workload.operators[13].frees, 0);
+}
+
+TEST(RecordedActivationsTest, ACheckpointKeepsItsInputAndMakesTheRestInBackward) {
+  plan::Workload workload = pass();
+  // The root calls checkpoint(), whose inputs come before the layers' own amounts.
+  add_activations({{"emb", 10, 0},
+                   {"", 50, 0},
+                   {"layers.0.norm", 0, 300},
+                   {"", 50, 0},
+                   {"layers.1", 0, 600},
+                   {"head", 40, 0}},
+                  two_layers(), workload);
+  // The first is in one run of modules with the embedding.
+  EXPECT_THAT(saved(workload), testing::ElementsAre(60, 0, 0, 0, 0, 0, 50, 40));
+  for (const auto& [first, bytes] : {std::pair(11, 600), std::pair(14, 300)}) {
+    const auto at = static_cast<size_t>(first);
+    EXPECT_EQ(workload.operators[at].scratch, bytes);
+    EXPECT_EQ(workload.operators[at + 1].scratch, bytes / 3 * 2);
+    EXPECT_EQ(workload.operators[at + 2].scratch, bytes / 3);
+  }
+}
+
+// A reentrant checkpoint runs forward again in backward, so its amounts come in that order.
+TEST(RecordedActivationsTest, AmountsInTheOrderOfBackwardAreFoundByTheirUnit) {
+  plan::Workload workload = pass();
+  add_activations({{"", 100, 0}, {"layers.1", 0, 600}, {"layers.0.norm", 0, 300}}, two_layers(),
+                  workload);
+  EXPECT_EQ(workload.operators[11].scratch, 600);
+  EXPECT_EQ(workload.operators[14].scratch, 300);
+}
+
+TEST(RecordedActivationsTest, ReadsRunJson) {
+  const auto rows = recorded_activations(
+      R"({"activations": [{"module": "a", "saved": 3, "recomputed": 4}, {"module": "b"}]})");
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].module, "a");
+  EXPECT_EQ(rows[0].saved, 3);
+  EXPECT_EQ(rows[0].recomputed, 4);
+  EXPECT_EQ(rows[1].saved, 0);
+  // Older recordings have none; damaged ones are not used.
+  for (const char* text :
+       {"", "{}", "[]", R"({"activations": null})", R"({"activations": [1]})",
+        R"({"activations": [{"module": 1}]})", R"({"activations": [{"module": "a", "saved": -1}]})",
+        R"({"activations": [{"module": "a", "saved": 9223372036854775807}]})"}) {
+    EXPECT_TRUE(recorded_activations(text).empty()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::sim
