@@ -18,6 +18,7 @@
 #include <torch/nn/modules/container/modulelist.h>
 #include <torch/nn/modules/linear.h>
 
+#include "core/base/median.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/module/hookable.h"
@@ -68,8 +69,7 @@ double median_ms(int64_t steps, const std::function<void()>& step) {
       times.push_back(elapsed.count());
     }
   }
-  std::nth_element(times.begin(), times.begin() + steps / 2, times.end());
-  return times[static_cast<size_t>(steps / 2)];
+  return shardlens::upper_median(times);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include <ATen/Parallel.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
@@ -100,12 +101,6 @@ struct Steps {
   std::vector<double> wall, cpu;  // ms
 };
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n == 0 ? 0 : (values[(n - 1) / 2] + values[n / 2]) / 2;
-}
-
 void measure(const cli::RunOptions& options) {
   const int64_t world_size = options.world_size.value_or(2);
   const cli::PreparedRun prepared = cli::prepare_run(options, world_size);
@@ -163,6 +158,10 @@ void measure(const cli::RunOptions& options) {
   observer.reset();
   recorder.finish();
 
+  if (off.cpu.empty() || on.cpu.empty()) {
+    throw UsageError(
+        fmt::format("no step to compare; expected --steps above {}", kFirstSteps + 2 * kBlock));
+  }
   const auto recorded_steps = static_cast<double>(on.cpu.size()) * kBlock / (kBlock - 1);
   const double records = static_cast<double>(recorder.kept()) / std::max(1.0, recorded_steps);
   const double plain = median(off.cpu), recorded = median(on.cpu);

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "core/base/median.h"
+
 namespace shardlens::check {
 namespace {
 
@@ -60,12 +62,6 @@ double squared_deviations(std::span<const double> values) {
   return sum;
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-}
-
 // The x in [low, high] at which rising(x) reaches `wanted`.
 template <typename Rising>
 double bisect(double low, double high, double wanted, const Rising& rising) {
@@ -115,7 +111,7 @@ size_t warmup_steps(std::span<const double> steps) {
   if (half < kInARow) {
     return 0;
   }
-  const std::vector<double> settled(steps.begin() + static_cast<std::ptrdiff_t>(half), steps.end());
+  std::vector<double> settled(steps.begin() + static_cast<std::ptrdiff_t>(half), steps.end());
   const double center = median(settled);
   std::vector<double> distances;
   for (const double v : settled) {

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/schedule/reads_gradient.h"
 #include "sim/calibrate/line_fit.h"
 #include "sim/calibrate/measured_points.h"
@@ -408,8 +409,7 @@ class Fit {
         }
       }
       // The median, so that a communication thread that was scheduled late does not count.
-      std::sort(beyond.begin(), beyond.end());
-      out_.collective_overhead_us = beyond.empty() ? 0 : std::max(0.0, beyond[beyond.size() / 2]);
+      out_.collective_overhead_us = beyond.empty() ? 0 : std::max(0.0, upper_median(beyond));
       out_.collective_slowdown.reset();
       return;
     }

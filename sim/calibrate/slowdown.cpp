@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/base/median.h"
+
 namespace shardlens::sim {
 
 double Samples::release() {
@@ -19,12 +21,11 @@ double Samples::release() {
   if (alone.size() < kFew) {
     return 0;
   }
-  const auto middle = alone.begin() + static_cast<std::ptrdiff_t>(alone.size() / 2);
-  std::nth_element(alone.begin(), middle, alone.end());
+  const double middle = upper_median(alone);
   double lost = 0;
   for (auto& [us, share] : each) {
-    if (share <= kAloneShare && us >= kTimes * *middle && us >= *middle + kLeast) {
-      lost += std::exchange(us, *middle) - *middle;
+    if (share <= kAloneShare && us >= kTimes * middle && us >= middle + kLeast) {
+      lost += std::exchange(us, middle) - middle;
     }
   }
   return lost;

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/device_choice.h"
@@ -69,9 +70,7 @@ Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
   for (const ObservedStep& step : of) {
     steps.push_back(step.duration);
   }
-  std::sort(steps.begin(), steps.end());
-  const size_t middle = steps.size() / 2;
-  return steps.size() % 2 == 1 ? steps[middle] : (steps[middle - 1] + steps[middle]) / 2;
+  return median(steps);
 }
 
 }  // namespace

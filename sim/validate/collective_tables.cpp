@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
 #include "core/plan/json_reader.h"
 #include "sim/cost/collective_curve.h"
 #include "sim/validate/csv_table.h"
@@ -138,9 +139,7 @@ CollectiveTable parse_collective_table(std::string_view text, const std::string&
     std::tie(curve.source, curve.gpu, curve.algorithm, curve.curve.kind, std::ignore) = key;
     curve.curve.ranks = static_cast<int>(std::get<4>(key));
     for (auto& [bytes, times] : sizes) {
-      std::sort(times.begin(), times.end());
-      const size_t half = times.size() / 2;
-      curve.curve.points.push_back({bytes, (times[half] + times[(times.size() - 1) / 2]) / 2});
+      curve.curve.points.push_back({bytes, median(times)});
     }
   }
   return out;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <vector>
 
+#include "core/base/median.h"
 #include "core/plan/decoder.h"
 
 namespace shardlens::sim {
@@ -39,9 +40,7 @@ double median_share(std::span<const RunPoint> known) {
   for (const RunPoint& each : known) {
     shares.push_back(share_of(each));
   }
-  std::sort(shares.begin(), shares.end());
-  const size_t half = shares.size() / 2;
-  return shares.size() % 2 == 1 ? shares[half] : (shares[half - 1] + shares[half]) / 2;
+  return median(shares);
 }
 
 // Distance over factors of two; checkpointing counts as two of them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/median.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/run/exposed_list.h"
 #include "gui/model/tables/exposed_table.h"
@@ -93,8 +94,7 @@ void ExposedGroups::setSpread(Row& row) const {
   for (const auto& [rank, index] : row.matched) {
     spreads.push_back(spreads_[rank][index]);
   }
-  std::sort(spreads.begin(), spreads.end());
-  row.spread = spreads.empty() ? kNoSpread : spreads[(spreads.size() - 1) / 2];
+  row.spread = spreads.empty() ? kNoSpread : lower_median(spreads);
 }
 
 void ExposedGroups::show(const SelectionContext& selection, bool all_ranks) {

@@ -6,6 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "core/base/median.h"
+
 namespace shardlens::analysis {
 namespace {
 
@@ -37,12 +39,6 @@ Pattern pattern_of(std::string_view fqn) {
   return out;
 }
 
-Nanoseconds median_of(std::vector<Nanoseconds> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 template <class Value>  // value(unit) → Nanoseconds
 BlockSpread spread_of(const std::vector<uint32_t>& units, Value value) {
   BlockSpread out;
@@ -56,7 +52,7 @@ BlockSpread spread_of(const std::vector<uint32_t>& units, Value value) {
     out.sum += each;
     values.push_back(each);
   }
-  out.median = median_of(std::move(values));
+  out.median = lower_median(values);
   return out;
 }
 
@@ -118,7 +114,7 @@ std::vector<BlockFigures> block_figures(const std::vector<UnitFigures>& units) {
       distances.push_back(std::abs(units[u].exposed() - block.exposed.median));
     }
     const Nanoseconds limit =
-        std::max({block.exposed.median / 2, 5 * median_of(distances), kLeastDistance});
+        std::max({block.exposed.median / 2, 5 * lower_median(distances), kLeastDistance});
     for (size_t k = 0; k < list.size(); ++k) {
       if (distances[k] > limit) {
         block.outliers.push_back(list[k]);

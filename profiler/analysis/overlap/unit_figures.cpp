@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/median.h"
 #include "profiler/analysis/overlap/frozen_views.h"
 #include "profiler/analysis/overlap/group_figures.h"
 #include "profiler/analysis/overlap/unit_work.h"
@@ -284,9 +285,7 @@ class Attribution {
     PartFigures out = g.figures;
     out.busy = shared_length(union_of(std::move(g.busy)), window_);
     if (!g.leads.empty()) {
-      const auto middle = g.leads.begin() + static_cast<std::ptrdiff_t>((g.leads.size() - 1) / 2);
-      std::nth_element(g.leads.begin(), middle, g.leads.end());
-      out.lead = *middle;
+      out.lead = lower_median(g.leads);
     }
     const auto usual = std::max_element(g.issued_by.begin(), g.issued_by.end());
     if (*usual > 0) {

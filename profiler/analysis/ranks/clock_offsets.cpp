@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "core/base/median.h"
+
 namespace shardlens::analysis {
 namespace {
 
@@ -13,12 +15,6 @@ constexpr size_t kAllPairs =
     8;  // in larger collectives, neighbours and the first rank are compared
 constexpr double kFloor = 1000;  // ns; no clock difference is known better than this
 constexpr double kEnough = 100;  // more collectives than this add no weight
-
-Nanoseconds middle_of(std::vector<Nanoseconds>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // The measured difference of two clocks.
 struct ClockEdge {
@@ -64,16 +60,16 @@ ClockEdge edge_of(uint32_t a, uint32_t b, const std::vector<ClockPair>& pairs) {
   for (const ClockPair& pair : pairs) {
     ends.push_back(pair.ends);
   }
-  const Nanoseconds middle = middle_of(ends);
+  const Nanoseconds middle = lower_median(ends);
   const Interval range = most_possible(pairs, middle);
   std::copy_if(ends.begin(), ends.end(), std::back_inserter(possible),
                [&](Nanoseconds each) { return range.start <= each && each <= range.end; });
   const Nanoseconds difference =
-      possible.empty() ? std::clamp(middle, range.start, range.end) : middle_of(possible);
+      possible.empty() ? std::clamp(middle, range.start, range.end) : lower_median(possible);
   for (Nanoseconds& each : ends) {
     each = std::abs(each - difference);
   }
-  const double deviation = std::max(kFloor, static_cast<double>(middle_of(ends)));
+  const double deviation = std::max(kFloor, static_cast<double>(lower_median(ends)));
   const double weight =
       std::min(static_cast<double>(pairs.size()), kEnough) / (deviation * deviation);
   return {a, b, difference, deviation, weight};
@@ -226,7 +222,7 @@ class ClockSolver {
       islands[islands_[rank]].push_back(offsets_[rank]);
     }
     for (auto& [island, offsets] : islands) {
-      const Nanoseconds reference = middle_of(offsets);
+      const Nanoseconds reference = lower_median(offsets);
       for (size_t rank = 0; rank < offsets_.size(); ++rank) {
         offsets_[rank] -= islands_[rank] == island ? reference : 0;
       }
@@ -261,13 +257,13 @@ std::vector<ClockOffset> solve_clocks(size_t ranks,
     for (const auto& [rank, when] : parts) {
       aligned.push_back(when.end - out[rank].offset);
     }
-    const Nanoseconds common = middle_of(aligned);
+    const Nanoseconds common = lower_median(aligned);
     for (const auto& [rank, when] : parts) {
       distances[rank].push_back(std::abs(when.end - out[rank].offset - common));
     }
   }
   for (size_t rank = 0; rank < ranks; ++rank) {
-    out[rank].spread = distances[rank].empty() ? 0 : middle_of(distances[rank]);
+    out[rank].spread = distances[rank].empty() ? 0 : lower_median(distances[rank]);
   }
   return out;
 }

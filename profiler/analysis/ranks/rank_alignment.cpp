@@ -6,14 +6,10 @@
 #include <numeric>
 #include <utility>
 
+#include "core/base/median.h"
+
 namespace shardlens::analysis {
 namespace {
-
-Nanoseconds lower_middle(std::vector<Nanoseconds> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 bool may_differ_in_size(CollectiveKind kind) {
   return kind == CollectiveKind::kAllToAll || kind == CollectiveKind::kSendRecv;
@@ -146,7 +142,7 @@ class Alignment {
         gaps.push_back(reference_[i].collective->when.end - reference_[i - 1].collective->when.end);
       }
     }
-    spacing_ = gaps.empty() ? kAlone : std::max<Nanoseconds>(1, lower_middle(std::move(gaps)));
+    spacing_ = gaps.empty() ? kAlone : std::max<Nanoseconds>(1, lower_median(gaps));
     tolerance_ = std::max<Nanoseconds>(1, spacing_ / 2);
   }
 

@@ -7,17 +7,12 @@
 
 #include <fmt/format.h>
 
+#include "core/base/median.h"
 #include "profiler/analysis/overlap/bandwidth.h"
 #include "profiler/analysis/ranks/collective_matching.h"
 
 namespace shardlens::analysis {
 namespace {
-
-Nanoseconds lower_median(std::vector<Nanoseconds>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // Figures of matched collectives.
 class RankFigures {
