@@ -5,47 +5,19 @@
 #include <limits>
 #include <numeric>
 
+#include <boost/math/distributions/students_t.hpp>
+
 #include "core/base/median.h"
 
 namespace shardlens::check {
 namespace {
 
-constexpr double kTiny = 1e-300, kPrecision = 1e-15;
-constexpr int kBisections = 200, kMaxTerms = 500;
-
-// Continued fraction of the incomplete beta function, by Lentz's method (Numerical Recipes 6.4).
-double beta_fraction(double a, double b, double x) {
-  double c = 1, d = 1 - (a + b) * x / (a + 1);
-  d = 1 / (std::abs(d) < kTiny ? kTiny : d);
-  double value = d;
-  for (int m = 1; m <= kMaxTerms; ++m) {
-    const double even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m));
-    const double odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1));
-    double factor = 1;
-    for (const double term : {even, odd}) {
-      d = 1 + term * d;
-      d = 1 / (std::abs(d) < kTiny ? kTiny : d);
-      c = 1 + term / c;
-      c = std::abs(c) < kTiny ? kTiny : c;
-      factor = c * d;
-      value *= factor;
-    }
-    if (std::abs(factor - 1) < kPrecision) {
-      break;
-    }
-  }
-  return value;
-}
-
-double incomplete_beta(double a, double b, double x) {
-  if (x <= 0 || x >= 1) {
-    return x <= 0 ? 0 : 1;
-  }
-  const double front = std::exp(std::lgamma(a + b) - std::lgamma(a) - std::lgamma(b) +
-                                a * std::log(x) + b * std::log1p(-x));
-  return x < (a + 1) / (a + b + 2) ? front * beta_fraction(a, b, x) / a
-                                   : 1 - front * beta_fraction(b, a, 1 - x) / b;
-}
+// What is not a number, or out of range, gives results that are not numbers, and no exception.
+using Student = boost::math::students_t_distribution<
+    double,
+    boost::math::policies::policy<
+        boost::math::policies::domain_error<boost::math::policies::ignore_error>,
+        boost::math::policies::overflow_error<boost::math::policies::ignore_error>>>;
 
 double mean(std::span<const double> values) {
   return values.empty() ? 0
@@ -62,16 +34,6 @@ double squared_deviations(std::span<const double> values) {
   return sum;
 }
 
-// The x in [low, high] at which rising(x) reaches `wanted`.
-template <typename Rising>
-double bisect(double low, double high, double wanted, const Rising& rising) {
-  for (int i = 0; i < kBisections && high - low > kPrecision * std::abs(high); ++i) {
-    const double middle = (low + high) / 2;
-    (rising(middle) < wanted ? low : high) = middle;
-  }
-  return high;
-}
-
 }  // namespace
 
 double normal_cdf(double z) {
@@ -79,19 +41,11 @@ double normal_cdf(double z) {
 }
 
 double t_cdf(double t, double df) {
-  const double tail = 0.5 * incomplete_beta(df / 2, 0.5, df / (df + t * t));
-  return t > 0 ? 1 - tail : tail;
+  return boost::math::cdf(Student(df), t);
 }
 
 double t_quantile(double tail, double df) {
-  if (tail > 0.5) {
-    return -t_quantile(1 - tail, df);
-  }
-  double high = 1;
-  while (t_cdf(-high, df) > tail) {
-    high *= 2;
-  }
-  return bisect(0, high, -tail, [&](double t) { return -t_cdf(-t, df); });
+  return boost::math::quantile(boost::math::complement(Student(df), tail));
 }
 
 std::pair<size_t, size_t> middle_half(size_t count) {
