@@ -15,7 +15,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/module_states.h"
+#include "core/fsdp/move_data.h"
 
 namespace shardlens::fsdp {
 

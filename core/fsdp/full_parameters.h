@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "core/base/units.h"
+#include "core/fsdp/summon_options.h"
 
 namespace torch::nn {
 class Module;
@@ -13,14 +13,6 @@ class Module;
 namespace shardlens::fsdp {
 
 class Root;
-
-struct SummonOptions {          // as of summon_full_params
-  bool recurse = true;          // also the units below the module
-  bool writeback = true;        // keep changes of this rank's elements when the scope ends
-  bool rank0_only = false;      // the other ranks keep their slices; without writeback
-  bool offload_to_cpu = false;  // the whole parameters are on the host
-  bool with_grads = false;      // the gradients are whole too; not with offload_to_cpu
-};
 
 // A scope in which the parameters of sharded units are whole, in their own shapes and master dtype,
 // like PyTorch's summon_full_params. All units at and below the module; with recurse false the unit

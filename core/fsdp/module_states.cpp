@@ -1,30 +1,17 @@
 #include "core/fsdp/module_states.h"
 
-#include <mutex>
 #include <unordered_set>
 
 #include <fmt/format.h>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include "core/base/error.h"
 #include "core/dist/same_device.h"
 #include "core/dist/world.h"
+#include "core/fsdp/move_data.h"
 
 namespace shardlens::fsdp {
-
-void move_data(const at::Tensor& tensor, const at::Tensor& data) {
-  if (tensor.device().type() == data.device().type()) {
-    tensor.set_data(data);
-    return;
-  }
-  if (auto* meta = torch::autograd::impl::get_autograd_meta(tensor); meta != nullptr) {
-    const std::lock_guard lock(meta->mutex_);
-    meta->grad_accumulator_.reset();  // one for the other device
-  }
-  tensor.unsafeGetTensorImpl()->shallow_copy_from(data.getIntrusivePtr());
-}
 
 void prepare_module_states(const std::vector<ModuleState>& states, const Options& options) {
   dist::Communicator& all = options.world->world();

@@ -5,12 +5,9 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/fsdp_options.h"
 
 namespace shardlens::fsdp {
-
-// Like set_data(), which refuses to change between the CPU and devices that it does not list.
-void move_data(const at::Tensor& tensor, const at::Tensor& data);
 
 // A parameter or buffer that is about to be managed by fully_shard.
 struct ModuleState {

@@ -9,9 +9,10 @@
 
 #include "core/base/live_count.h"
 #include "core/fsdp/executor.h"
-#include "core/fsdp/full_parameters.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/fsdp_options.h"
+#include "core/fsdp/sharded_model.h"
 #include "core/fsdp/state.h"
+#include "core/fsdp/summon_options.h"
 #include "core/module/hookable.h"
 #include "core/schedule/ledger.h"
 #include "core/schedule/schedule.h"

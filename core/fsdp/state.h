@@ -7,7 +7,8 @@
 
 #include "core/composable/module_state.h"
 #include "core/fsdp/flat_param_handle.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/fsdp_options.h"
+#include "core/plan/plan.h"
 
 namespace shardlens::fsdp {
 
