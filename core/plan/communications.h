@@ -9,11 +9,6 @@
 
 namespace shardlens::plan {
 
-// The plan's group with the name, size and stride of `group`, which is added if there is none.
-//
-// Errors  InputError if the plan has another group of this name, or as many groups as it can have.
-mesh::GroupId add_group(const mesh::Group& group, ResolvedPlan& plan);
-
 // Adds to `plan` the groups of `from` that communications of `workload` use.
 // Errors  as add_group().
 void add_groups_of(const Workload& workload, const ResolvedPlan& from, ResolvedPlan& plan);

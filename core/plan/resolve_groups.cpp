@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/communications.h"
 #include "core/plan/glob.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/parameter_groups.h"

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/box.h"
+#include "core/base/error.h"
 
 namespace shardlens::plan {
 namespace {
@@ -33,6 +36,10 @@ ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too, in
           plan.param_dtype(unit),
           ShardLayout::kAlignmentBytes,
           plan.groups[u.gather].size == 1 ? plan.replicas() : 1};
+}
+
+bool same_ranks(const mesh::Group& a, const mesh::Group& b) {
+  return a.size == b.size && (a.stride == b.stride || a.size == 1);
 }
 
 }  // namespace
@@ -125,6 +132,24 @@ bool ResolvedPlan::casts_parameters(UnitId unit) const {
 // As in PyTorch, gradients are reduced in their own dtype unless a reduce_dtype is given.
 DType ResolvedPlan::reduce_dtype(UnitId unit) const {
   return units.at(unit).mixed_precision.reduce_dtype.value_or(param_dtype(unit));
+}
+
+mesh::GroupId add_group(const mesh::Group& group, ResolvedPlan& plan) {
+  const auto found = std::ranges::find(plan.groups, group.name, &mesh::Group::name);
+  if (found != plan.groups.end()) {
+    if (!same_ranks(*found, group)) {
+      throw InputError(
+          "", fmt::format("the group '{}' has {} ranks, {} apart; in the plan it has "
+                          "{}, {} apart",
+                          group.name, group.size, group.stride, found->size, found->stride));
+    }
+    return static_cast<mesh::GroupId>(found - plan.groups.begin());
+  }
+  if (plan.groups.size() >= mesh::kNoGroup) {
+    throw InputError("", fmt::format("more than {} groups", mesh::kNoGroup));
+  }
+  plan.groups.push_back(group);
+  return static_cast<mesh::GroupId>(plan.groups.size() - 1);
 }
 
 }  // namespace shardlens::plan

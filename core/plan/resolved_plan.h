@@ -120,4 +120,9 @@ struct ResolvedPlan {
   [[nodiscard]] bool casts_parameters(UnitId unit) const;
 };
 
+// The plan's group with the name, size and stride of `group`, which is added if there is none.
+//
+// Errors  InputError if the plan has another group of this name, or as many groups as it can have.
+mesh::GroupId add_group(const mesh::Group& group, ResolvedPlan& plan);
+
 }  // namespace shardlens::plan
