@@ -9,6 +9,7 @@
 #include "core/base/input_file.h"
 #include "core/mesh/mesh.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_support.h"
 #include "core/plan/strategy_change.h"
 
 namespace shardlens::cli {

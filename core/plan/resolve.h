@@ -3,7 +3,6 @@
 #include <cstdint>
 
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
 
 namespace shardlens::plan {
 
@@ -18,10 +17,5 @@ namespace shardlens::plan {
 // Throws InputError naming the key if the plan needs something that the engine does not support
 // ("…: not supported by the engine yet").
 void require_engine_support(const ResolvedPlan& plan);
-
-// Throws InputError if a unit has optimizer_in_backward and a step with these settings needs its
-// gradient for more than its own update: clipping by the norm of all gradients, microbatches whose
-// reductions are added up, or the loss scaling of fp16.
-void require_step_support(const ResolvedPlan& plan, const StepSettings& settings);
 
 }  // namespace shardlens::plan

@@ -11,6 +11,7 @@
 #include "core/plan/differentiated.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_size.h"
+#include "core/plan/step_support.h"
 #include "core/schedule/autograd_queue.h"
 #include "core/schedule/copied_microbatches.h"
 #include "core/schedule/item_order.h"

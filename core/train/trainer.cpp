@@ -20,6 +20,7 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_support.h"
 #include "core/train/run_checkpoints.h"
 
 namespace shardlens::train {

@@ -8,6 +8,7 @@
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_size.h"
+#include "core/plan/step_support.h"
 #include "core/plan/workload_builder.h"
 #include "sim/engine/alike.h"
 

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/plan.h"
+#include "core/plan/step_support.h"
 #include "core/plan/tree_builder.h"
 #include "core/plan/unit_sizes.h"
 #include "tests/core/plan/resolved.h"
