@@ -6,6 +6,7 @@
 
 #include "core/plan/module_tree.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/engine/simulator.h"

@@ -31,6 +31,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/plan_mesh_json.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/collective_of.h"

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
 

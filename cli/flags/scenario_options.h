@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/step_settings.h"
 #include "sim/hardware/stacks.h"

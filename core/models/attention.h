@@ -8,6 +8,7 @@
 #include "core/models/layers.h"
 #include "core/models/rope.h"
 #include "core/module/hookable.h"
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::models {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/models/safetensors.h"
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 
 // Which tensors of a checkpoint are a parameter. Most parameters are one tensor with their name;

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "core/models/model.h"
+#include "core/plan/model_config.h"
 
 namespace shardlens::models {
 

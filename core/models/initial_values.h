@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <span>
 
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::models {

@@ -7,6 +7,7 @@
 #include <torch/nn/module.h>
 
 #include "core/models/layers.h"
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::models {

@@ -6,6 +6,7 @@
 #include <torch/nn/module.h>
 
 #include "core/module/hookable.h"
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::models {

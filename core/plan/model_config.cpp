@@ -1,3 +1,5 @@
+#include "core/plan/model_config.h"
+
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -11,7 +13,6 @@
 #include "core/plan/families/model_family.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"
-#include "core/plan/module_tree.h"
 
 namespace shardlens::plan {
 namespace {
@@ -173,6 +174,21 @@ ModelConfig parse_model_config(std::string_view json, const std::string& source)
                           quoted_list(types), suggestion(type.string(), types))));
   }
   return config;
+}
+
+int64_t active_parameters(const ModelConfig& config, const ModuleTree& tree) {
+  int64_t out = 0;
+  for (const Parameter& parameter : tree.parameters) {
+    const bool routed =
+        config.experts.count > 0 && parameter.fqn.find(".experts.") != std::string::npos;
+    out += routed ? parameter.numel / config.experts.count * config.experts.per_token
+                  : parameter.numel;
+  }
+  return out;
+}
+
+ModuleTree module_tree(const ModelConfig& config) {
+  return config.file != nullptr ? config.file->tree : family_of(config).tree(config);
 }
 
 }  // namespace shardlens::plan

@@ -10,7 +10,7 @@
 #include "core/base/dtype.h"
 #include "core/base/units.h"
 #include "core/plan/json_reader.h"
-#include "core/plan/module_tree.h"
+#include "core/plan/model_config.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"

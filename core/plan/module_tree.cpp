@@ -2,11 +2,8 @@
 
 #include <algorithm>
 #include <set>
-#include <string>
 
 #include "core/base/error.h"
-#include "core/plan/families/model_family.h"
-#include "core/plan/model_file.h"
 
 namespace shardlens::plan {
 
@@ -32,21 +29,6 @@ std::vector<uint32_t> ModuleTree::subtree_parameters(uint32_t module) const {
     stack.insert(stack.end(), current.children.rbegin(), current.children.rend());
   }
   return out;
-}
-
-int64_t active_parameters(const ModelConfig& config, const ModuleTree& tree) {
-  int64_t out = 0;
-  for (const Parameter& parameter : tree.parameters) {
-    const bool routed =
-        config.experts.count > 0 && parameter.fqn.find(".experts.") != std::string::npos;
-    out += routed ? parameter.numel / config.experts.count * config.experts.per_token
-                  : parameter.numel;
-  }
-  return out;
-}
-
-ModuleTree module_tree(const ModelConfig& config) {
-  return config.file != nullptr ? config.file->tree : family_of(config).tree(config);
 }
 
 }  // namespace shardlens::plan

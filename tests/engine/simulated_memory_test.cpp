@@ -14,6 +14,7 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/workload_builder.h"
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"

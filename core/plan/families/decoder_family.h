@@ -8,7 +8,7 @@
 
 #include "core/plan/families/model_family.h"
 #include "core/plan/json_reader.h"
-#include "core/plan/module_tree.h"
+#include "core/plan/model_config.h"
 
 // Decoders described by their parts. A family is a row: what its modules are called, in the order
 // in which PyTorch registers them, which parts it has, and the defaults of its config.json. One

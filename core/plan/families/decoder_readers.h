@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/plan/json_reader.h"
-#include "core/plan/module_tree.h"
+#include "core/plan/model_config.h"
 
 // The keys of config.json that only one family of decoders has, or a few. They are read after those
 // that all have, with transformers' defaults. Errors: InputError naming the key.

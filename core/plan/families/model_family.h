@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "core/plan/json_reader.h"
-#include "core/plan/module_tree.h"
+#include "core/plan/model_config.h"
 #include "core/plan/workload_builder.h"
 
 namespace shardlens::plan {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/plan/json_reader.h"
-#include "core/plan/module_tree.h"
+#include "core/plan/model_config.h"
 
 namespace shardlens::plan {
 

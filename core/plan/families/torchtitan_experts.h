@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "core/plan/model_config.h"
 #include "core/plan/workload_builder.h"
 
 namespace shardlens::plan {

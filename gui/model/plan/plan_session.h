@@ -13,6 +13,7 @@
 #include <QTimer>
 #include <QUndoStack>
 
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "gui/model/base/background.h"

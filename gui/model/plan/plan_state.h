@@ -6,6 +6,7 @@
 
 #include <QString>
 
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_settings.h"

@@ -12,6 +12,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "tests/core/fsdp/fake_device.h"

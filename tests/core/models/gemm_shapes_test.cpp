@@ -13,6 +13,7 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 #include "tests/support/case_name.h"
 

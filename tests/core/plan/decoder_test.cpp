@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 
 namespace shardlens::plan {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 #include "tests/support/case_name.h"
 

@@ -7,6 +7,7 @@
 
 #include "core/plan/grouped_blocks.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 
 namespace shardlens::plan {
 namespace {

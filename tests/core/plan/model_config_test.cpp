@@ -1,3 +1,5 @@
+#include "core/plan/model_config.h"
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

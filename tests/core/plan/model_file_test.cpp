@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/plan/workload_builder.h"

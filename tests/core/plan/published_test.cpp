@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 
 namespace shardlens::plan {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/plan/model_config.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"

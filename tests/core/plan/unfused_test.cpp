@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::plan {

@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "tests/core/plan/with_communication.h"
 #include "tests/support/case_name.h"
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
 
 namespace shardlens::schedule {

@@ -13,6 +13,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 
 namespace shardlens::schedule::test {
 namespace {

@@ -17,6 +17,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/schedule/ledger.h"
 #include "tests/core/schedule/orders_case.h"
 

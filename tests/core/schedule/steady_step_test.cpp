@@ -11,6 +11,7 @@
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "tests/core/plan/with_communication.h"
 
 namespace shardlens::schedule::test {

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
 #include "tests/support/case_name.h"

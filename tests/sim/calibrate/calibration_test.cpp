@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/scenario/scenario.h"
 

@@ -7,6 +7,7 @@
 
 #include "core/plan/module_tree.h"
 #include "core/plan/resolve.h"
+#include "core/plan/step_workload.h"
 #include "core/plan/workload_builder.h"
 #include "tests/core/plan/with_communication.h"
 
