@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "profiler/analysis/overlap/exposed_time.h"
 #include "profiler/analysis/overlap/window_figures.h"
 
 namespace shardlens::analysis {

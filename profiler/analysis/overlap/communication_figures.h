@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/collective.h"
+#include "profiler/analysis/overlap/exposed_time.h"
 #include "profiler/analysis/overlap/group_figures.h"
 #include "profiler/analysis/overlap/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"

@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "profiler/analysis/overlap/exposed_time.h"
 #include "profiler/analysis/overlap/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
