@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/dtype.h"
 #include "core/plan/mesh_sizes.h"
+#include "core/plan/mixed_precision.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/shard_layout.h"
 
@@ -27,12 +27,6 @@ struct Reshard {
   Kind kind = Kind::kAuto;
   int64_t ranks = 0;  // kSubMesh only
   friend bool operator==(const Reshard&, const Reshard&) = default;
-};
-
-struct MixedPrecision {  // dtypes of a unit; nullopt: as the parameters are
-  std::optional<DType> param_dtype, reduce_dtype, output_dtype, buffer_dtype;
-  std::optional<bool> cast_forward_inputs;
-  friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;
 };
 
 // What a checkpointed module keeps besides its input: results of operators that do not run again in

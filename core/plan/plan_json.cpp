@@ -25,7 +25,6 @@ const Names kLayouts{"flat", "per_parameter"};
 const Names kViews{"fresh", "frozen"};
 const Names kApis{"fully_shard", "replicate"};
 const Names kBackwardPrefetch{"pre", "post", "none"};
-const Names kFloatDtypes{"fp32", "bf16", "fp16"};
 
 const Names kPlanKeys{"version",
                       "mesh",
@@ -54,8 +53,6 @@ const Names kPlanKeys{"version",
                       "find_unused_parameters",
                       "static_graph",
                       "gradient_as_bucket_view"};
-const Names kMixedPrecisionKeys{"param_dtype", "reduce_dtype", "output_dtype", "buffer_dtype",
-                                "cast_forward_inputs"};
 const Names kUnitKeys{"modules",
                       "api",
                       "reshard_after_forward",
@@ -132,31 +129,6 @@ Reshard read_reshard(const JsonNode& node) {
         "expected true, false, null or the number of ranks of a sub-mesh, found {}", node.shown()));
   }
   return {Reshard::Kind::kSubMesh, node.integer(1, kMostRanks)};
-}
-
-std::optional<DType> read_dtype(const JsonNode& parent, std::string_view key) {
-  const auto node = parent.find(key);
-  if (!node || node->is_null()) {
-    return std::nullopt;
-  }
-  return parse_dtype(kFloatDtypes[node->one_of(kFloatDtypes)]);
-}
-
-MixedPrecision read_mixed_precision(const JsonNode& node) {
-  MixedPrecision out;
-  if (node.is_null()) {
-    return out;
-  }
-  node.expect_object("an object of dtypes");
-  node.allow_only(kMixedPrecisionKeys);
-  out.param_dtype = read_dtype(node, "param_dtype");
-  out.reduce_dtype = read_dtype(node, "reduce_dtype");
-  out.output_dtype = read_dtype(node, "output_dtype");
-  out.buffer_dtype = read_dtype(node, "buffer_dtype");
-  if (const auto cast = node.find("cast_forward_inputs"); cast && !cast->is_null()) {
-    out.cast_forward_inputs = cast->boolean();
-  }
-  return out;
 }
 
 std::optional<double> read_positive_or_null(const JsonNode& node) {
@@ -313,10 +285,6 @@ ordered_json or_null(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
-ordered_json dtype_json(const std::optional<DType>& dtype) {
-  return dtype ? ordered_json(plan_name(*dtype)) : ordered_json();
-}
-
 ordered_json reshard_json(const Reshard& reshard) {
   switch (reshard.kind) {
     case Reshard::Kind::kAuto:
@@ -329,14 +297,6 @@ ordered_json reshard_json(const Reshard& reshard) {
       return reshard.ranks;
   }
   return {};
-}
-
-ordered_json mixed_precision_json(const MixedPrecision& mixed) {
-  return {{"param_dtype", dtype_json(mixed.param_dtype)},
-          {"reduce_dtype", dtype_json(mixed.reduce_dtype)},
-          {"output_dtype", dtype_json(mixed.output_dtype)},
-          {"buffer_dtype", dtype_json(mixed.buffer_dtype)},
-          {"cast_forward_inputs", or_null(mixed.cast_forward_inputs)}};
 }
 
 ordered_json unit_json(const UnitEntry& entry) {

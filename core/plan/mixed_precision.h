@@ -1,0 +1,24 @@
+#pragma once
+
+#include <optional>
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "core/base/dtype.h"
+
+namespace shardlens::plan {
+
+class JsonNode;
+
+struct MixedPrecision {  // dtypes of a unit; nullopt: as the parameters are
+  std::optional<DType> param_dtype, reduce_dtype, output_dtype, buffer_dtype;
+  std::optional<bool> cast_forward_inputs;
+  friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;
+};
+
+// The value of the key "mixed_precision" of a plan or of an entry of its units; null: the default.
+// Errors: InputError with JSON pointer.
+[[nodiscard]] MixedPrecision read_mixed_precision(const JsonNode& node);
+[[nodiscard]] nlohmann::ordered_json mixed_precision_json(const MixedPrecision& mixed);
+
+}  // namespace shardlens::plan
