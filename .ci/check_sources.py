@@ -16,7 +16,7 @@ TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
 HEADER_LINES, SOURCE_LINES = 250, 600
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Text)", re.I)
 READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
-OPENS = {"core/base/input_file.cpp": "the one place", "core/base/directory_lock.cpp": "locks", "core/base/output_folder.cpp": "writes"}
+OPENS = {"core/files/input_file.cpp": "the one place", "core/files/directory_lock.cpp": "locks", "core/files/output_folder.cpp": "writes"}
 # What writes to stdout or stderr. core/base/standard_output.h and python/shardlens/shown.py take only text in which nothing is raw.
 OUTPUT = {
     ".cpp": re.compile(r"\b(stdout|stderr)\b|\bwrite\((STD(OUT|ERR)_FILENO|[12])\b|\bstd::(cout|cerr|clog|printf|puts|putchar|perror)\b|\bfmt::print\b|\bfprintf\b|\bqDebug\b"),
@@ -34,7 +34,7 @@ DATA_FILES = ("cli/command/advise_command.cpp", "cli/command/analyze_command.cpp
 OUTPUT_FILES = ("core/base/standard_output.cpp", "python/shardlens/shown.py")
 PRIVATE = re.compile(r"(?<![\w.])/(work|root|home/\w+)/")
 
-# What makes, replaces or removes files. In C++ that is core/base/output_folder.h and what is made of it, in Python shardlens/files.py: they
+# What makes, replaces or removes files. In C++ that is core/files/output_folder.h and what is made of it, in Python shardlens/files.py: they
 # follow no link, replace a file as a whole, and remove only what they made. Each other place has its reason.
 WRITES_TOP = ("core", "profiler", "sim", "gui", "cli", "examples")
 WRITES = re.compile(
@@ -47,8 +47,8 @@ WRITES = re.compile(
     | \bQ(?:File|SaveFile|TemporaryFile|TemporaryDir|PdfWriter|LockFile)\b
     | \bsetFileName\(""", re.X)
 MAY_WRITE = {
-    "core/base/output_folder.cpp": "the module",
-    "core/base/output_file.cpp": "the module",
+    "core/files/output_folder.cpp": "the module",
+    "core/files/output_file.cpp": "the module",
     "cli/flags/standard_descriptors.cpp": "/dev/null",
     "gui/app/main.cpp": "the settings of a run without a user, in a folder that Qt makes with a random name and mode 0700",
     "gui/view/window/selftest.cpp": "likewise, for the pictures of the self-test",
@@ -75,7 +75,7 @@ def check_writes(root, file, pattern, allowed):
         return
     text = without_comments(file.read_text(encoding="utf-8"), file.suffix == ".py")
     for found in pattern.finditer(text):
-        module = "python/shardlens/files.py" if file.suffix == ".py" else "core/base/output_folder.h, output_file.h or atomic_file.h"
+        module = "python/shardlens/files.py" if file.suffix == ".py" else "core/files/output_folder.h, output_file.h or atomic_file.h"
         yield f"{path}:{text.count(chr(10), 0, found.start()) + 1}: {found.group().strip()}: files are made, replaced and removed by {module}"
 
 
@@ -123,7 +123,7 @@ def check_reading(root, file):
         if "O_WRONLY" in call or '"/dev/null"' in call or "O_DIRECTORY" in call:
             continue
         number = text.count("\n", 0, found.start()) + 1
-        yield f"{path}:{number}: {found.group()}: files are read through core/base/input_file.h"
+        yield f"{path}:{number}: {found.group()}: files are read through core/files/input_file.h"
 
 
 def code_of(line, suffix):
@@ -182,7 +182,7 @@ def self_test():
         "core/base/unguarded.h": "int a;",
         "core/base/marker.h": "#pragma once\n// TO" + "DO: later",
         "core/base/stream.h": "#pragma once\nstd::ifstream in(path);",
-        "core/base/descriptor.h": "#pragma once\nint a = ::open(path,\n  O_RDONLY);",
+        "core/files/descriptor.h": "#pragma once\nint a = ::open(path,\n  O_RDONLY);",
         "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
     }
     cases["core/plan/a.h"] = "#pragma once"
@@ -198,8 +198,9 @@ def self_test():
     python_calls = ["open(path, 'w')", "path.open(\"ab\")", "os.replace(a, b)", "path.write_text(text)", "shutil.rmtree(path)", "import tempfile"]
     for i, call in enumerate(python_calls):
         cases[f"python/shardlens/writes{i}.py"] = call + "\n"
-    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp input_file.cpp output_folder.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
-            "core/base/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/base/output_folder.cpp": "int a = ::unlinkat(f, n, 0);",
+    good = {"core/base/CMakeLists.txt": "shardlens_library(b SOURCES sub/a.cpp) # unlisted.cpp", "core/base/sub/a.cpp": "int a;",
+            "core/files/CMakeLists.txt": "shardlens_library(f LINKS b)",
+            "core/files/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/files/output_folder.cpp": "int a = ::unlinkat(f, n, 0);",
             "core/base/a.h": '#pragma once\nint a = ::open("/dev/null", O_RDONLY);', "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
             "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": 'write_stderr("stderr: {}", name);  // not to stdout',
             "sim/reads.h": "#pragma once\n// ::unlink(p)\n// O_CREAT\nfolder.remove(name, id);",

@@ -11,9 +11,9 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/step_workload.h"
 #include "core/plan/workload.h"

@@ -18,10 +18,10 @@
 #include <sys/stat.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
-#include "core/base/output_file.h"
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
+#include "core/files/input_file.h"
+#include "core/files/output_file.h"
+#include "core/files/output_folder.h"
 #include "core/plan/json_reader.h"
 #include "profiler/record/rank_now.h"
 

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <string>
 
-#include "core/base/directory_lock.h"
+#include "core/files/directory_lock.h"
 
 namespace shardlens::cli {
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 
 namespace shardlens::cli {
 namespace {

@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/output_file.h"
-#include "core/base/output_folder.h"
 #include "core/base/show.h"
+#include "core/files/output_file.h"
+#include "core/files/output_folder.h"
 
 #include "cli/capture/capture.h"
 #include "cli/capture/capture_lock.h"

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-#include "core/base/directory_lock.h"
+#include "core/files/directory_lock.h"
 
 #include "cli/capture/private_directory.h"
 #include "cli/flags/run_options.h"

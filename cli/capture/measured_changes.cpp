@@ -11,9 +11,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "sim/scenario/recorded_run.h"
 
 #include "cli/capture/logged_capture.h"

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
-#include "core/base/descriptor.h"
-#include "core/base/output_file.h"
-#include "core/base/output_folder.h"
+#include "core/files/descriptor.h"
+#include "core/files/output_file.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens::cli {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "sim/scenario/recorded_run.h"
 
 #include "cli/capture/logged_capture.h"

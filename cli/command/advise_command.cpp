@@ -9,9 +9,9 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/analysis.h"
 #include "sim/advise/advice_json.h"

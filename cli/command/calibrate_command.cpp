@@ -9,10 +9,10 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "profiler/report/table.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/scenario/recorded_run.h"

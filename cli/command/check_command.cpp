@@ -12,9 +12,9 @@
 #include <CLI/StringTools.hpp>
 #include <fmt/format.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/check.h"
 #include "profiler/report/check_report.h"

@@ -11,7 +11,6 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/show.h"
@@ -20,6 +19,7 @@
 #include "core/checkpoint/checkpoint_verify.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/checkpoint/whole_tensors.h"
+#include "core/files/directory_lock.h"
 #include "core/models/safetensors.h"
 #include "core/plan/json_dump.h"
 #include "profiler/report/table.h"

@@ -7,9 +7,9 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 
 #include "cli/command/command_text.h"
 #include "cli/command/subcommand.h"

@@ -16,8 +16,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
+#include "core/files/output_folder.h"
 #include "profiler/trace/filter.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/run.h"

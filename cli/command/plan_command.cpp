@@ -18,13 +18,13 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
-#include "core/base/output_folder.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
+#include "core/files/output_folder.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"

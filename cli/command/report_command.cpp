@@ -9,7 +9,7 @@
 #include <CLI/Formatter.hpp>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
+#include "core/files/atomic_file.h"
 #include "core/plan/plan.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/recover/recorded_program.h"

@@ -16,13 +16,13 @@
 #include <nlohmann/json.hpp>
 #include <unistd.h>
 
-#include "core/base/atomic_file.h"
-#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
 #include "core/base/heap.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
+#include "core/files/directory_lock.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/plan_mesh_json.h"

@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
-#include "core/base/own_files.h"
+#include "core/files/output_folder.h"
+#include "core/files/own_files.h"
 
 #include "cli/flags/option_values.h"
 

@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "core/mesh/mesh.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_support.h"

@@ -11,11 +11,11 @@
 
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
-#include "core/base/output_folder.h"
-#include "core/base/own_files.h"
 #include "core/base/units.h"
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/save_directory.h"
+#include "core/files/output_folder.h"
+#include "core/files/own_files.h"
 
 namespace shardlens::cli {
 namespace {

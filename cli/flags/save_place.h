@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/base/directory_lock.h"
+#include "core/files/directory_lock.h"
 
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_options.h"

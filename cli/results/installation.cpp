@@ -20,10 +20,10 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
-#include "core/base/output_file.h"
-#include "core/base/output_folder.h"
 #include "core/base/this_process.h"
+#include "core/files/input_file.h"
+#include "core/files/output_file.h"
+#include "core/files/output_folder.h"
 
 #include "cli/capture/engine_program.h"
 #include "cli/capture/host_info.h"

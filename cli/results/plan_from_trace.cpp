@@ -9,10 +9,10 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
+#include "core/files/output_folder.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recorded_program.h"

@@ -14,12 +14,12 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
 #include "core/base/format_bytes.h"
-#include "core/base/output_folder.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
+#include "core/files/output_folder.h"
 #include "core/plan/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/summary_file.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "core/plan/json_reader.h"
 
 namespace shardlens::cli {

@@ -5,7 +5,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/base/output_file.h"
+#include "core/files/output_file.h"
 #include "sim/search/search.h"
 
 namespace shardlens::cli {

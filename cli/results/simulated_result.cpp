@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/format_bytes.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
+#include "core/files/atomic_file.h"
 #include "core/plan/json_dump.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/table.h"

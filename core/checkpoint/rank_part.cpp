@@ -8,10 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/output_file.h"
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/checksum.h"
 #include "core/checkpoint/unfinished_folder.h"
+#include "core/files/output_file.h"
 #include "core/models/safetensors_writer.h"
 
 namespace shardlens::checkpoint {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/base/output_folder.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens::checkpoint {
 

@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
-#include "core/base/output_file.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/rank_part.h"
 #include "core/checkpoint/unfinished_folder.h"
+#include "core/files/input_file.h"
+#include "core/files/output_file.h"
 
 namespace shardlens::checkpoint {
 namespace {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/directory_lock.h"
-#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/companion_files.h"
+#include "core/files/directory_lock.h"
+#include "core/files/output_folder.h"
 
 // A directory with the checkpoints of a run, one folder for each saved step:
 //

@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 
 #include "core/base/error.h"
-#include "core/base/output_file.h"
 #include "core/checkpoint/checkpoint_index.h"
+#include "core/files/output_file.h"
 
 namespace shardlens::checkpoint {
 namespace {

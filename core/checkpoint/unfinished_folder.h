@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/output_folder.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens::checkpoint {
 

@@ -10,15 +10,15 @@
 
 #include <fmt/format.h>
 
-#include "core/base/directory_lock.h"
 #include "core/base/error.h"
-#include "core/base/input_file.h"
-#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/companion_files.h"
 #include "core/checkpoint/rank_part.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/checkpoint/unfinished_folder.h"
+#include "core/files/directory_lock.h"
+#include "core/files/input_file.h"
+#include "core/files/output_folder.h"
 #include "core/models/checkpoint_layout.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"

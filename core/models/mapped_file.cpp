@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 
 namespace shardlens::models {
 namespace {

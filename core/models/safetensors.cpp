@@ -12,8 +12,8 @@
 #include <simdjson.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
 #include "core/base/nearest.h"
+#include "core/files/input_file.h"
 #include "core/models/mapped_file.h"
 
 namespace shardlens::models {

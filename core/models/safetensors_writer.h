@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/atomic_file.h"
 #include "core/base/dtype.h"
 #include "core/base/units.h"
+#include "core/files/atomic_file.h"
 
 namespace shardlens::models {
 

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
 #include "core/base/nearest.h"
+#include "core/files/input_file.h"
 #include "core/plan/json_fault.h"
 #include "core/plan/json_values.h"
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/json_reader.h"

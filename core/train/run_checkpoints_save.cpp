@@ -10,12 +10,12 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
-#include "core/base/directory_lock.h"
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
+#include "core/files/directory_lock.h"
+#include "core/files/output_folder.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/train/background_save.h"
 #include "core/train/grad_scaler.h"

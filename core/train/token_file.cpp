@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 
 namespace shardlens::train {
 namespace {

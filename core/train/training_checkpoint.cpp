@@ -11,8 +11,8 @@
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
-#include "core/base/atomic_file.h"
-#include "core/base/output_folder.h"
+#include "core/files/atomic_file.h"
+#include "core/files/output_folder.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/checkpoint_layout.h"
 #include "core/models/initial_values.h"

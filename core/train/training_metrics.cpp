@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include "core/base/output_folder.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens::train {
 namespace {

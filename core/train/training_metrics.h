@@ -2,7 +2,7 @@
 
 #include <filesystem>
 
-#include "core/base/output_file.h"
+#include "core/files/output_file.h"
 #include "core/train/trainer.h"
 
 namespace shardlens::train {

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 #include "profiler/analysis/recover/recorded_program.h"

@@ -8,9 +8,9 @@
 
 #include "core/base/collective.h"
 #include "core/base/hook.h"
-#include "core/base/output_file.h"
-#include "core/base/output_folder.h"
 #include "core/base/units.h"
+#include "core/files/output_file.h"
+#include "core/files/output_folder.h"
 #include "core/schedule/action.h"
 
 namespace shardlens::record {

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "profiler/record/now_layout.h"
 
 namespace shardlens::record {

@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/base/standard_output.h"
+#include "core/files/output_folder.h"
 #include "profiler/record/device_recorder.h"
 #include "profiler/record/finish.h"
 #include "profiler/record/nvtx_recorder.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/output_file.h"
+#include "core/files/output_file.h"
 #include "profiler/record/clock.h"
 
 namespace shardlens::record {

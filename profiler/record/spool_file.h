@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/base/descriptor.h"
-#include "core/base/output_folder.h"
 #include "core/base/units.h"
+#include "core/files/descriptor.h"
+#include "core/files/output_folder.h"
 #include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::record {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "core/plan/json_fault.h"
 #include "core/plan/json_reader.h"
 #include "core/plan/json_values.h"

@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/files/atomic_file.h"
 #include "tests/support/temporary_directory.h"
 
 namespace shardlens::cli {

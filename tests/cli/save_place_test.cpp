@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/own_files.h"
+#include "core/files/own_files.h"
 #include "tests/support/temporary_directory.h"
 
 namespace {

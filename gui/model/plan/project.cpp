@@ -7,8 +7,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/files/atomic_file.h"
 #include "core/plan/json_dump.h"
 #include "core/plan/json_reader.h"
 

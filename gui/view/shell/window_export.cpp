@@ -10,8 +10,8 @@
 #include <QPixmap>
 #include <QPointer>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/files/atomic_file.h"
 #include "gui/model/tables/column_table.h"
 #include "gui/view/shell/picture.h"
 #include "gui/view/shell/share_page.h"

@@ -1,8 +1,8 @@
 #include <QFileDialog>
 #include <QFileInfo>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/files/atomic_file.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/window/command_adder.h"
 #include "gui/view/window/commands.h"

@@ -5,7 +5,7 @@
 #include <fcntl.h>
 
 #include "core/base/error.h"
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 #include "profiler/trace/bytes/inflate.h"
 #include "profiler/trace/bytes/read_ahead.h"
 

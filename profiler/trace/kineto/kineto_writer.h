@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/atomic_file.h"
+#include "core/files/atomic_file.h"
 #include "profiler/trace/bytes/compression.h"
 #include "profiler/trace/model/trace.h"
 

@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/checksum.h"
 #include "core/checkpoint/rank_part.h"
+#include "core/files/output_folder.h"
 
 namespace {
 

@@ -11,13 +11,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/base/directory_lock.h"
 #include "core/base/error.h"
-#include "core/base/output_folder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/checkpoint_verify.h"
 #include "core/checkpoint/rank_part.h"
 #include "core/checkpoint/save_directory.h"
+#include "core/files/directory_lock.h"
+#include "core/files/output_folder.h"
 #include "core/models/safetensors.h"
 #include "tests/support/temporary_directory.h"
 

@@ -18,12 +18,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "core/base/directory_lock.h"
 #include "core/base/error.h"
 #include "core/base/recorder.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
+#include "core/files/directory_lock.h"
 #include "core/fsdp/fully_shard.h"
 #include "core/models/model.h"
 #include "core/plan/plan.h"

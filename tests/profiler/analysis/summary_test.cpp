@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/base/atomic_file.h"
+#include "core/files/atomic_file.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/analysis/summary_merge.h"

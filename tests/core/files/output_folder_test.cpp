@@ -1,4 +1,4 @@
-#include "core/base/output_folder.h"
+#include "core/files/output_folder.h"
 
 #include <filesystem>
 #include <fstream>
@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 #include "core/base/error.h"
-#include "core/base/output_file.h"
+#include "core/files/output_file.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_directory.h"
 

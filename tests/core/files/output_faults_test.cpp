@@ -17,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/base/atomic_file.h"
 #include "core/base/error.h"
+#include "core/files/atomic_file.h"
 #include "tests/support/message_of.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,4 +1,4 @@
-#include "core/base/output_place.h"
+#include "core/files/output_place.h"
 
 #include <array>
 #include <cerrno>

@@ -1,4 +1,4 @@
-#include "core/base/output_folder.h"
+#include "core/files/output_folder.h"
 
 #include <array>
 #include <cerrno>

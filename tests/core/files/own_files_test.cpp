@@ -1,4 +1,4 @@
-#include "core/base/own_files.h"
+#include "core/files/own_files.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "core/base/atomic_file.h"
+#include "core/files/atomic_file.h"
 
 #include <filesystem>
 #include <fstream>

@@ -1,4 +1,4 @@
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 
 #include <filesystem>
 #include <fstream>
@@ -141,7 +141,7 @@ TEST_F(InputFileTest, TheSizeIsLimitedWhileTheFileGrows) {
 }
 
 TEST_F(InputFileTest, FilesWithoutASizeAreLimited) {
-  EXPECT_THAT(read_input("/proc/self/comm", kFile), HasSubstr("base_test"));
+  EXPECT_THAT(read_input("/proc/self/comm", kFile), HasSubstr("files_test"));
   EXPECT_THAT(message_of([] { (void)read_input("/proc/self/maps", {.most_bytes = 10}); }),
               HasSubstr("larger than 10 bytes"));
 }

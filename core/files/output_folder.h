@@ -10,8 +10,8 @@
 
 #include <sys/stat.h>
 
-#include "core/base/descriptor.h"
 #include "core/base/error.h"
+#include "core/files/descriptor.h"
 
 namespace shardlens {
 

@@ -6,7 +6,7 @@
 
 #include <sys/stat.h>
 
-#include "core/base/output_folder.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens {
 

@@ -7,8 +7,8 @@
 
 #include <sys/stat.h>
 
-#include "core/base/descriptor.h"
-#include "core/base/output_file.h"
+#include "core/files/descriptor.h"
+#include "core/files/output_file.h"
 
 namespace shardlens {
 

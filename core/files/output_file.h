@@ -10,8 +10,8 @@
 
 #include <sys/stat.h>
 
-#include "core/base/descriptor.h"
-#include "core/base/output_folder.h"
+#include "core/files/descriptor.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens {
 

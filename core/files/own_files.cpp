@@ -1,4 +1,4 @@
-#include "core/base/own_files.h"
+#include "core/files/own_files.h"
 
 #include <algorithm>
 #include <utility>
@@ -6,7 +6,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include "core/base/output_file.h"
+#include "core/files/output_file.h"
 
 namespace shardlens {
 namespace {

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/base/descriptor.h"
-#include "core/base/output_folder.h"
+#include "core/files/descriptor.h"
+#include "core/files/output_folder.h"
 
 namespace shardlens {
 

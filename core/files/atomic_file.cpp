@@ -1,12 +1,12 @@
-#include "core/base/atomic_file.h"
+#include "core/files/atomic_file.h"
 
 #include <cerrno>
 #include <utility>
 
 #include <fcntl.h>
 
-#include "core/base/output_folder.h"
-#include "core/base/output_place.h"
+#include "core/files/output_folder.h"
+#include "core/files/output_place.h"
 
 namespace shardlens {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/base/input_file.h"
+#include "core/files/input_file.h"
 
 #include <algorithm>
 #include <array>

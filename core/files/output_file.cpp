@@ -1,4 +1,4 @@
-#include "core/base/output_file.h"
+#include "core/files/output_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <unistd.h>
 
-#include "core/base/output_place.h"
+#include "core/files/output_place.h"
 
 namespace shardlens {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/base/directory_lock.h"
+#include "core/files/directory_lock.h"
 
 #include <array>
 #include <cerrno>
