@@ -22,7 +22,7 @@
 #include "core/files/input_file.h"
 #include "core/files/output_file.h"
 #include "core/files/output_folder.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "profiler/record/rank_now.h"
 
 #include "cli/capture/capture_lock.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/this_process.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 namespace shardlens::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/analysis/analysis.h"
 #include "sim/advise/advice_json.h"
 #include "sim/advise/advise.h"

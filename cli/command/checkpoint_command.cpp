@@ -20,8 +20,8 @@
 #include "core/checkpoint/save_directory.h"
 #include "core/checkpoint/whole_tensors.h"
 #include "core/files/directory_lock.h"
+#include "core/json/json_dump.h"
 #include "core/models/safetensors.h"
-#include "core/plan/json_dump.h"
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"

@@ -14,8 +14,8 @@
 
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
-#include "core/plan/json_dump.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_dump.h"
+#include "core/json/json_reader.h"
 #include "profiler/report/table.h"
 #include "sim/validate/collective_tables.h"
 #include "sim/validate/validation.h"

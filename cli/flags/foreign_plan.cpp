@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 #include "cli/flags/yaml_file.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_limits.h"
 

@@ -11,7 +11,7 @@
 #include "core/base/format_bytes.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/report/table.h"
 
 #include "cli/results/output.h"

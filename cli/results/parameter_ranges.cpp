@@ -14,7 +14,7 @@
 #include "core/base/dtype.h"
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "core/plan/ownership.h"
 #include "profiler/report/table.h"
 

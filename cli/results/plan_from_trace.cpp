@@ -13,7 +13,7 @@
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
 #include "core/files/output_folder.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"

@@ -20,7 +20,7 @@
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
 #include "core/files/output_folder.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/summary_file.h"
 #include "profiler/trace/run.h"

@@ -10,7 +10,7 @@
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto/kineto_writer.h"

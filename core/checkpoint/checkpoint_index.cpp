@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 namespace shardlens::checkpoint {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/base/error.h"
 #include "core/base/nearest.h"
 #include "core/checkpoint/checksum.h"
+#include "core/json/json_reader.h"
 #include "core/models/safetensors.h"
-#include "core/plan/json_reader.h"
 
 namespace shardlens::checkpoint {
 namespace {

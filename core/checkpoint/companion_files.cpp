@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/files/input_file.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 namespace shardlens::checkpoint {
 namespace {

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/json/json_dump.h"
 #include "core/plan/accelerate_plan.h"
 #include "core/plan/accelerate_units.h"
-#include "core/plan/json_dump.h"
 #include "core/plan/resolve.h"
 
 namespace shardlens::plan {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolved_plan.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/plan.h"
 
 // Which modules accelerate shards, by its rules. Source: accelerate 1.15, utils/fsdp_utils.py.

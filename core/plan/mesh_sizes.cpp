@@ -9,8 +9,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/json/json_reader.h"
 #include "core/mesh/mesh.h"
-#include "core/plan/json_reader.h"
 
 namespace shardlens::plan {
 namespace {

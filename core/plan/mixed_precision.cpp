@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 namespace shardlens::plan {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "core/base/error.h"
 #include "core/files/input_file.h"
+#include "core/json/json_reader.h"
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/model_family.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/model_file.h"
 
 namespace shardlens::plan {

@@ -9,7 +9,7 @@
 
 #include "core/base/dtype.h"
 #include "core/base/units.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/model_config.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"

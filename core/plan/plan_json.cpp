@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/json/json_dump.h"
+#include "core/json/json_reader.h"
 #include "core/plan/glob.h"
-#include "core/plan/json_dump.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
 #include "core/plan/plan_mesh_json.h"
 #include "core/plan/wrap_policy.h"

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolved_plan.h"
 

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/json/json_reader.h"
 #include "core/plan/glob.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/parameter_groups.h"
 #include "core/plan/plan_resolver.h"
 

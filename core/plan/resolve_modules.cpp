@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/json/json_reader.h"
 #include "core/plan/glob.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/wrap_policy.h"
 

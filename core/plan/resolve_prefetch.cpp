@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/plan_resolver.h"
 
 namespace shardlens::plan {

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/json/json_reader.h"
 #include "core/plan/glob.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
 
 namespace shardlens::plan {

@@ -10,8 +10,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/json/json_reader.h"
 #include "core/plan/communications.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::plan {

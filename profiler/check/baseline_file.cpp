@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/files/input_file.h"
-#include "core/plan/json_dump.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_dump.h"
+#include "core/json/json_reader.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/trace/model/latest_time.h"
 

@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/json_pieces.h"

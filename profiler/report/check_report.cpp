@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/show.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 
 namespace shardlens::report {
 namespace {

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/show.h"
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/report/check_report.h"
 #include "profiler/report/optional_values.h"
 

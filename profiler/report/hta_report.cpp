@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 
 namespace shardlens::report {
 namespace {

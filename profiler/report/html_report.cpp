@@ -9,7 +9,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/analysis/overlap/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/report_page.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/files/input_file.h"
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 
 namespace shardlens::trace {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 #include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"

@@ -12,9 +12,9 @@
 
 #include "core/base/error.h"
 #include "core/files/input_file.h"
-#include "core/plan/json_fault.h"
-#include "core/plan/json_reader.h"
-#include "core/plan/json_values.h"
+#include "core/json/json_fault.h"
+#include "core/json/json_reader.h"
+#include "core/json/json_values.h"
 #include "core/plan/resolve.h"
 #include "profiler/trace/actions_file.h"
 #include "profiler/trace/bytes/byte_source.h"

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/json_dump.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_dump.h"
+#include "core/json/json_reader.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/calibrate/measured_points.h"
 #include "sim/hardware/curve_json.h"

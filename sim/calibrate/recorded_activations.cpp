@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 #include "sim/calibrate/unit_of_module.h"
 
 namespace shardlens::sim {

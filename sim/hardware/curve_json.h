@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::sim {

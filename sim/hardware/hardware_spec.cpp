@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "sim/hardware/builtin_specs.h"
 #include "sim/hardware/curve_json.h"
 

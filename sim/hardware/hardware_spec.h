@@ -7,7 +7,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/units.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "sim/hardware/topology.h"
 
 namespace shardlens::sim {

@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/median.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "sim/cost/collective_curve.h"
 #include "sim/validate/csv_table.h"
 

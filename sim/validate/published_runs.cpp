@@ -6,8 +6,8 @@
 
 #include <fmt/format.h>
 
+#include "core/json/json_reader.h"
 #include "core/plan/families/config_values.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_limits.h"
 #include "sim/validate/csv_table.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 // Values of a config.json as the families read them. Errors of all: InputError with the place in
 // the file and what was expected.

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/json/json_reader.h"
 #include "core/plan/families/model_family.h"
-#include "core/plan/json_reader.h"
 #include "core/plan/model_config.h"
 
 // Decoders described by their parts. A family is a row: what its modules are called, in the order

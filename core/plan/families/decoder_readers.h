@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/model_config.h"
 
 // The keys of config.json that only one family of decoders has, or a few. They are read after those

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/model_config.h"
 #include "core/plan/tree_builder.h"
 #include "core/plan/workload_builder.h"

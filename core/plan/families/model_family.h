@@ -3,7 +3,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/model_config.h"
 #include "core/plan/workload_builder.h"
 

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/files/atomic_file.h"
-#include "core/plan/json_dump.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_dump.h"
+#include "core/json/json_reader.h"
 
 namespace shardlens::gui {
 namespace {

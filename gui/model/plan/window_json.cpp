@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 #include "profiler/report/figures_json.h"
 #include "sim/scenario/prediction_json.h"
 

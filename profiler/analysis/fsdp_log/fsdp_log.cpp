@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 #include "core/plan/parameter_groups.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 #include "profiler/trace/json/decimal.h"
 
 namespace shardlens::trace {

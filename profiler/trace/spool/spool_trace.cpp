@@ -11,8 +11,8 @@
 
 #include "core/base/error.h"
 #include "core/base/recorder.h"
-#include "core/plan/json_reader.h"
-#include "core/plan/json_values.h"
+#include "core/json/json_reader.h"
+#include "core/json/json_values.h"
 #include "profiler/trace/model/latest_time.h"
 #include "profiler/trace/spool/spool_device_trace.h"
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/trace/run.h"

@@ -1,4 +1,4 @@
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/base/nearest.h"
 #include "core/files/input_file.h"
-#include "core/plan/json_fault.h"
-#include "core/plan/json_values.h"
+#include "core/json/json_fault.h"
+#include "core/json/json_values.h"
 
 namespace shardlens::plan {
 namespace {

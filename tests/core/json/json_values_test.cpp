@@ -1,4 +1,4 @@
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 
 #include <cstdint>
 #include <optional>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/json_dump.h"
+#include "core/json/json_dump.h"
 
 namespace shardlens::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/plan/json_fault.h"
+#include "core/json/json_fault.h"
 
 #include <string_view>
 

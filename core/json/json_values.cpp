@@ -1,9 +1,9 @@
-#include "core/plan/json_values.h"
+#include "core/json/json_values.h"
 
 #include <limits>
 
 #include "core/base/error.h"
-#include "core/plan/json_reader.h"
+#include "core/json/json_reader.h"
 
 namespace shardlens::plan {
 
