@@ -27,7 +27,7 @@
 
 #include "core/base/error.h"
 #include "core/base/heap.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 #include "gui/model/base/qt_messages.h"
 #include "gui/model/base/wait.h"
 #include "gui/model/plan/plan_session.h"

@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include "core/base/heap.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 #include "sim/search/per_block.h"
 #include "sim/search/search.h"
 

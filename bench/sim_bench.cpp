@@ -4,10 +4,10 @@
 
 #include <benchmark/benchmark.h>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
+#include "core/tree/module_tree.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/engine/simulator.h"
 #include "sim/memory/step_memory.h"

@@ -3,8 +3,8 @@
 #include <cstdint>
 
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
+#include "core/tree/module_tree.h"
 
 #include "cli/flags/run_options.h"
 

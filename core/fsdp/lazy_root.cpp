@@ -15,9 +15,9 @@
 #include "core/fsdp/module_states.h"
 #include "core/fsdp/traversal.h"
 #include "core/module/tree_of.h"
-#include "core/plan/glob.h"
 #include "core/plan/resolve.h"
-#include "core/plan/wrap_policy.h"
+#include "core/tree/glob.h"
+#include "core/tree/wrap_policy.h"
 
 namespace shardlens::fsdp {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/models/layers.h"
 #include "core/module/hookable.h"
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 // The MLP of a sparse layer.
 //

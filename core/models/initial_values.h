@@ -4,7 +4,7 @@
 #include <span>
 
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::models {
 

@@ -8,7 +8,7 @@
 
 #include "core/models/layers.h"
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::models {
 

@@ -7,7 +7,7 @@
 
 #include "core/module/hookable.h"
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::models {
 

@@ -9,7 +9,7 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace torch::nn {
 class Module;

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

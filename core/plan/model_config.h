@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/base/dtype.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

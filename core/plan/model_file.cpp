@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/families/config_values.h"
-#include "core/plan/wrap_policy.h"
+#include "core/tree/wrap_policy.h"
 
 namespace shardlens::plan {
 namespace {

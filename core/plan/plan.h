@@ -11,8 +11,8 @@
 
 #include "core/plan/mesh_sizes.h"
 #include "core/plan/mixed_precision.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/shard_layout.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

@@ -7,10 +7,10 @@
 #include "core/base/error.h"
 #include "core/json/json_dump.h"
 #include "core/json/json_reader.h"
-#include "core/plan/glob.h"
 #include "core/plan/plan.h"
 #include "core/plan/plan_mesh_json.h"
-#include "core/plan/wrap_policy.h"
+#include "core/tree/glob.h"
+#include "core/tree/wrap_policy.h"
 
 namespace shardlens::plan {
 namespace {

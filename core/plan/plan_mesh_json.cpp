@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/glob.h"
+#include "core/tree/glob.h"
 
 namespace shardlens::plan {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "core/base/error.h"
 #include "core/json/json_reader.h"
-#include "core/plan/glob.h"
 #include "core/plan/parameter_groups.h"
 #include "core/plan/plan_resolver.h"
+#include "core/tree/glob.h"
 
 namespace shardlens::plan {
 namespace {

@@ -5,9 +5,9 @@
 
 #include "core/base/error.h"
 #include "core/json/json_reader.h"
-#include "core/plan/glob.h"
 #include "core/plan/plan_resolver.h"
-#include "core/plan/wrap_policy.h"
+#include "core/tree/glob.h"
+#include "core/tree/wrap_policy.h"
 
 namespace shardlens::plan {
 namespace {

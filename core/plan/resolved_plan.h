@@ -8,9 +8,9 @@
 
 #include "core/base/dtype.h"
 #include "core/mesh/mesh.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/shard_layout.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

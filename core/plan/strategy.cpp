@@ -4,8 +4,8 @@
 
 #include "core/base/error.h"
 #include "core/json/json_reader.h"
-#include "core/plan/glob.h"
 #include "core/plan/plan.h"
+#include "core/tree/glob.h"
 
 namespace shardlens::plan {
 namespace {

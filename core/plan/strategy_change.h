@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

@@ -6,7 +6,7 @@
 
 #include "core/checkpoint/companion_files.h"
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::fsdp {
 class ShardedModel;

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json/json_values.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/tree/module_tree.h"
 #include "profiler/trace/parallel_axes.h"
 
 namespace shardlens::trace {

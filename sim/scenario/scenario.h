@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/plan/decoder.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"
+#include "core/tree/module_tree.h"
 #include "profiler/analysis/overlap/communication_figures.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"

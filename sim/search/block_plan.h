@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_settings.h"
+#include "core/tree/module_tree.h"
 #include "sim/search/precision.h"
 
 namespace shardlens::sim {

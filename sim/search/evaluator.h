@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
 #include "core/plan/workload.h"
 #include "core/schedule/steady_step.h"
+#include "core/tree/module_tree.h"
 #include "sim/engine/repeated.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"

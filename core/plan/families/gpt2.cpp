@@ -9,7 +9,7 @@
 #include "core/plan/families/heads.h"
 #include "core/plan/families/model_family.h"
 #include "core/plan/families/transformer_parts.h"
-#include "core/plan/tree_builder.h"
+#include "core/tree/tree_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -6,8 +6,8 @@
 
 #include "core/json/json_reader.h"
 #include "core/plan/model_config.h"
-#include "core/plan/tree_builder.h"
 #include "core/plan/workload_builder.h"
+#include "core/tree/tree_builder.h"
 
 namespace shardlens::plan {
 

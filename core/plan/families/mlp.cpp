@@ -7,7 +7,7 @@
 #include "core/plan/families/config_values.h"
 #include "core/plan/families/heads.h"
 #include "core/plan/families/model_family.h"
-#include "core/plan/tree_builder.h"
+#include "core/tree/tree_builder.h"
 
 namespace shardlens::plan {
 namespace {

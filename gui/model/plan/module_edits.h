@@ -6,8 +6,8 @@
 
 #include <QString>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/resolved_plan.h"
+#include "core/tree/module_tree.h"
 #include "gui/model/plan/plan_session.h"
 
 namespace shardlens::gui {

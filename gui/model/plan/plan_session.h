@@ -14,8 +14,8 @@
 #include <QUndoStack>
 
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
+#include "core/tree/module_tree.h"
 #include "gui/model/base/background.h"
 #include "gui/model/plan/plan_state.h"
 #include "gui/model/run/run_data.h"

@@ -7,9 +7,9 @@
 #include <QString>
 
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_settings.h"
+#include "core/tree/module_tree.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"
 

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 namespace {

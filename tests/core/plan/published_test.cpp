@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 namespace {

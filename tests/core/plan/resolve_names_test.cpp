@@ -3,7 +3,7 @@
 
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/tree_builder.h"
+#include "core/tree/tree_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -9,8 +9,8 @@
 #include "core/base/error.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_support.h"
-#include "core/plan/tree_builder.h"
 #include "core/plan/unit_sizes.h"
+#include "core/tree/tree_builder.h"
 #include "tests/core/plan/resolved.h"
 
 namespace shardlens::plan {

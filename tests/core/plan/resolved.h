@@ -4,9 +4,9 @@
 
 #include "core/base/error.h"
 #include "core/plan/model_config.h"
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::test {
 

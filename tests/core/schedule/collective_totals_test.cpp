@@ -10,10 +10,10 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/module_tree.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/plan/step_workload.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::schedule::test {
 namespace {

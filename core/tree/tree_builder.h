@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

@@ -1,4 +1,4 @@
-#include "core/plan/glob.h"
+#include "core/tree/glob.h"
 
 #include <span>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "core/plan/wrap_policy.h"
+#include "core/tree/wrap_policy.h"
 
 #include <algorithm>
 #include <charconv>

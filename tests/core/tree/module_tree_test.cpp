@@ -1,4 +1,4 @@
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 #include <algorithm>
 #include <filesystem>

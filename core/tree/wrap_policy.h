@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/module_tree.h"
+#include "core/tree/module_tree.h"
 
 namespace shardlens::plan {
 

@@ -1,4 +1,4 @@
-#include "core/plan/wrap_policy.h"
+#include "core/tree/wrap_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include "core/plan/model_config.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/tree_builder.h"
+#include "core/tree/tree_builder.h"
 
 namespace shardlens::plan {
 namespace {
