@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/base/box.h"
 #include "core/base/dtype.h"
 #include "core/base/units.h"
+#include "core/layout/box.h"
 
 namespace shardlens::checkpoint {
 

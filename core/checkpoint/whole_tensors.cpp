@@ -20,10 +20,10 @@
 #include "core/files/input_file.h"
 #include "core/files/output_folder.h"
 #include "core/json/json_reader.h"
+#include "core/layout/shard_layout.h"
 #include "core/models/checkpoint_layout.h"
 #include "core/models/safetensors.h"
 #include "core/models/safetensors_writer.h"
-#include "core/plan/shard_layout.h"
 
 namespace shardlens::checkpoint {
 namespace {

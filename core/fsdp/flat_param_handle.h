@@ -16,7 +16,7 @@
 #include "core/fsdp/flat_views.h"
 #include "core/fsdp/packing.h"
 #include "core/fsdp/reduction.h"
-#include "core/plan/shard_layout.h"
+#include "core/layout/shard_layout.h"
 
 namespace torch::autograd {
 struct Node;

@@ -7,7 +7,7 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "core/plan/shard_layout.h"
+#include "core/layout/shard_layout.h"
 
 namespace shardlens::fsdp {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/box.h"
+#include "core/layout/box.h"
+#include "core/layout/shard_layout.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/shard_layout.h"
 
 namespace shardlens::plan {
 

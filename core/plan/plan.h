@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/layout/shard_layout.h"
 #include "core/plan/mesh_sizes.h"
 #include "core/plan/mixed_precision.h"
-#include "core/plan/shard_layout.h"
 #include "core/tree/module_tree.h"
 
 namespace shardlens::plan {

@@ -5,8 +5,8 @@
 
 #include <fmt/format.h>
 
-#include "core/base/box.h"
 #include "core/base/error.h"
+#include "core/layout/box.h"
 
 namespace shardlens::plan {
 namespace {

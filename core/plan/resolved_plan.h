@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "core/base/dtype.h"
+#include "core/layout/shard_layout.h"
 #include "core/mesh/mesh.h"
 #include "core/plan/plan.h"
-#include "core/plan/shard_layout.h"
 #include "core/tree/module_tree.h"
 
 namespace shardlens::plan {

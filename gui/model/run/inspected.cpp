@@ -6,7 +6,7 @@
 #include <QLocale>
 
 #include "core/base/dtype.h"
-#include "core/plan/shard_layout.h"
+#include "core/layout/shard_layout.h"
 #include "gui/model/base/in_window.h"
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"

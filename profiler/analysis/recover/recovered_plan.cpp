@@ -7,9 +7,9 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/layout/shard_layout.h"
 #include "core/plan/parameter_groups.h"
 #include "core/plan/resolve.h"
-#include "core/plan/shard_layout.h"
 #include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/analysis/overlap/frozen_views.h"
 #include "profiler/analysis/overlap/window_figures.h"

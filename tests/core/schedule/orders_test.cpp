@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/plan/shard_layout.h"
+#include "core/layout/shard_layout.h"
 #include "tests/core/schedule/orders_case.h"
 #include "tests/core/schedule/torch_program.h"
 

@@ -1,4 +1,4 @@
-#include "core/plan/shard_layout.h"
+#include "core/layout/shard_layout.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,10 +1,10 @@
-#include "core/plan/shard_layout.h"
+#include "core/layout/shard_layout.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "core/base/box.h"
 #include "core/base/error.h"
+#include "core/layout/box.h"
 
 namespace shardlens::plan {
 namespace {

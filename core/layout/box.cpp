@@ -1,4 +1,4 @@
-#include "core/base/box.h"
+#include "core/layout/box.h"
 
 #include <algorithm>
 #include <limits>
