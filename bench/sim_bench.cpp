@@ -4,8 +4,8 @@
 
 #include <benchmark/benchmark.h>
 
+#include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
 #include "core/tree/module_tree.h"
 #include "sim/cost/gpu_cost_model.h"

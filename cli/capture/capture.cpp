@@ -15,7 +15,7 @@
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
-#include "core/plan/step_workload.h"
+#include "core/model/step_workload.h"
 #include "core/plan/workload.h"
 #include "sim/cost/fabric_timer.h"
 

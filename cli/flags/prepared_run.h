@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/resolved_plan.h"
 #include "core/tree/module_tree.h"
 

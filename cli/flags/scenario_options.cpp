@@ -16,7 +16,7 @@
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
 #include "core/json/json_reader.h"
-#include "core/plan/model_file.h"
+#include "core/model/model_file.h"
 #include "core/plan/plan.h"
 #include "sim/hardware/stacks.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/step_settings.h"
 #include "core/tree/module_tree.h"
 #include "sim/hardware/stacks.h"

@@ -6,9 +6,9 @@
 #include <ATen/ops/scaled_dot_product_attention.h>
 
 #include "core/base/error.h"
+#include "core/model/families/decoder_family.h"
 #include "core/models/attention_ops.h"
 #include "core/models/ops.h"
-#include "core/plan/families/decoder_family.h"
 
 namespace shardlens::models {
 

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "core/plan/families/decoder_family.h"
+#include "core/model/families/decoder_family.h"
 
 namespace shardlens::models {
 namespace {

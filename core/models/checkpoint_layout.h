@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/model/model_config.h"
 #include "core/models/safetensors.h"
-#include "core/plan/model_config.h"
 #include "core/tree/module_tree.h"
 
 // Which tensors of a checkpoint are a parameter. Most parameters are one tensor with their name;

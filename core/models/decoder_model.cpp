@@ -8,12 +8,12 @@
 #include <torch/nn/modules/container/modulelist.h>
 
 #include "core/base/error.h"
+#include "core/model/families/decoder_family.h"
 #include "core/models/attention.h"
 #include "core/models/experts.h"
 #include "core/models/ops.h"
 #include "core/models/root_model.h"
 #include "core/models/rope.h"
-#include "core/plan/families/decoder_family.h"
 
 // Shapes  B batch, T tokens, D hidden, V vocabulary.
 // Source  transformers 5.23 models/<family>/modeling_<family>.py.

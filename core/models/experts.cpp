@@ -7,9 +7,9 @@
 #include <ATen/ops/topk.h>
 
 #include "core/base/error.h"
+#include "core/model/families/decoder_family.h"
 #include "core/models/expert_ops.h"
 #include "core/models/ops.h"
-#include "core/plan/families/decoder_family.h"
 
 namespace shardlens::models {
 

@@ -6,9 +6,9 @@
 #include <ATen/core/TensorBody.h>
 #include <torch/nn/module.h>
 
+#include "core/model/model_config.h"
 #include "core/models/layers.h"
 #include "core/module/hookable.h"
-#include "core/plan/model_config.h"
 #include "core/tree/module_tree.h"
 
 // The MLP of a sparse layer.

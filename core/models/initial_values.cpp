@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/plan/families/decoder_family.h"
+#include "core/model/families/decoder_family.h"
 
 namespace shardlens::models {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/tree/module_tree.h"
 
 namespace shardlens::models {

@@ -2,8 +2,8 @@
 
 #include <memory>
 
+#include "core/model/model_config.h"
 #include "core/models/model.h"
-#include "core/plan/model_config.h"
 
 namespace shardlens::models {
 

@@ -10,11 +10,11 @@
 #include <c10/core/GradMode.h>
 
 #include "core/base/error.h"
+#include "core/model/families/decoder_family.h"
 #include "core/models/decoder_model.h"
 #include "core/models/gpt2.h"
 #include "core/models/initial_values.h"
 #include "core/models/mlp.h"
-#include "core/plan/families/decoder_family.h"
 
 namespace shardlens::models {
 namespace {

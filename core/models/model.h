@@ -6,8 +6,8 @@
 #include <ATen/core/TensorBody.h>
 #include <torch/nn/module.h>
 
+#include "core/model/model_config.h"
 #include "core/models/layers.h"
-#include "core/plan/model_config.h"
 #include "core/tree/module_tree.h"
 
 namespace shardlens::models {

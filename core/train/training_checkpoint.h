@@ -5,7 +5,7 @@
 #include <span>
 
 #include "core/checkpoint/companion_files.h"
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/tree/module_tree.h"
 
 namespace shardlens::fsdp {

@@ -10,7 +10,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/workload.h"
 #include "profiler/trace/kineto/kineto_reader.h"

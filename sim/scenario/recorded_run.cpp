@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/median.h"
-#include "core/plan/step_workload.h"
+#include "core/model/step_workload.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/device_choice.h"

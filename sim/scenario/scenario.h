@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/decoder.h"
+#include "core/model/decoder.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/step_settings.h"
 #include "core/plan/workload.h"

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include "core/json/json_reader.h"
-#include "core/plan/families/config_values.h"
+#include "core/model/families/config_values.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_limits.h"
 #include "sim/validate/csv_table.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/plan/decoder.h"
+#include "core/model/decoder.h"
 
 namespace shardlens::sim {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/median.h"
-#include "core/plan/decoder.h"
+#include "core/model/decoder.h"
 
 namespace shardlens::sim {
 namespace {

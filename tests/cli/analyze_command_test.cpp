@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/kineto/kineto_reader.h"

@@ -11,10 +11,10 @@
 
 #include "core/dist/world.h"
 #include "core/fsdp/fully_shard.h"
+#include "core/model/step_workload.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/plan/workload_builder.h"
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"

@@ -7,7 +7,7 @@ configs.json has the values of public configs. expected.json has for each model,
 tensors, hashes (FNV-1a, 64 bits) of every parameter's "FQN shape" and of every module's "FQN class", the groups of tied names, the bytes of
 each of 8 ranks under fully_shard (every layer, and the root; fp32; the placements of a fake process group), and the FLOPs that FlopCounterMode
 counts in forward and backward of one sample of 64 tokens without attention, whose products are replaced by sums. Experts run as batched
-products of each token's experts, as many as balanced routing has. The hashes are compared by tests/core/plan/families_test.cpp.
+products of each token's experts, as many as balanced routing has. The hashes are compared by tests/core/model/families_test.cpp.
 """
 
 import argparse

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/plan/model_file.h"
+#include "core/model/model_file.h"
 #include "core/plan/resolve.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/plan/fit_text.h"

@@ -13,7 +13,7 @@
 #include <QTimer>
 #include <QUndoStack>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/plan.h"
 #include "core/tree/module_tree.h"
 #include "gui/model/base/background.h"

@@ -6,7 +6,7 @@
 
 #include <QString>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/plan.h"
 #include "core/plan/step_settings.h"
 #include "core/tree/module_tree.h"

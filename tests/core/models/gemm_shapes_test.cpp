@@ -10,10 +10,10 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 
+#include "core/model/step_workload.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 #include "tests/support/case_name.h"
 

@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/model/step_workload.h"
 #include "core/plan/grouped_blocks.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 
 namespace shardlens::plan {
 namespace {

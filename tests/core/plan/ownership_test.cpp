@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/resolve.h"
 
 namespace shardlens::plan {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/tree/module_tree.h"

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/resolve.h"
 
 namespace shardlens::plan {

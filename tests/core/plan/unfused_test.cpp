@@ -8,8 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/plan/workload.h"
 
 namespace shardlens::plan {

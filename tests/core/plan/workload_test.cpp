@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "tests/core/plan/with_communication.h"
 #include "tests/support/case_name.h"
 

@@ -10,9 +10,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/tree/module_tree.h"
 
 namespace shardlens::schedule::test {

@@ -6,9 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
 #include "core/tree/module_tree.h"
 #include "tests/core/plan/with_communication.h"

@@ -14,9 +14,9 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/schedule/ledger.h"
 #include "core/tree/module_tree.h"
 #include "tests/core/schedule/orders_case.h"

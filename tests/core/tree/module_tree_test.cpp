@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::plan {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/plan/model_config.h"
+#include "core/model/model_config.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/tree/tree_builder.h"

@@ -10,8 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/json/json_reader.h"
+#include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/schedule/planned.h"
 #include "profiler/trace/run.h"
 #include "tests/support/case_name.h"

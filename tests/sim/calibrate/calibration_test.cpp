@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/scenario/scenario.h"
 

@@ -5,8 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_workload.h"
 #include "core/plan/workload_builder.h"
 #include "core/tree/module_tree.h"
 #include "tests/core/plan/with_communication.h"

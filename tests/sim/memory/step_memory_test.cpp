@@ -7,7 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/plan/decoder.h"
+#include "core/model/decoder.h"
 #include "core/plan/resolve.h"
 #include "tests/core/plan/with_communication.h"
 #include "tests/sim/engine/chain.h"

@@ -1,0 +1,71 @@
+#include "core/model/families/torchtitan_experts.h"
+
+namespace shardlens::plan {
+
+void torchtitan_scores(WorkloadBuilder& build, int64_t experts) {
+  const Piece forward[] = {
+      {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+      {.name = "aten::_softmax", .read_f32 = 1, .written_f32 = 1},
+  };
+  const Piece backward[] = {
+      {.name = "aten::_softmax_backward_data", .read_f32 = 2, .written_f32 = 1},
+      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+  };
+  build.unfused({forward, backward, 0, 1}, OperatorKind::kElementwise, experts);
+}
+
+void torchtitan_experts(WorkloadBuilder& build,
+                        const ModelConfig::Experts& experts,
+                        int64_t hidden) {
+  const double token = 1 / static_cast<double>(experts.per_token);
+  WorkloadBuilder::Grouped shape{.experts = experts.count,
+                                 .per_token = experts.per_token,
+                                 .in = hidden,
+                                 .out = experts.intermediate_size,
+                                 .weight = "gate_up_proj",
+                                 .sums_input_grad = true};
+  const Piece to_experts[] = {{.name = "aten::index", .read = 1, .written = 1},
+                              {.name = "aten::cat", .read = 1, .written = 1},
+                              {.name = "aten::index", .read = 1, .written = 1}};
+  const Piece from_experts[] = {
+      {.name = "aten::new_zeros", .written = 1, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 2,
+       .written = 1,
+       .takes = kTakesGradient | takes_before(1)},
+      {.name = "aten::new_zeros", .written = token, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 1 + token,
+       .written = token,
+       .takes = takes_before(2) | takes_before(1)},
+  };
+  build.unfused({to_experts, from_experts}, OperatorKind::kElementwise, experts.per_token * hidden);
+  build.grouped_linear(shape);
+  shape.sums_input_grad = shape.keeps_input = false;
+  build.grouped_linear(shape);
+  build.silu_multiply(experts.per_token * experts.intermediate_size);
+  build.grouped_linear({.experts = experts.count,
+                        .per_token = experts.per_token,
+                        .in = experts.intermediate_size,
+                        .out = hidden,
+                        .weight = "down_proj"});
+  const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1},
+                        {.name = "aten::index_put_", .read = 1, .written = 1},
+                        {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token},
+                        {.name = "aten::_to_copy",
+                         .read_f32 = token,
+                         .written = token,
+                         .scratch = 3}};  // the rows to the experts, and back in two orders
+  const Piece forth[] = {
+      {.name = "aten::_to_copy", .read = token, .written_f32 = token},
+      {.name = "aten::bmm", .read_f32 = 1 + token, .written_f32 = 1, .frees = 2},
+      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+      {.name = "aten::index", .read = 1, .written = 1},
+      {.name = "aten::slice_backward", .read = 1, .written = 1},
+      {.name = "aten::index", .read = 1, .written = 1},
+  };
+  build.unfused({back, forth, 0, 1}, OperatorKind::kElementwise, experts.per_token * hidden);
+}
+
+}  // namespace shardlens::plan

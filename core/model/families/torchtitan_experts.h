@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+
+#include "core/model/model_config.h"
+#include "core/plan/workload_builder.h"
+
+namespace shardlens::plan {
+
+// What torchtitan's layers of experts run: models/moe/moe.py, version 0.2.2, without expert
+// parallelism.
+
+// The router's scores of one row for each expert, in fp32.
+void torchtitan_scores(WorkloadBuilder& build, int64_t experts);
+
+// The rows are copied three times on their way to the experts (by expert, with a row of zeros
+// behind, padded to groups of rows) and two times back. The weighted sum is a product in fp32.
+void torchtitan_experts(WorkloadBuilder& build,
+                        const ModelConfig::Experts& experts,
+                        int64_t hidden);
+
+}  // namespace shardlens::plan

@@ -1,0 +1,52 @@
+#include "core/model/families/weighted_experts.h"
+
+#include <vector>
+
+#include "core/plan/unfused.h"
+
+namespace shardlens::plan {
+
+void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, bool wide) {
+  const double f32 = wide ? 1 : 0, own = wide ? 0 : 1;
+  std::vector<Piece> forward{
+      {.name = "aten::mul", .read = 1, .written = own, .written_f32 = f32},
+      {.name = "aten::index", .read = own, .read_f32 = f32, .written = own, .written_f32 = f32},
+      {.name = "aten::sum",
+       .read = own,
+       .read_f32 = f32,
+       .written = own * token,
+       .written_f32 = f32 * token},
+  };
+  std::vector<Piece> backward{
+      {.name = "aten::clone",
+       .read = own * token,
+       .read_f32 = f32 * token,
+       .written = own,
+       .written_f32 = f32},
+      {.name = "aten::new_zeros", .written = own, .written_f32 = f32, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 2 * own,
+       .read_f32 = 2 * f32,
+       .written = own,
+       .written_f32 = f32,
+       .takes = takes_before(1) | takes_before(2)},
+      {.name = "aten::mul", .read = 1 + own, .read_f32 = f32, .written = own, .written_f32 = f32},
+      {.name = "aten::mul",
+       .read = own,
+       .read_f32 = f32,
+       .written = own,
+       .written_f32 = f32,
+       .takes = takes_before(2)},
+      {.name = "aten::sum", .read = own, .read_f32 = f32, .takes = takes_before(2)},
+  };
+  if (wide) {
+    forward.push_back({.name = "aten::_to_copy", .read_f32 = token, .written = token});
+    backward.push_back(
+        {.name = "aten::_to_copy", .read_f32 = 1, .written = 1, .takes = takes_before(2)});
+    backward.insert(backward.begin(),
+                    {.name = "aten::_to_copy", .read = token, .written_f32 = token});
+  }
+  build.unfused({forward, backward, 1}, OperatorKind::kElementwise, copies);
+}
+
+}  // namespace shardlens::plan
