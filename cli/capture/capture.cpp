@@ -16,7 +16,7 @@
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
 #include "core/model/step_workload.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "sim/cost/fabric_timer.h"
 
 #include "cli/capture/capture_directory.h"

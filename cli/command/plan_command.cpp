@@ -33,10 +33,10 @@
 #include "core/plan/plan_mesh_json.h"
 #include "core/plan/resolve.h"
 #include "core/plan/unit_sizes.h"
-#include "core/plan/workload.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/collective_totals.h"
 #include "core/schedule/planned.h"
+#include "core/workload/workload.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/parallel_axes.h"
 

@@ -9,8 +9,8 @@
 #include "core/files/input_file.h"
 #include "core/mesh/mesh.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_support.h"
 #include "core/plan/strategy_change.h"
+#include "core/workload/step_support.h"
 
 namespace shardlens::cli {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/json/json_dump.h"
 #include "core/plan/plan.h"
-#include "core/plan/step_limits.h"
+#include "core/workload/step_limits.h"
 
 #include "cli/flags/parse_flags.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 namespace CLI {
 class App;

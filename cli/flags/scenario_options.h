@@ -6,8 +6,8 @@
 #include <string>
 
 #include "core/model/model_config.h"
-#include "core/plan/step_settings.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/step_settings.h"
 #include "sim/hardware/stacks.h"
 #include "sim/scenario/scenario.h"
 

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/workload_builder.h"
 #include "core/tree/tree_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 

@@ -12,8 +12,8 @@
 #include "core/json/json_reader.h"
 #include "core/model/model_config.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
-#include "core/plan/workload.h"
+#include "core/workload/step_settings.h"
+#include "core/workload/workload.h"
 
 // model.json, which describes any PyTorch model (docs/models.md). A ModelConfig with a `file` is
 // such a model: module_tree() and step_workload() take it from there.

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/model/model_file.h"
-#include "core/plan/routing.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/routing.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -8,7 +8,7 @@
 #include "core/model/families/heads.h"
 #include "core/model/families/model_family.h"
 #include "core/model/model_file.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 

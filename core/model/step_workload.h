@@ -2,8 +2,8 @@
 
 #include "core/model/model_config.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
-#include "core/plan/workload.h"
+#include "core/workload/step_settings.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 

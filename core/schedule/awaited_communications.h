@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "core/base/hook.h"
-#include "core/plan/workload.h"
 #include "core/schedule/planned.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::schedule {
 

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/workload.h"
 #include "core/schedule/awaited_communications.h"
 #include "core/schedule/planned.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::schedule {
 

@@ -8,15 +8,15 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/plan/differentiated.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_size.h"
-#include "core/plan/step_support.h"
 #include "core/schedule/autograd_queue.h"
 #include "core/schedule/copied_microbatches.h"
 #include "core/schedule/item_order.h"
 #include "core/schedule/planned_buckets.h"
 #include "core/schedule/steady_step.h"
+#include "core/workload/differentiated.h"
+#include "core/workload/step_size.h"
+#include "core/workload/step_support.h"
 
 namespace shardlens::schedule {
 namespace {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/workload.h"
 #include "core/schedule/action.h"
 #include "core/schedule/buckets.h"
 #include "core/schedule/schedule.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::schedule {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/plan/workload.h"
 #include "core/schedule/buckets.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::schedule {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/base/hook.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::schedule {
 

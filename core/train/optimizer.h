@@ -7,7 +7,7 @@
 #include <ATen/core/TensorBody.h>
 
 #include "core/fsdp/flat_param_types.h"
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 namespace shardlens::train {
 

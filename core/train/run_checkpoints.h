@@ -14,7 +14,7 @@
 
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/companion_files.h"
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 namespace shardlens {
 class DirectoryLock;

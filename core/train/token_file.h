@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <span>
 
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 namespace shardlens::train {
 

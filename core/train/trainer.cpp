@@ -20,8 +20,8 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_support.h"
 #include "core/train/run_checkpoints.h"
+#include "core/workload/step_support.h"
 
 namespace shardlens::train {
 namespace {

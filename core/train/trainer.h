@@ -7,10 +7,10 @@
 #include <optional>
 
 #include "core/base/recorder.h"
-#include "core/plan/step_settings.h"
 #include "core/train/grad_scaler.h"
 #include "core/train/optimizer.h"
 #include "core/train/token_file.h"
+#include "core/workload/step_settings.h"
 
 namespace shardlens::dist {
 class World;

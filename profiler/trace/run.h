@@ -12,7 +12,7 @@
 
 #include "core/model/model_config.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/metrics_file.h"
 #include "profiler/trace/model/trace.h"

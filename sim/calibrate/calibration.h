@@ -10,8 +10,8 @@
 
 #include "core/base/dtype.h"
 #include "core/base/hook.h"
-#include "core/plan/workload.h"
 #include "core/schedule/action.h"
+#include "core/workload/workload.h"
 #include "sim/calibrate/observation.h"
 #include "sim/hardware/hardware_spec.h"
 

@@ -9,9 +9,9 @@
 
 #include "core/base/collective.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
-#include "core/plan/workload.h"
 #include "core/schedule/planned.h"
+#include "core/workload/step_settings.h"
+#include "core/workload/workload.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/units.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::sim {
 

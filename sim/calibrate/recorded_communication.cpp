@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-#include "core/plan/communications.h"
+#include "core/workload/communications.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/recover/recorded_operators.h"
 #include "profiler/trace/parallel_axes.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/mesh/mesh.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "profiler/analysis/events/intervals.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/timeline.h"

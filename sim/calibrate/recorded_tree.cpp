@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/plan/communications.h"
 #include "core/plan/parameter_groups.h"
+#include "core/workload/communications.h"
 #include "sim/calibrate/unit_of_module.h"
 
 namespace shardlens::sim {

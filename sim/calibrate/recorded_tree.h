@@ -1,8 +1,8 @@
 #pragma once
 
 #include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/workload.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 
 namespace shardlens::sim {

@@ -5,8 +5,8 @@
 #include "core/base/collective_timer.h"
 #include "core/base/hook.h"
 #include "core/base/units.h"
-#include "core/plan/workload.h"
 #include "core/schedule/action.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::sim {
 

@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
 #include "core/schedule/planned.h"
+#include "core/workload/workload.h"
 #include "sim/cost/cost_model.h"
 #include "sim/engine/step_costs.h"
 

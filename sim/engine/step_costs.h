@@ -9,8 +9,8 @@
 #include "core/mesh/mesh.h"
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
-#include "core/plan/workload.h"
 #include "core/schedule/action.h"
+#include "core/workload/workload.h"
 #include "sim/cost/cost_model.h"
 #include "sim/cost/operator_sums.h"
 

@@ -6,8 +6,8 @@
 
 #include "core/base/step_figures.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
-#include "core/plan/workload.h"
+#include "core/workload/step_settings.h"
+#include "core/workload/workload.h"
 #include "sim/cost/cost_model.h"
 #include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"

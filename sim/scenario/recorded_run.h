@@ -10,9 +10,9 @@
 
 #include "core/base/step_figures.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
-#include "core/plan/workload.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/step_settings.h"
+#include "core/workload/workload.h"
 #include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/run.h"
 #include "sim/calibrate/observation.h"

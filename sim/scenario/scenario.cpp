@@ -4,8 +4,8 @@
 
 #include "core/base/error.h"
 #include "core/model/step_workload.h"
-#include "core/plan/communications.h"
 #include "core/plan/resolve.h"
+#include "core/workload/communications.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/scenario/predicted_communication.h"

@@ -8,9 +8,9 @@
 
 #include "core/model/decoder.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
-#include "core/plan/workload.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/step_settings.h"
+#include "core/workload/workload.h"
 #include "profiler/analysis/overlap/communication_figures.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/plan/communications.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_size.h"
-#include "core/plan/step_support.h"
 #include "core/schedule/steady_step.h"
+#include "core/workload/communications.h"
+#include "core/workload/step_size.h"
+#include "core/workload/step_support.h"
 #include "sim/engine/alike.h"
 
 namespace shardlens::sim {

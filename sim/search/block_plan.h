@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/plan/plan.h"
-#include "core/plan/step_settings.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/step_settings.h"
 #include "sim/search/precision.h"
 
 namespace shardlens::sim {

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/plan/grouped_blocks.h"
-#include "core/plan/step_limits.h"
+#include "core/workload/step_limits.h"
 
 namespace shardlens::sim {
 

@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/plan/communications.h"
-#include "core/plan/merged_units.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
-#include "core/plan/step_size.h"
-#include "core/plan/step_support.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/communications.h"
+#include "core/workload/merged_units.h"
+#include "core/workload/step_size.h"
+#include "core/workload/step_support.h"
+#include "core/workload/workload_builder.h"
 #include "sim/engine/alike.h"
 
 namespace shardlens::sim {

@@ -9,9 +9,9 @@
 
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
-#include "core/plan/workload.h"
 #include "core/schedule/steady_step.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/workload.h"
 #include "sim/engine/repeated.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"

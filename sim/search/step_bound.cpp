@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::sim {
 namespace {

@@ -9,7 +9,7 @@
 #include "core/json/json_reader.h"
 #include "core/model/families/config_values.h"
 #include "core/plan/plan.h"
-#include "core/plan/step_limits.h"
+#include "core/workload/step_limits.h"
 #include "sim/validate/csv_table.h"
 
 namespace shardlens::sim {

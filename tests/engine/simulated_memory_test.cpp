@@ -15,9 +15,9 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload_builder.h"
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"
+#include "core/workload/workload_builder.h"
 #include "sim/memory/step_memory.h"
 #include "tests/engine/counted_memory.h"
 

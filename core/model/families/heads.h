@@ -6,8 +6,8 @@
 
 #include "core/json/json_reader.h"
 #include "core/model/model_config.h"
-#include "core/plan/workload_builder.h"
 #include "core/tree/tree_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 

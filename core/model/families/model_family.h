@@ -5,7 +5,7 @@
 
 #include "core/json/json_reader.h"
 #include "core/model/model_config.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 

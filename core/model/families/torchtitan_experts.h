@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "core/model/model_config.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 // What the forwards and trees of several families have in common.
 namespace shardlens::plan {

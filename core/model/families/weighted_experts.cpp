@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "core/plan/unfused.h"
+#include "core/workload/unfused.h"
 
 namespace shardlens::plan {
 

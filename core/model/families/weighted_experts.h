@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 

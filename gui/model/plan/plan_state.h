@@ -8,8 +8,8 @@
 
 #include "core/model/model_config.h"
 #include "core/plan/plan.h"
-#include "core/plan/step_settings.h"
 #include "core/tree/module_tree.h"
+#include "core/workload/step_settings.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "profiler/analysis/events/intervals.h"
 #include "profiler/analysis/fsdp_log/sections.h"
 #include "profiler/trace/model/trace.h"

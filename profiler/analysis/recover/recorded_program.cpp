@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/differentiated.h"
+#include "core/workload/differentiated.h"
 #include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/dtype.h"
 #include "core/plan/plan.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 #include "profiler/analysis/fsdp_log/sections.h"

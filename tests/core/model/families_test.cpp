@@ -10,7 +10,7 @@
 #include "core/model/step_workload.h"
 #include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::plan {

@@ -10,7 +10,7 @@
 #include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 namespace {

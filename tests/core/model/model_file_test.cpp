@@ -13,8 +13,8 @@
 #include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
 #include "core/plan/unit_sizes.h"
-#include "core/plan/workload.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -14,7 +14,7 @@
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::models {

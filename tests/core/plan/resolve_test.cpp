@@ -8,9 +8,9 @@
 
 #include "core/base/error.h"
 #include "core/plan/plan.h"
-#include "core/plan/step_support.h"
 #include "core/plan/unit_sizes.h"
 #include "core/tree/tree_builder.h"
+#include "core/workload/step_support.h"
 #include "tests/core/plan/resolved.h"
 
 namespace shardlens::plan {

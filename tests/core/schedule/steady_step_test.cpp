@@ -12,7 +12,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/tree/module_tree.h"
-#include "tests/core/plan/with_communication.h"
+#include "tests/core/workload/with_communication.h"
 
 namespace shardlens::schedule::test {
 namespace {

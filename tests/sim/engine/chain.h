@@ -7,9 +7,9 @@
 
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload_builder.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/planned.h"
+#include "core/workload/workload_builder.h"
 #include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
 

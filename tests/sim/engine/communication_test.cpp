@@ -7,7 +7,7 @@
 
 #include "core/schedule/steady_step.h"
 #include "sim/engine/repeated.h"
-#include "tests/core/plan/with_communication.h"
+#include "tests/core/workload/with_communication.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {

@@ -17,7 +17,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
-#include "tests/core/plan/with_communication.h"
+#include "tests/core/workload/with_communication.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {

@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/resolve.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 #include "sim/memory/step_memory.h"
 
 namespace shardlens::sim::test {

@@ -7,9 +7,9 @@
 
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload_builder.h"
 #include "core/tree/module_tree.h"
-#include "tests/core/plan/with_communication.h"
+#include "core/workload/workload_builder.h"
+#include "tests/core/workload/with_communication.h"
 
 namespace shardlens::sim {
 namespace {

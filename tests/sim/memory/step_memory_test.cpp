@@ -9,7 +9,7 @@
 
 #include "core/model/decoder.h"
 #include "core/plan/resolve.h"
-#include "tests/core/plan/with_communication.h"
+#include "tests/core/workload/with_communication.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {

@@ -1,11 +1,11 @@
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/plan/differentiated.h"
-#include "core/plan/routing.h"
+#include "core/workload/differentiated.h"
+#include "core/workload/routing.h"
 
 namespace shardlens::plan {
 namespace {

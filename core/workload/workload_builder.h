@@ -7,9 +7,9 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/plan/unfused.h"
 #include "core/plan/unit_sizes.h"
-#include "core/plan/workload.h"
+#include "core/workload/unfused.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 

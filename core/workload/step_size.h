@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 

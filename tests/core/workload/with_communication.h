@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::test {
 

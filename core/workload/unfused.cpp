@@ -1,4 +1,4 @@
-#include "core/plan/unfused.h"
+#include "core/workload/unfused.h"
 
 #include <algorithm>
 #include <array>

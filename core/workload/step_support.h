@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 namespace shardlens::plan {
 

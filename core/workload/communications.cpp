@@ -1,4 +1,4 @@
-#include "core/plan/communications.h"
+#include "core/workload/communications.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "core/plan/merged_units.h"
+#include "core/workload/merged_units.h"
 
 #include <algorithm>
 #include <array>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/plan/communications.h"
+#include "core/workload/communications.h"
 
 namespace shardlens::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/plan/unfused.h"
+#include "core/workload/unfused.h"
 
 #include <algorithm>
 #include <set>
@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 namespace {

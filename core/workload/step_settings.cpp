@@ -1,4 +1,4 @@
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 #include <array>
 #include <string>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/plan/step_limits.h"
+#include "core/workload/step_limits.h"
 
 namespace shardlens::plan {
 

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 

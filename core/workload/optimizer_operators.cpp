@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "core/plan/unit_sizes.h"
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/plan/routing.h"
+#include "core/workload/routing.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 #include <fstream>
 #include <map>
@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "tests/core/plan/with_communication.h"
+#include "tests/core/workload/with_communication.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::plan {

@@ -1,4 +1,4 @@
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 #include <algorithm>
 

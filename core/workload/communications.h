@@ -5,7 +5,7 @@
 
 #include "core/mesh/mesh.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/workload.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 

@@ -1,4 +1,4 @@
-#include "core/plan/step_support.h"
+#include "core/workload/step_support.h"
 
 #include <string>
 

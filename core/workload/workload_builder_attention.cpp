@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/plan/workload_builder.h"
+#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

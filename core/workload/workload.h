@@ -13,7 +13,7 @@
 #include "core/base/units.h"
 #include "core/mesh/mesh.h"
 #include "core/plan/resolved_plan.h"
-#include "core/plan/step_settings.h"
+#include "core/workload/step_settings.h"
 
 namespace shardlens::plan {
 

@@ -1,4 +1,4 @@
-#include "core/plan/differentiated.h"
+#include "core/workload/differentiated.h"
 
 namespace shardlens::plan {
 

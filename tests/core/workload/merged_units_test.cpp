@@ -1,4 +1,4 @@
-#include "core/plan/merged_units.h"
+#include "core/workload/merged_units.h"
 
 #include <algorithm>
 #include <optional>

@@ -1,4 +1,4 @@
-#include "core/plan/step_size.h"
+#include "core/workload/step_size.h"
 
 #include <fmt/format.h>
 

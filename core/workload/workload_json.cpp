@@ -11,8 +11,8 @@
 
 #include "core/base/error.h"
 #include "core/json/json_reader.h"
-#include "core/plan/communications.h"
-#include "core/plan/workload.h"
+#include "core/workload/communications.h"
+#include "core/workload/workload.h"
 
 namespace shardlens::plan {
 namespace {
