@@ -19,7 +19,7 @@ ROW = re.compile(r"(\S+)\s+(always|engine|gui|part)\s+(?:yes|no)(?:\s+(.*))?")
 
 def read_folders(root):
     """(what each folder may include, with what these may include; the folders of the engine), from the list that CMake reads too."""
-    direct, engine = {}, {"core/models"}  # which is built without LibTorch in part
+    direct, engine = {}, set()
     for number, line in enumerate((root / FOLDERS).read_text(encoding="utf-8").splitlines(), 1):
         if not line or line.startswith("#"):
             continue

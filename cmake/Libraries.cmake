@@ -59,12 +59,12 @@ shardlens_headers_of(headers FOLDERS core/base core/files core/mesh core/json co
 shardlens_install_headers(${headers})
 
 if(SHARDLENS_ENGINE)
-  shardlens_exported(ShardlensEngineTargets shardlens_composable shardlens_module shardlens_dist shardlens_fsdp shardlens_replicate shardlens_safetensors shardlens_checkpoint
+  shardlens_exported(ShardlensEngineTargets shardlens_composable shardlens_module shardlens_dist shardlens_fsdp shardlens_replicate shardlens_weights shardlens_checkpoint
                      shardlens_models shardlens_train shardlens_record shardlens_record_device shardlens_record_torch)
   shardlens_interface(fsdp ShardlensEngineTargets shardlens_fsdp shardlens_dist)
   shardlens_interface(replicate ShardlensEngineTargets shardlens_replicate shardlens_dist)
   shardlens_interface(record ShardlensEngineTargets shardlens_record_torch)
-  shardlens_headers_of(headers FOLDERS core/composable core/module core/checkpoint core/dist core/fsdp core/replicate core/models core/train profiler/record)
+  shardlens_headers_of(headers FOLDERS core/composable core/module core/checkpoint core/dist core/fsdp core/replicate core/models core/weights core/train profiler/record)
   shardlens_install_headers(${headers})
   if(TARGET shardlens_cuda AND SHARDLENS_INSTALL)
     install(TARGETS shardlens_cuda LIBRARY DESTINATION lib/shardlens COMPONENT engine)

@@ -21,7 +21,7 @@
 #include "core/checkpoint/whole_tensors.h"
 #include "core/files/directory_lock.h"
 #include "core/json/json_dump.h"
-#include "core/models/safetensors.h"
+#include "core/weights/safetensors.h"
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"

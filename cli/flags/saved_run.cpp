@@ -8,7 +8,7 @@
 #include "core/checkpoint/checkpoint_index.h"
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/save_directory.h"
-#include "core/models/safetensors.h"
+#include "core/weights/safetensors.h"
 
 namespace shardlens::cli {
 namespace {

@@ -13,7 +13,7 @@
 #include "core/base/nearest.h"
 #include "core/checkpoint/checksum.h"
 #include "core/json/json_reader.h"
-#include "core/models/safetensors.h"
+#include "core/weights/safetensors.h"
 
 namespace shardlens::checkpoint {
 namespace {

@@ -12,7 +12,7 @@
 #include "core/checkpoint/checksum.h"
 #include "core/checkpoint/unfinished_folder.h"
 #include "core/files/output_file.h"
-#include "core/models/safetensors_writer.h"
+#include "core/weights/safetensors_writer.h"
 
 namespace shardlens::checkpoint {
 namespace {

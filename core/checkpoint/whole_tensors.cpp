@@ -21,9 +21,9 @@
 #include "core/files/output_folder.h"
 #include "core/json/json_reader.h"
 #include "core/layout/shard_layout.h"
-#include "core/models/checkpoint_layout.h"
-#include "core/models/safetensors.h"
-#include "core/models/safetensors_writer.h"
+#include "core/weights/checkpoint_layout.h"
+#include "core/weights/safetensors.h"
+#include "core/weights/safetensors_writer.h"
 
 namespace shardlens::checkpoint {
 namespace {

@@ -14,10 +14,10 @@
 #include "core/files/atomic_file.h"
 #include "core/files/output_folder.h"
 #include "core/fsdp/fully_shard.h"
-#include "core/models/checkpoint_layout.h"
 #include "core/models/initial_values.h"
-#include "core/models/safetensors.h"
-#include "core/models/safetensors_writer.h"
+#include "core/weights/checkpoint_layout.h"
+#include "core/weights/safetensors.h"
+#include "core/weights/safetensors_writer.h"
 
 namespace shardlens::train {
 namespace {

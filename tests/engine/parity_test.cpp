@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "core/models/checkpoint_layout.h"
-#include "core/models/safetensors.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "core/weights/checkpoint_layout.h"
+#include "core/weights/safetensors.h"
+#include "tests/core/weights/checkpoint_builder.h"
 #include "tests/engine/worker_process.h"
 #include "tests/support/case_name.h"
 

@@ -11,7 +11,7 @@
 
 #include "profiler/analysis/analysis.h"
 #include "sim/calibrate/observation.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "tests/core/weights/checkpoint_builder.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens {

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/core/models/checkpoint_builder.h"
+#include "tests/core/weights/checkpoint_builder.h"
 #include "tests/engine/worker_process.h"
 
 // Every failure of a run gives one clear message and the right exit code.

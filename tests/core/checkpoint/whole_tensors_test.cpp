@@ -18,7 +18,7 @@
 #include "core/checkpoint/save_directory.h"
 #include "core/files/directory_lock.h"
 #include "core/files/output_folder.h"
-#include "core/models/safetensors.h"
+#include "core/weights/safetensors.h"
 #include "tests/support/temporary_directory.h"
 
 namespace shardlens::checkpoint {

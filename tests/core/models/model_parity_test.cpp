@@ -17,10 +17,10 @@
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include "core/models/checkpoint_layout.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
-#include "core/models/safetensors.h"
+#include "core/weights/checkpoint_layout.h"
+#include "core/weights/safetensors.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::models {

@@ -11,7 +11,7 @@
 #include "core/base/error.h"
 #include "core/models/model.h"
 #include "core/module/hookable.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "tests/core/weights/checkpoint_builder.h"
 
 namespace shardlens::models {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/train/training_metrics.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "tests/core/weights/checkpoint_builder.h"
 
 namespace shardlens::train {
 namespace {

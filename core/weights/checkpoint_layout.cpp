@@ -1,4 +1,4 @@
-#include "core/models/checkpoint_layout.h"
+#include "core/weights/checkpoint_layout.h"
 
 #include <algorithm>
 #include <array>

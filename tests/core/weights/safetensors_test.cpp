@@ -1,4 +1,4 @@
-#include "core/models/safetensors.h"
+#include "core/weights/safetensors.h"
 
 #include <array>
 #include <cstring>
@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/models/safetensors_writer.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "core/weights/safetensors_writer.h"
+#include "tests/core/weights/checkpoint_builder.h"
 
 namespace shardlens::models {
 namespace {

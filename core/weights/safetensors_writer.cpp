@@ -1,4 +1,4 @@
-#include "core/models/safetensors_writer.h"
+#include "core/weights/safetensors_writer.h"
 
 #include <utility>
 

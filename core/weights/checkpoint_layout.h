@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "core/model/model_config.h"
-#include "core/models/safetensors.h"
 #include "core/tree/module_tree.h"
+#include "core/weights/safetensors.h"
 
 // Which tensors of a checkpoint are a parameter. Most parameters are one tensor with their name;
 // the experts of a layer are one parameter in the model, and a tensor or two for each expert in a

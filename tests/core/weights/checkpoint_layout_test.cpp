@@ -1,4 +1,4 @@
-#include "core/models/checkpoint_layout.h"
+#include "core/weights/checkpoint_layout.h"
 
 #include <numeric>
 #include <string>
@@ -9,8 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/models/safetensors_writer.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "core/weights/safetensors_writer.h"
+#include "tests/core/weights/checkpoint_builder.h"
 
 namespace shardlens::models {
 namespace {

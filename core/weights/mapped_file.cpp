@@ -1,4 +1,4 @@
-#include "core/models/mapped_file.h"
+#include "core/weights/mapped_file.h"
 
 #include <cerrno>
 #include <cstdint>

@@ -9,9 +9,9 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/models/safetensors.h"
-#include "core/models/safetensors_writer.h"
-#include "tests/core/models/checkpoint_builder.h"
+#include "core/weights/safetensors.h"
+#include "core/weights/safetensors_writer.h"
+#include "tests/core/weights/checkpoint_builder.h"
 
 namespace shardlens::models {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/models/safetensors.h"
+#include "core/weights/safetensors.h"
 
 #include <algorithm>
 #include <bit>
@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/nearest.h"
 #include "core/files/input_file.h"
-#include "core/models/mapped_file.h"
+#include "core/weights/mapped_file.h"
 
 namespace shardlens::models {
 namespace {
