@@ -29,6 +29,7 @@ def read_folders(root):
         direct[row[1]] = (row[3] or "").split()
         if row[2] == "engine" and not row[1].startswith("examples"):
             engine.add(row[1])
+    engine |= {folder for folder in direct if any(folder.startswith(each + "/") for each in engine)}
     uses = {}
     for folder in direct:
         seen, queue = set(), list(direct[folder])
@@ -186,7 +187,7 @@ def self_test():
         "profiler/analysis/qt.cpp": "#include <QString>",
         "profiler/analysis/timeline/up.cpp": '#include "profiler/analysis/overlap/o.h"',
         "sim/cost/cuda.cpp": "#include <cuda_runtime.h>",
-        "cli/engine.cpp": '#include "core/fsdp/fsdp.h"',
+        "cli/engine.cpp": '#include "core/fsdp/run/fsdp.h"',
         "gui/view/lost.cpp": '#include "not_here.h"',
         "core/plan/from_tests.cpp": '#include "tests/helper.h"',
         "core/plan/CMakeLists.txt": "shardlens_library(shardlens_plan SOURCES a.cpp LINKS shardlens_base\n  shardlens_fsdp)",
@@ -195,10 +196,10 @@ def self_test():
     good = {
         "core/base/base.h": "#include <string>",
         "profiler/analysis/overlap/o.h": "#include <string>",
-        "core/plan/plan.h": '#include "core/base/base.h"\n// #include "core/fsdp/fsdp.h"',
-        "core/fsdp/fsdp.h": '#include <torch/nn/module.h>\n#include "core/plan/plan.h"',
+        "core/plan/plan.h": '#include "core/base/base.h"\n// #include "core/fsdp/run/fsdp.h"',
+        "core/fsdp/run/fsdp.h": '#include <torch/nn/module.h>\n#include "core/plan/plan.h"',
         "sim/cost/cost.h": '#include "core/base/base.h"',
-        "cli/worker/worker_main.cpp": '#include "core/fsdp/fsdp.h"',
+        "cli/worker/worker_main.cpp": '#include "core/fsdp/run/fsdp.h"',
         "tests/helper.h": '#include "sim/cost/cost.h"',
         "core/base/CMakeLists.txt": "shardlens_library(shardlens_base SOURCES a.cpp LINKS fmt::fmt)",
         "core/fsdp/CMakeLists.txt": "shardlens_library(shardlens_fsdp SOURCES a.cpp LINKS shardlens_base shardlens_torch_cpu) # shardlens_cost",

@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/models/model.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"

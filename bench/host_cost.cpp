@@ -20,7 +20,7 @@
 
 #include "core/base/median.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 #include "core/plan/plan.h"
 #include "sim/cost/alpha_beta_timer.h"

@@ -24,7 +24,7 @@
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/models/model.h"
 #include "core/train/trainer.h"
 #include "core/train/training_checkpoint.h"

@@ -10,7 +10,7 @@
 #include <torch/optim/adamw.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 #include "profiler/record/session.h"
 

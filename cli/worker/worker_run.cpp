@@ -26,7 +26,7 @@
 #include "core/dist/cuda_backends.h"
 #include "core/dist/rendezvous.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/json/json_reader.h"
 #include "core/models/model.h"
 #include "core/train/parallel_model.h"

@@ -13,7 +13,7 @@
 #include "core/base/format_bytes.h"
 #include "core/base/standard_output.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/models/model.h"
 #include "core/train/parallel_model.h"
 

@@ -6,7 +6,7 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "core/fsdp/flat_param_types.h"
+#include "core/fsdp/unit/flat_param_types.h"
 #include "core/workload/step_settings.h"
 
 namespace shardlens::train {

@@ -14,7 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/grad_norm.h"
+#include "core/fsdp/run/grad_norm.h"
 #include "core/module/activation_checkpoint.h"
 #include "core/module/tree_of.h"
 #include "core/plan/resolve.h"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 
 namespace shardlens::train {
 

@@ -15,7 +15,7 @@
 #include "core/checkpoint/checkpoint_reader.h"
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/train/background_save.h"
 #include "core/train/grad_scaler.h"
 #include "core/train/in_shard.h"

@@ -16,7 +16,7 @@
 #include "core/dist/world.h"
 #include "core/files/directory_lock.h"
 #include "core/files/output_folder.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/train/background_save.h"
 #include "core/train/grad_scaler.h"
 #include "core/train/in_shard.h"

@@ -13,7 +13,7 @@
 
 #include "core/files/atomic_file.h"
 #include "core/files/output_folder.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/models/initial_values.h"
 #include "core/weights/checkpoint_layout.h"
 #include "core/weights/safetensors.h"

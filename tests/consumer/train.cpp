@@ -1,6 +1,6 @@
 // train OUT: three steps of a small model as rank 0 of an emulated world of eight, recorded in OUT.
 #include <shardlens/core/dist/world.h>
-#include <shardlens/core/fsdp/fully_shard.h>
+#include <shardlens/core/fsdp/apply/fully_shard.h>
 #include <shardlens/core/module/hookable.h>
 #include <shardlens/profiler/record/session.h>
 

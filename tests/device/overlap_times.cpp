@@ -39,7 +39,7 @@
 #include "core/base/error.h"
 #include "core/dist/cuda_backends.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 
 namespace shardlens {

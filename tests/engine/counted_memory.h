@@ -14,9 +14,9 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/executor.h"
-#include "core/fsdp/flat_param_handle.h"
-#include "core/fsdp/unsharded_gradients.h"
+#include "core/fsdp/run/executor.h"
+#include "core/fsdp/unit/flat_param_handle.h"
+#include "core/fsdp/unit/unsharded_gradients.h"
 #include "core/schedule/reads_gradient.h"
 
 namespace shardlens::test {

@@ -11,8 +11,8 @@
 #include <ATen/ops/ones.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/executor.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/run/executor.h"
 #include "core/module/tree_of.h"
 #include "core/plan/resolve.h"
 #include "profiler/record/finish.h"

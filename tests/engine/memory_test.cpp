@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/train/optimizer.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/engine/counted_memory.h"

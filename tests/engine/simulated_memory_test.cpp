@@ -10,7 +10,7 @@
 #include <ATen/ops/randint.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/model/step_workload.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"

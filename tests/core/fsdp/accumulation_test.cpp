@@ -8,7 +8,7 @@
 #include <ATen/ops/ones.h>
 #include <torch/nn/module.h>
 
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 #include "tests/support/ranks.h"
 

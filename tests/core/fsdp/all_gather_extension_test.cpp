@@ -1,5 +1,5 @@
 // All-gathers that carry something else than the shard.
-#include "core/fsdp/all_gather_extension.h"
+#include "core/fsdp/unit/all_gather_extension.h"
 
 #include <atomic>
 #include <memory>
@@ -18,8 +18,8 @@
 
 #include "core/base/recorder.h"
 #include "core/dist/world.h"
-#include "core/fsdp/float8_all_gather.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/unit/float8_all_gather.h"
 #include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"

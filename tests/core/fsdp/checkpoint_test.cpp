@@ -15,7 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/composable/registry.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/activation_checkpoint.h"
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/chain.h"

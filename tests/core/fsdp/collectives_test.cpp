@@ -1,5 +1,5 @@
 // Collectives of one's own in the place of the process groups'.
-#include "core/fsdp/collectives.h"
+#include "core/fsdp/run/collectives.h"
 
 #include <map>
 #include <memory>
@@ -19,7 +19,7 @@
 #include <torch/optim/adamw.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"
 #include "tests/support/ranks.h"

@@ -7,7 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/ranks.h"
 

@@ -16,7 +16,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/activation_checkpoint.h"
 #include "core/plan/plan.h"
 #include "tests/core/fsdp/chain.h"

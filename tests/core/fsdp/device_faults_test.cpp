@@ -19,7 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/activation_checkpoint.h"
 #include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"

@@ -1,4 +1,4 @@
-#include "core/fsdp/device_streams.h"
+#include "core/fsdp/run/device_streams.h"
 
 #include <algorithm>
 #include <map>

@@ -1,4 +1,4 @@
-#include "core/fsdp/flatten_params_wrapper.h"
+#include "core/fsdp/wrapper/flatten_params_wrapper.h"
 
 #include <cmath>
 #include <functional>
@@ -23,7 +23,7 @@
 #include <torch/serialize.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/wrapper_state_dict.h"
+#include "core/fsdp/wrapper/wrapper_state_dict.h"
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/stack.h"
 

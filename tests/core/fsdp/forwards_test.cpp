@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/forward_method.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/ranks.h"

@@ -12,7 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/recorder.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/schedule/action.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/message_of.h"

@@ -1,5 +1,5 @@
 // Whole parameters in a scope.
-#include "core/fsdp/full_parameters.h"
+#include "core/fsdp/apply/full_parameters.h"
 
 #include <memory>
 #include <string>
@@ -16,8 +16,8 @@
 #include <torch/optim/sgd.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/fully_shard.h"
-#include "core/fsdp/sharded_unit.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/apply/sharded_unit.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/core/fsdp/emulated_world.h"
 #include "tests/core/fsdp/fake_device.h"

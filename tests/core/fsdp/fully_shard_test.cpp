@@ -1,4 +1,4 @@
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 
 #include <filesystem>
 #include <fstream>
@@ -20,8 +20,8 @@
 #include <torch/optim/sgd.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/state.h"
-#include "core/fsdp/traversal.h"
+#include "core/fsdp/apply/traversal.h"
+#include "core/fsdp/run/state.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/support/ranks.h"
 

@@ -11,7 +11,7 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/support/ranks.h"

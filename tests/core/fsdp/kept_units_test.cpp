@@ -10,7 +10,7 @@
 #include <ATen/TensorOperators.h>
 #include <torch/optim/sgd.h>
 
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/ranks.h"
 

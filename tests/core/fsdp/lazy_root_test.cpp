@@ -14,8 +14,8 @@
 #include "core/composable/contract.h"
 #include "core/composable/managed.h"
 #include "core/dist/world.h"
-#include "core/fsdp/root.h"
-#include "core/fsdp/traversal.h"
+#include "core/fsdp/apply/traversal.h"
+#include "core/fsdp/run/root.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/support/ranks.h"
 

@@ -24,7 +24,7 @@
 #include "core/base/error.h"
 #include "core/base/recorder.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 #include "core/plan/unit_sizes.h"
 #include "tests/core/fsdp/seeded.h"

@@ -9,7 +9,7 @@
 #include <ATen/ops/ones.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"

@@ -1,5 +1,5 @@
 // sync_module_states and device_id.
-#include "core/fsdp/module_states.h"
+#include "core/fsdp/apply/module_states.h"
 
 #include <memory>
 #include <string>
@@ -16,7 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/seeded.h"

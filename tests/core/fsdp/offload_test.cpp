@@ -13,7 +13,7 @@
 #include <torch/optim/adamw.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/fake_device.h"
 #include "tests/core/fsdp/mlp.h"
 #include "tests/core/fsdp/seeded.h"

@@ -21,7 +21,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/module/hookable.h"
 #include "tests/core/fsdp/seeded.h"
 #include "tests/support/ranks.h"

@@ -9,7 +9,7 @@
 #include <torch/optim/sgd.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/maze.h"
 #include "tests/core/fsdp/place.h"
 #include "tests/core/fsdp/random_program.h"

@@ -10,8 +10,8 @@
 #include <gtest/gtest.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
-#include "core/fsdp/sharded_unit.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/apply/sharded_unit.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/core/schedule/orders_case.h"
 

@@ -1,6 +1,6 @@
 // Gradients over two mesh axes and with a divisor set by the user, compared with one process that
 // has all ranks' data.
-#include "core/fsdp/reduction.h"
+#include "core/fsdp/unit/reduction.h"
 
 #include <map>
 #include <string>
@@ -9,8 +9,8 @@
 
 #include <ATen/ops/allclose.h>
 
-#include "core/fsdp/fully_shard.h"
-#include "core/fsdp/sharded_unit.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/apply/sharded_unit.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/ranks.h"
 

@@ -13,8 +13,8 @@
 #include "core/base/error.h"
 #include "core/base/live_count.h"
 #include "core/dist/world.h"
-#include "core/fsdp/root.h"
-#include "core/fsdp/state.h"
+#include "core/fsdp/run/root.h"
+#include "core/fsdp/run/state.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/ranks.h"
 

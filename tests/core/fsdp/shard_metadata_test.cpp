@@ -1,4 +1,4 @@
-#include "core/fsdp/shard_metadata.h"
+#include "core/fsdp/unit/shard_metadata.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <ATen/ops/equal.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/flatten_params_wrapper.h"
+#include "core/fsdp/wrapper/flatten_params_wrapper.h"
 #include "tests/core/fsdp/stack.h"
 
 namespace shardlens::fsdp {

@@ -1,6 +1,6 @@
 // Settings at run time, and parameters gathered by hand. Orders of events that settings change are
 // compared in recorded_orders_test.cpp.
-#include "core/fsdp/sharded_unit.h"
+#include "core/fsdp/apply/sharded_unit.h"
 
 #include <limits>
 #include <map>
@@ -16,7 +16,7 @@
 #include <ATen/ops/equal.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"

@@ -1,4 +1,4 @@
-#include "core/fsdp/traversal.h"
+#include "core/fsdp/apply/traversal.h"
 
 #include <functional>
 #include <random>
@@ -14,7 +14,7 @@
 #include "core/composable/contract.h"
 #include "core/composable/managed.h"
 #include "core/dist/world.h"
-#include "core/fsdp/sharded_tree.h"
+#include "core/fsdp/apply/sharded_tree.h"
 #include "tests/core/fsdp/mlp.h"
 
 namespace shardlens::fsdp {

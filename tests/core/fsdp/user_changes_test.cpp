@@ -22,8 +22,8 @@
 #include <torch/serialize.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/fully_shard.h"
-#include "core/fsdp/sharded_unit.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/apply/sharded_unit.h"
 #include "tests/core/fsdp/chain.h"
 #include "tests/support/message_of.h"
 #include "tests/support/ranks.h"

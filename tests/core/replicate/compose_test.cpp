@@ -15,8 +15,8 @@
 #include <torch/optim/adam.h>
 
 #include "core/composable/registry.h"
-#include "core/fsdp/state.h"
-#include "core/fsdp/traversal.h"
+#include "core/fsdp/apply/traversal.h"
+#include "core/fsdp/run/state.h"
 #include "core/module/tree_of.h"
 #include "core/plan/resolve.h"
 #include "core/replicate/replicate.h"

@@ -24,7 +24,7 @@
 #include "core/checkpoint/save_directory.h"
 #include "core/dist/world.h"
 #include "core/files/directory_lock.h"
-#include "core/fsdp/fully_shard.h"
+#include "core/fsdp/apply/fully_shard.h"
 #include "core/models/model.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"

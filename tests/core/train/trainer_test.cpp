@@ -17,8 +17,8 @@
 #include <ATen/ops/tensor.h>
 
 #include "core/dist/world.h"
-#include "core/fsdp/fully_shard.h"
-#include "core/fsdp/join.h"
+#include "core/fsdp/apply/fully_shard.h"
+#include "core/fsdp/apply/join.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/plan.h"
