@@ -185,7 +185,7 @@ def self_test():
         "core/fsdp/banned.cpp": "#include <torch/torch.h>",
         "profiler/trace/sideways.cpp": '#include "sim/cost/cost.h"',
         "profiler/analysis/qt.cpp": "#include <QString>",
-        "profiler/analysis/timeline/up.cpp": '#include "profiler/analysis/overlap/o.h"',
+        "profiler/analysis/timeline/up.cpp": '#include "profiler/analysis/figures/o.h"',
         "sim/cost/cuda.cpp": "#include <cuda_runtime.h>",
         "cli/engine.cpp": '#include "core/fsdp/run/fsdp.h"',
         "gui/view/lost.cpp": '#include "not_here.h"',
@@ -195,7 +195,7 @@ def self_test():
     }
     good = {
         "core/base/base.h": "#include <string>",
-        "profiler/analysis/overlap/o.h": "#include <string>",
+        "profiler/analysis/figures/o.h": "#include <string>",
         "core/plan/plan.h": '#include "core/base/base.h"\n// #include "core/fsdp/run/fsdp.h"',
         "core/fsdp/run/fsdp.h": '#include <torch/nn/module.h>\n#include "core/plan/plan.h"',
         "sim/cost/cost.h": '#include "core/base/base.h"',

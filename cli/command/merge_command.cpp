@@ -14,8 +14,8 @@
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
 #include "core/plan/plan.h"
-#include "profiler/analysis/summary_file.h"
-#include "profiler/analysis/summary_merge.h"
+#include "profiler/analysis/summary/summary_file.h"
+#include "profiler/analysis/summary/summary_merge.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/json_pieces.h"
 

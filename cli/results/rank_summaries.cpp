@@ -22,7 +22,7 @@
 #include "core/files/output_folder.h"
 #include "core/json/json_dump.h"
 #include "profiler/analysis/recover/recorded_program.h"
-#include "profiler/analysis/summary_file.h"
+#include "profiler/analysis/summary/summary_file.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::cli {

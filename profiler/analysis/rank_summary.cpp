@@ -12,8 +12,8 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
-#include "profiler/analysis/overlap/unit_work.h"
 #include "profiler/analysis/timeline/device_choice.h"
+#include "profiler/analysis/units/unit_work.h"
 #include "profiler/trace/filter.h"
 #include "profiler/trace/rank_numbers.h"
 

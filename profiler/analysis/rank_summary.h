@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/overlap/rank_collectives.h"
+#include "profiler/analysis/figures/rank_collectives.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::analysis {

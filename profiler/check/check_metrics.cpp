@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 
 namespace shardlens::check {
 namespace {

@@ -13,12 +13,12 @@
 
 #include "core/base/error.h"
 #include "profiler/analysis/critical_path/idle.h"
-#include "profiler/analysis/overlap/figure_table.h"
-#include "profiler/analysis/overlap/frozen_views.h"
-#include "profiler/analysis/overlap/unit_figures.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/exposed/frozen_views.h"
+#include "profiler/analysis/figures/figure_table.h"
+#include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/timeline/dependencies.h"
+#include "profiler/analysis/units/unit_figures.h"
 #include "profiler/check/statistics.h"
 #include "profiler/trace/model/overhead_names.h"
 

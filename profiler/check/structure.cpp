@@ -7,8 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "profiler/analysis/figures/group_figures.h"
 #include "profiler/analysis/order/observed_order.h"
-#include "profiler/analysis/overlap/group_figures.h"
 
 namespace shardlens::check {
 namespace {

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include "core/base/shown.h"
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/optional_values.h"
 

@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 
 #include "core/base/show.h"
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_text.h"
 #include "profiler/report/findings_text.h"

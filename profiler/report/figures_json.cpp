@@ -1,6 +1,6 @@
 #include "profiler/report/figures_json.h"
 
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/optional_values.h"
 
 namespace shardlens::report {

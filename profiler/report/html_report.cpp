@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json/json_dump.h"
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/report_page.h"
 

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "profiler/analysis/overlap/communication_figures.h"
+#include "profiler/analysis/figures/communication_figures.h"
 #include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
 #include "sim/scenario/predict.h"

@@ -11,7 +11,7 @@
 #include "core/tree/module_tree.h"
 #include "core/workload/step_settings.h"
 #include "core/workload/workload.h"
-#include "profiler/analysis/overlap/communication_figures.h"
+#include "profiler/analysis/figures/communication_figures.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"
 #include "sim/scenario/extrapolation.h"

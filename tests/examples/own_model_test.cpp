@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "profiler/analysis/overlap/exposed_time.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/figures/exposed_time.h"
+#include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 

@@ -23,7 +23,7 @@
 #include "core/train/token_file.h"
 #include "core/weights/safetensors.h"
 #include "core/workload/workload.h"
-#include "profiler/analysis/summary_file.h"
+#include "profiler/analysis/summary/summary_file.h"
 #include "profiler/check/baseline_file.h"
 #include "profiler/check/check.h"
 #include "profiler/trace/actions_file.h"

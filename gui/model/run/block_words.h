@@ -4,7 +4,7 @@
 
 #include <QString>
 
-#include "profiler/analysis/overlap/block_figures.h"
+#include "profiler/analysis/units/block_figures.h"
 
 namespace shardlens::gui {
 

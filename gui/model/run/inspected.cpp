@@ -15,7 +15,7 @@
 #include "gui/model/run/idle_reason.h"
 #include "gui/model/run/launch_ends.h"
 #include "gui/model/run/missing_data.h"
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "core/base/collective.h"
-#include "profiler/analysis/overlap/exposed_time.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/figures/exposed_time.h"
+#include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 
 namespace shardlens::gui {

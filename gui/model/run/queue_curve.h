@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "profiler/analysis/events/intervals.h"
-#include "profiler/analysis/overlap/launch_figures.h"
+#include "profiler/analysis/figures/launch_figures.h"
 
 namespace shardlens::gui {
 

@@ -11,7 +11,7 @@
 #include "gui/view/panels/panel_views.h"
 #include "gui/view/shell/picture.h"
 #include "gui/view/timeline/timeline_view.h"
-#include "profiler/analysis/overlap/figure_table.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {

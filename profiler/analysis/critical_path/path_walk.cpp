@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include "profiler/analysis/overlap/exposed_time.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/figures/exposed_time.h"
+#include "profiler/analysis/figures/window_figures.h"
 
 namespace shardlens::analysis {
 namespace {

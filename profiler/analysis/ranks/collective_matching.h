@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "profiler/analysis/overlap/rank_collectives.h"
+#include "profiler/analysis/figures/rank_collectives.h"
 #include "profiler/analysis/ranks/clock_offsets.h"
 #include "profiler/trace/model/trace.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "profiler/analysis/overlap/rank_collectives.h"
+#include "profiler/analysis/figures/rank_collectives.h"
 
 namespace shardlens::analysis {
 

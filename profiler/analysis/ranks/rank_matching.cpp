@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/median.h"
-#include "profiler/analysis/overlap/bandwidth.h"
+#include "profiler/analysis/figures/bandwidth.h"
 #include "profiler/analysis/ranks/collective_matching.h"
 
 namespace shardlens::analysis {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/collective.h"
-#include "profiler/analysis/overlap/rank_collectives.h"
+#include "profiler/analysis/figures/rank_collectives.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/base/error.h"
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/figures/window_figures.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

@@ -1,4 +1,4 @@
-#include "profiler/analysis/overlap/frozen_views.h"
+#include "profiler/analysis/exposed/frozen_views.h"
 
 #include <filesystem>
 #include <functional>

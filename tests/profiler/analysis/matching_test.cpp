@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/overlap/bandwidth.h"
+#include "profiler/analysis/figures/bandwidth.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

@@ -14,8 +14,8 @@
 
 #include "core/files/atomic_file.h"
 #include "profiler/analysis/recover/recorded_program.h"
-#include "profiler/analysis/summary_file.h"
-#include "profiler/analysis/summary_merge.h"
+#include "profiler/analysis/summary/summary_file.h"
+#include "profiler/analysis/summary/summary_merge.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/trace/bytes/byte_source.h"
 #include "profiler/trace/bytes/compression.h"

@@ -1,7 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/overlap/unit_figures.h"
+#include "profiler/analysis/units/unit_figures.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
 namespace shardlens::analysis {

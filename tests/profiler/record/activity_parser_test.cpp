@@ -12,9 +12,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "profiler/analysis/overlap/unit_work.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
+#include "profiler/analysis/units/unit_work.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/model/owner.h"

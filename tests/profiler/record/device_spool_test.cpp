@@ -11,8 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
 
-#include "profiler/analysis/overlap/exposed_time.h"
-#include "profiler/analysis/overlap/window_figures.h"
+#include "profiler/analysis/figures/exposed_time.h"
+#include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"

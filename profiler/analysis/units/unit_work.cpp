@@ -1,0 +1,179 @@
+#include "profiler/analysis/units/unit_work.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "profiler/analysis/events/near_search.h"
+#include "profiler/analysis/events/sort_runs.h"
+
+namespace shardlens::analysis {
+namespace {
+
+// Calls visit(event) for each kernel, copy or leaf operator whose launch is in the trace, by start.
+template <class Visit>
+void visit_by_start(const Timeline& timeline, Visit visit) {
+  const auto& events = timeline.device ? timeline.device_events : timeline.host_events;
+  const auto earlier = [](const DeviceEvent& a, const DeviceEvent& b) {
+    return a.when.start < b.when.start;
+  };
+  std::vector<uint32_t> order;
+  if (!std::is_sorted(events.begin(), events.end(), earlier)) {  // host events are by thread
+    order.resize(events.size());
+    std::iota(order.begin(), order.end(), 0U);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](uint32_t a, uint32_t b) { return earlier(events[a], events[b]); });
+  }
+  for (size_t i = 0; i < events.size(); ++i) {
+    const DeviceEvent& each = events[order.empty() ? i : order[i]];
+    if (each.nature != Nature::kCommunication && each.launch != trace::kNoIndex) {
+      visit(each);
+    }
+  }
+}
+
+// The copy-outs of the log, to distinguish them from other copies.
+class CopyOuts {
+ public:
+  explicit CopyOuts(const FsdpLog& log) {
+    for (const FsdpEvent& e : log.events) {
+      if (e.call == FsdpCall::kCopyOut) {
+        ranges_.push_back(&e);
+      }
+    }
+  }
+  [[nodiscard]] const FsdpEvent* around(uint32_t track, Nanoseconds instant) const {
+    const auto after =
+        std::upper_bound(ranges_.begin(), ranges_.end(), instant,
+                         [](Nanoseconds t, const FsdpEvent* e) { return t < e->when.start; });
+    if (after == ranges_.begin()) {
+      return nullptr;
+    }
+    const FsdpEvent* e = *std::prev(after);
+    return instant < e->when.end && e->track == track ? e : nullptr;
+  }
+
+ private:
+  std::vector<const FsdpEvent*> ranges_;
+};
+
+class Collector {
+ public:
+  Collector(const Timeline& timeline, const IntervalSet& exposed_copies)
+      : timeline_(timeline), copy_outs_(timeline.fsdp), exposed_copies_(exposed_copies) {}
+
+  UnitWork run() {
+    visit_by_start(timeline_, [&](const DeviceEvent& each) { add(each); });
+    for (auto& [key, span] : open_) {
+      close(span);
+    }
+    for (auto& [owner, sets] : sets_) {
+      Work& work = out_.by_owner[owner];
+      work.compute = sets.compute.take();
+      work.exposed_copy = intersect(sets.copy.take(), exposed_copies_);
+    }
+    sort_runs(out_.spans,
+              [](const WorkSpan& a, const WorkSpan& b) { return a.when.start < b.when.start; });
+    return std::move(out_);
+  }
+
+ private:
+  // Index of the section's part, and the kind: events with the same key form one span.
+  using Key = std::tuple<size_t, WorkSpan::Kind>;
+  struct Open {
+    bool is_new = true;  // no event yet
+    WorkSpan span;
+    UnionBuilder busy;
+  };
+  // Compute and copies of one owner, without what events before them cover.
+  struct Sets {
+    UnionBuilder compute, copy;
+  };
+
+  void add(const DeviceEvent& each) {
+    const Place& place = timeline_.place(each);
+    Owner owner = place.owner;
+    auto kind = each.nature == Nature::kCompute ? WorkSpan::Kind::kCompute : WorkSpan::Kind::kCopy;
+    if (each.nature == Nature::kCopy) {
+      if (const FsdpEvent* out = copy_outs_.around(place.thread, each.launched)) {
+        kind = WorkSpan::Kind::kCopyOut;
+        owner = {out->backward ? Section::kBackward : Section::kForward, out->unit};
+      } else if (const FsdpEvent* call =
+                     timeline_.fsdp.collective_at(place.thread, each.launched, near_call_)) {
+        owner = {call->backward ? Section::kBackward : Section::kForward, call->unit};
+      }
+    }
+    if (latest_sets_ == nullptr || !(owner == latest_owner_)) {
+      latest_sets_ = &sets_[{owner.section, owner.unit}];
+      latest_owner_ = owner;
+    }
+    std::optional<Nanoseconds>& covered =
+        each.nature == Nature::kCompute ? compute_covered_ : copy_covered_;
+    const Nanoseconds start = std::max(each.when.start, covered.value_or(each.when.start));
+    if (start < each.when.end) {
+      (each.nature == Nature::kCompute ? latest_sets_->compute : latest_sets_->copy)
+          .add({start, each.when.end});
+      covered = each.when.end;
+    }
+    if (owner.section == Section::kNone) {
+      return;
+    }
+    near_part_ =
+        partition_near(timeline_.sections.parts(), near_part_,
+                       [&](const Sections::Part& p) { return p.when.start <= each.launched; });
+    const Key key{near_part_, kind};
+    if (latest_open_ == open_.end() || latest_open_->first != key) {
+      latest_open_ = open_.try_emplace(key).first;
+    }
+    Open& open = latest_open_->second;
+    bool fresh = open.is_new;
+    if (!fresh && !(open.span.owner == owner)) {
+      close(open);
+      open = {};
+      fresh = true;
+    }
+    if (fresh) {
+      open.is_new = false;
+      open.span = {kind, owner, each.when, 0, 0, each.launched};
+    }
+    open.span.when.end = std::max(open.span.when.end, each.when.end);
+    open.span.launched = std::min(open.span.launched, each.launched);
+    open.busy.add(each.when);
+  }
+
+  void close(Open& open) {
+    const IntervalSet busy = open.busy.take();
+    open.span.busy = length_of(busy);
+    if (open.span.kind != WorkSpan::Kind::kCompute) {
+      for (const Interval& each : busy) {
+        open.span.exposed += length_within(exposed_copies_, each, near_exposed_);
+      }
+    }
+    out_.spans.push_back(open.span);
+  }
+
+  const Timeline& timeline_;
+  CopyOuts copy_outs_;
+  const IntervalSet& exposed_copies_;
+  UnitWork out_;
+  std::map<std::pair<Section, uint32_t>, Sets> sets_;
+  std::map<Key, Open> open_;
+  // Those of the event before, which most events share.
+  Owner latest_owner_;
+  Sets* latest_sets_ = nullptr;
+  std::map<Key, Open>::iterator latest_open_ = open_.end();
+  size_t near_part_ = 0, near_call_ = 0, near_exposed_ = 0;
+  std::optional<Nanoseconds> compute_covered_, copy_covered_;
+};
+
+}  // namespace
+
+UnitWork unit_work(const Timeline& timeline, const Partition& partition) {
+  return timeline.sections.empty() ? UnitWork()
+                                   : Collector(timeline, partition.exposed_copy()).run();
+}
+
+}  // namespace shardlens::analysis
