@@ -54,7 +54,7 @@ except ValueError as error:
 # The one program with engine, recorder and cost model together is built in cli/.
 EXTRA_TARGETS = {"shardlens-worker": USES["cli/worker"]}
 
-TORCH_FILES = re.compile(r"profiler/record/operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker/.*|(tests/engine|tests/device|tests/consumer|bench)/.*")
+TORCH_FILES = re.compile(r"profiler/record/(operators/)?operator_observer(_test)?\.(h|cpp)|tests/profiler/record/session_test\.cpp|examples/.*|cli/worker/.*|(tests/engine|tests/device|tests/consumer|bench)/.*")
 TORCH_HEADER = re.compile(r"(torch|ATen|c10|caffe2)/")
 CUDA_HEADER = re.compile(r"(cuda|cupti|nvtx3|nccl|nvrtc)\w*[./]")
 CUDA_FILES = re.compile(r"(profiler/record|core/dist)/.*|(tests|bench)/.*")
@@ -102,7 +102,7 @@ def check_file(root, path):
         elif quote == '"':
             yield from check_project_header(root, path, where, header, allowed)
         elif TORCH_HEADER.match(header) and not torch_allowed(path):
-            yield f"{where}: <{header}> is LibTorch's; only the engine folders, profiler/record/operator_observer.cpp and cli/worker may include it"
+            yield f"{where}: <{header}> is LibTorch's; only the engine folders, profiler/record/operators/operator_observer.cpp and cli/worker may include it"
         elif CUDA_HEADER.match(header) and not CUDA_FILES.fullmatch(path):
             yield f"{where}: <{header}> is CUDA's; only profiler/record and core/dist may include it"
         elif QT_HEADER.match(header) and not path.startswith(("gui/", "tests/gui/", "bench/gui_")):

@@ -8,15 +8,15 @@
 #include <benchmark/benchmark.h>
 #include <unistd.h>
 
-#include "profiler/record/clock.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/clock.h"
+#include "profiler/record/host/spool_recorder.h"
 #ifdef SHARDLENS_BENCH_ENGINE
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
-#include "profiler/record/operator_observer.h"
+#include "profiler/record/operators/operator_observer.h"
 #endif
 
 namespace shardlens::record {

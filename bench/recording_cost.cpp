@@ -28,8 +28,8 @@
 #include "core/models/model.h"
 #include "core/train/trainer.h"
 #include "core/train/training_checkpoint.h"
-#include "profiler/record/operator_observer.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/spool_recorder.h"
+#include "profiler/record/operators/operator_observer.h"
 #include "sim/cost/alpha_beta_timer.h"
 
 #include "cli/flags/prepared_run.h"

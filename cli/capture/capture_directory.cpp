@@ -23,7 +23,7 @@
 #include "core/files/output_file.h"
 #include "core/files/output_folder.h"
 #include "core/json/json_reader.h"
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/rank_now.h"
 
 #include "cli/capture/capture_lock.h"
 

@@ -21,7 +21,7 @@
 
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/rank_now.h"
 
 #include "cli/capture/private_directory.h"
 

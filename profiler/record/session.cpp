@@ -9,10 +9,10 @@
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
 #include "core/files/output_folder.h"
-#include "profiler/record/device_recorder.h"
-#include "profiler/record/finish.h"
-#include "profiler/record/nvtx_recorder.h"
-#include "profiler/record/operator_observer.h"
+#include "profiler/record/device/device_recorder.h"
+#include "profiler/record/host/finish.h"
+#include "profiler/record/operators/operator_observer.h"
+#include "profiler/record/ranges/nvtx_recorder.h"
 
 namespace shardlens::record {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <string>
 
-#include "profiler/record/device_tracer.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/device/device_tracer.h"
+#include "profiler/record/host/spool_recorder.h"
 
 namespace shardlens::record {
 

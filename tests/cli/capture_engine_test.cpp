@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/rank_now.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/spool/spool_format.h"
 

@@ -12,8 +12,8 @@
 
 #include <unistd.h>
 
-#include "profiler/record/now_page.h"
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/now_page.h"
+#include "profiler/record/host/rank_now.h"
 
 namespace {
 

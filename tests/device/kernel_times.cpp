@@ -17,9 +17,9 @@
 
 #include "core/base/error.h"
 #include "core/dist/delay_kernel.h"
-#include "profiler/record/device_tracer.h"
-#include "profiler/record/finish.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/device/device_tracer.h"
+#include "profiler/record/host/finish.h"
+#include "profiler/record/host/spool_recorder.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens {

@@ -15,9 +15,9 @@
 #include "core/fsdp/run/executor.h"
 #include "core/module/tree_of.h"
 #include "core/plan/resolve.h"
-#include "profiler/record/finish.h"
-#include "profiler/record/operator_observer.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/finish.h"
+#include "profiler/record/host/spool_recorder.h"
+#include "profiler/record/operators/operator_observer.h"
 #include "profiler/trace/run.h"
 #include "tests/core/fsdp/mlp.h"
 

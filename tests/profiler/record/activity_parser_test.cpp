@@ -1,7 +1,7 @@
 // Buffers made of CUPTI's own structs, read by CUPTI's own cuptiActivityGetNextRecord, which needs
 // no driver.
 
-#include "profiler/record/activity_parser.h"
+#include "profiler/record/device/activity_parser.h"
 
 #include <algorithm>
 #include <cstring>

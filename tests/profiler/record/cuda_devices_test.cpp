@@ -1,4 +1,4 @@
-#include "profiler/record/cuda_devices.h"
+#include "profiler/record/device/cuda_devices.h"
 
 #include <string>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiler/record/activity_parser.h"
+#include "profiler/record/device/activity_parser.h"
 #include "profiler/trace/spool/spool_trace.h"
 #include "tests/profiler/record/recorded_run.h"
 

@@ -1,4 +1,4 @@
-#include "profiler/record/device_recorder.h"
+#include "profiler/record/device/device_recorder.h"
 
 #include <fstream>
 #include <string>

@@ -1,6 +1,6 @@
 // A tool attached to NVTX records the calls that a recorder makes.
 
-#include "profiler/record/nvtx_recorder.h"
+#include "profiler/record/ranges/nvtx_recorder.h"
 
 #include <map>
 #include <string>

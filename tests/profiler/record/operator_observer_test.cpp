@@ -1,4 +1,4 @@
-#include "profiler/record/operator_observer.h"
+#include "profiler/record/operators/operator_observer.h"
 
 #include <algorithm>
 #include <deque>

@@ -1,4 +1,4 @@
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/rank_now.h"
 
 #include <csignal>
 #include <fstream>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiler/record/now_page.h"
+#include "profiler/record/host/now_page.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

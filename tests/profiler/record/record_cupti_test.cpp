@@ -13,9 +13,9 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "profiler/record/device_recorder.h"
-#include "profiler/record/device_tracer.h"
-#include "profiler/record/finish.h"
+#include "profiler/record/device/device_recorder.h"
+#include "profiler/record/device/device_tracer.h"
+#include "profiler/record/host/finish.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/model/overhead_names.h"
 #include "tests/profiler/record/cupti_stub.h"

@@ -9,8 +9,8 @@
 #include "core/base/recorder.h"
 #include "core/plan/resolved_plan.h"
 #include "core/schedule/action.h"
-#include "profiler/record/clock.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/clock.h"
+#include "profiler/record/host/spool_recorder.h"
 
 namespace shardlens::record {
 

@@ -15,8 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "profiler/record/finish.h"
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/finish.h"
+#include "profiler/record/host/rank_now.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/profiler/record/recorded_run.h"

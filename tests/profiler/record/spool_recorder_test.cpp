@@ -1,4 +1,4 @@
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/spool_recorder.h"
 
 #include <csignal>
 #include <filesystem>

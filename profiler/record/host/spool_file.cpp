@@ -1,4 +1,4 @@
-#include "profiler/record/spool_file.h"
+#include "profiler/record/host/spool_file.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/files/output_file.h"
-#include "profiler/record/clock.h"
+#include "profiler/record/host/clock.h"
 
 namespace shardlens::record {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/spool_recorder.h"
 
 namespace shardlens::record {
 

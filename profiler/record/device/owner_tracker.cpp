@@ -1,4 +1,4 @@
-#include "profiler/record/owner_tracker.h"
+#include "profiler/record/device/owner_tracker.h"
 
 #include <algorithm>
 

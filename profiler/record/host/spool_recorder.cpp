@@ -1,4 +1,4 @@
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/spool_recorder.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,9 +12,9 @@
 
 #include "core/base/format_bytes.h"
 #include "core/schedule/action.h"
-#include "profiler/record/clock.h"
-#include "profiler/record/quiet_thread.h"
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/clock.h"
+#include "profiler/record/host/quiet_thread.h"
+#include "profiler/record/host/rank_now.h"
 
 namespace shardlens::record {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/record/occupancy.h"
+#include "profiler/record/device/occupancy.h"
 
 #include <algorithm>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "profiler/record/finish.h"
+#include "profiler/record/host/finish.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-#include "profiler/record/cuda_devices.h"
+#include "profiler/record/device/cuda_devices.h"
 
 #include <array>
 #include <cstdint>

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "core/base/units.h"
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/spool_recorder.h"
 
 namespace shardlens::record {
 

@@ -1,4 +1,4 @@
-#include "profiler/record/activity_parser.h"
+#include "profiler/record/device/activity_parser.h"
 
 #include <algorithm>
 #include <array>
@@ -13,8 +13,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include "profiler/record/nvtx_domain.h"
-#include "profiler/record/occupancy.h"
+#include "profiler/record/device/occupancy.h"
+#include "profiler/record/ranges/nvtx_domain.h"
 #include "profiler/trace/model/event_args.h"
 #include "profiler/trace/model/overhead_names.h"
 

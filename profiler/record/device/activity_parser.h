@@ -12,7 +12,7 @@
 #include <cuda_occupancy.h>
 #include <cupti.h>
 
-#include "profiler/record/spool_recorder.h"
+#include "profiler/record/host/spool_recorder.h"
 
 namespace shardlens::record {
 

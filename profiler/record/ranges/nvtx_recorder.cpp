@@ -1,4 +1,4 @@
-#include "profiler/record/nvtx_recorder.h"
+#include "profiler/record/ranges/nvtx_recorder.h"
 
 #include <array>
 #include <string>
@@ -9,7 +9,7 @@
 
 #include <nvtx3/nvToolsExt.h>
 
-#include "profiler/record/nvtx_domain.h"
+#include "profiler/record/ranges/nvtx_domain.h"
 
 namespace shardlens::record {
 

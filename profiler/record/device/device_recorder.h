@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "profiler/record/device_tracer.h"
-#include "profiler/record/forwarding_recorder.h"
-#include "profiler/record/owner_tracker.h"
+#include "profiler/record/device/device_tracer.h"
+#include "profiler/record/device/owner_tracker.h"
+#include "profiler/record/host/forwarding_recorder.h"
 
 namespace shardlens::record {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "profiler/record/forwarding_recorder.h"
+#include "profiler/record/host/forwarding_recorder.h"
 
 namespace shardlens::record {
 

@@ -1,4 +1,4 @@
-#include "profiler/record/rank_now.h"
+#include "profiler/record/host/rank_now.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/files/input_file.h"
-#include "profiler/record/now_layout.h"
+#include "profiler/record/host/now_layout.h"
 
 namespace shardlens::record {
 namespace {

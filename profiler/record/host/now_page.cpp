@@ -1,4 +1,4 @@
-#include "profiler/record/now_page.h"
+#include "profiler/record/host/now_page.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/schedule/collective_of.h"
-#include "profiler/record/now_layout.h"
+#include "profiler/record/host/now_layout.h"
 
 namespace shardlens::record {
 namespace {

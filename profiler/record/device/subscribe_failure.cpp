@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "profiler/record/device_tracer.h"
+#include "profiler/record/device/device_tracer.h"
 
 namespace shardlens::record {
 

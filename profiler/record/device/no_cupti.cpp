@@ -1,5 +1,5 @@
 #include "core/base/error.h"
-#include "profiler/record/device_tracer.h"
+#include "profiler/record/device/device_tracer.h"
 
 namespace shardlens::record {
 

@@ -17,8 +17,8 @@
 
 #include "core/base/recorder.h"
 #include "core/base/units.h"
-#include "profiler/record/now_page.h"
-#include "profiler/record/spool_file.h"
+#include "profiler/record/host/now_page.h"
+#include "profiler/record/host/spool_file.h"
 #include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::record {
@@ -59,7 +59,7 @@ struct InputShapes {
 };
 
 // Recorder that appends to DIR/rank<r>.spool and keeps DIR/rank<r>.now up to date. finish() and
-// record/finish.h convert the spool to a trace; after a fault the spool remains.
+// host/finish.h convert the spool to a trace; after a fault the spool remains.
 //
 // Writing     a thread of the recorder's own writes the file, after every step and whenever the
 //             buffer is full; no other thread waits for it, except in flush() and finish(). If the

@@ -1,4 +1,4 @@
-#include "profiler/record/nvtx_recorder.h"
+#include "profiler/record/ranges/nvtx_recorder.h"
 
 namespace shardlens::record {
 

@@ -12,12 +12,12 @@
 #include <cupti.h>
 
 #include "core/base/error.h"
-#include "profiler/record/activity_buffers.h"
-#include "profiler/record/activity_parser.h"
-#include "profiler/record/clock.h"
-#include "profiler/record/cuda_devices.h"
-#include "profiler/record/device_tracer.h"
-#include "profiler/record/quiet_thread.h"
+#include "profiler/record/device/activity_buffers.h"
+#include "profiler/record/device/activity_parser.h"
+#include "profiler/record/device/cuda_devices.h"
+#include "profiler/record/device/device_tracer.h"
+#include "profiler/record/host/clock.h"
+#include "profiler/record/host/quiet_thread.h"
 
 namespace shardlens::record {
 namespace {

@@ -1,4 +1,4 @@
-#include "profiler/record/operator_observer.h"
+#include "profiler/record/operators/operator_observer.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "core/base/error.h"
-#include "profiler/record/clock.h"
+#include "profiler/record/host/clock.h"
 
 namespace shardlens::record {
 namespace {
