@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "gui/model/base/words.h"
-#include "gui/model/run/host_lanes.h"
+#include "gui/model/lanes/host_lanes.h"
 #include "profiler/analysis/order/order_checks.h"
 #include "profiler/trace/bytes/parallel.h"
 

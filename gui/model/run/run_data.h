@@ -10,11 +10,11 @@
 #include <QString>
 
 #include "core/base/collective.h"
-#include "gui/model/run/launch_links.h"
-#include "gui/model/run/level_of_detail.h"
-#include "gui/model/run/live_figures.h"
-#include "gui/model/run/queue_curve.h"
-#include "gui/model/run/residency.h"
+#include "gui/model/lanes/launch_links.h"
+#include "gui/model/lanes/level_of_detail.h"
+#include "gui/model/lanes/live_figures.h"
+#include "gui/model/lanes/queue_curve.h"
+#include "gui/model/lanes/residency.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/trace/run.h"
 

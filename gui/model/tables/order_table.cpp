@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/missing_data.h"
 #include "gui/model/tables/table_text.h"
 
 namespace shardlens::gui {

@@ -8,7 +8,7 @@
 
 #include "core/base/dtype.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/residency.h"
+#include "gui/model/lanes/residency.h"
 
 namespace shardlens::gui {
 namespace {

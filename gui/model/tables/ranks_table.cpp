@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/missing_data.h"
 
 namespace shardlens::gui {
 std::vector<ColumnTable::Column> RanksTable::columns(const RanksTable* of) {

@@ -10,8 +10,8 @@
 #include "core/plan/parameter_groups.h"
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
+#include "gui/model/details/block_words.h"
 #include "gui/model/plan/module_edits.h"
-#include "gui/model/run/block_words.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {

@@ -11,7 +11,7 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
-#include "gui/model/run/residency.h"
+#include "gui/model/lanes/residency.h"
 #include "gui/view/panel_parts/memory_inks.h"
 #include "gui/view/widgets/painter_canvas.h"
 #include "gui/view/widgets/time_wheel.h"

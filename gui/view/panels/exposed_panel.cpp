@@ -8,7 +8,7 @@
 #include <QTableView>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/missing_data.h"
 #include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/view/panels/panel.h"

@@ -1,6 +1,6 @@
 #include <QTextBrowser>
 
-#include "gui/model/run/inspected.h"
+#include "gui/model/details/inspected.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/missing_data.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/panel_parts/module_bar.h"
 #include "gui/view/panels/panel.h"

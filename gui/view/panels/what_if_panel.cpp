@@ -11,8 +11,8 @@
 
 #include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
+#include "gui/model/memory/measured_memory.h"
 #include "gui/model/plan/fit_text.h"
-#include "gui/model/run/measured_memory.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/panel_parts/pareto_plot.h"
 #include "gui/view/panel_parts/plan_form.h"

@@ -5,7 +5,7 @@
 #include <QTreeView>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/inspected.h"
+#include "gui/model/details/inspected.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/panels/notes_panel.h"
 #include "gui/view/panels/panel_views.h"

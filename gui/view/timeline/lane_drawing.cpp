@@ -6,8 +6,8 @@
 #include <QObject>
 
 #include "gui/model/base/shown_text.h"
-#include "gui/model/run/idle_reason.h"
-#include "gui/model/run/launch_ends.h"
+#include "gui/model/details/idle_reason.h"
+#include "gui/model/details/launch_ends.h"
 
 namespace shardlens::gui {
 namespace {

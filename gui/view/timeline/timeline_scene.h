@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/details/launch_ends.h"
 #include "gui/model/plan/project.h"
-#include "gui/model/run/launch_ends.h"
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/view/timeline/lane_drawing.h"

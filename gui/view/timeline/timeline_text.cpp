@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "gui/model/base/shown_text.h"
-#include "gui/model/run/idle_reason.h"
-#include "gui/model/run/residency.h"
+#include "gui/model/details/idle_reason.h"
+#include "gui/model/lanes/residency.h"
 #include "gui/model/run/run_notes.h"
 #include "gui/view/timeline/timeline_scene.h"
 #include "profiler/report/table.h"

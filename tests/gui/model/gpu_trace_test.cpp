@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "gui/model/run/idle_reason.h"
-#include "gui/model/run/inspected.h"
-#include "gui/model/run/launch_ends.h"
-#include "gui/model/run/queue_curve.h"
+#include "gui/model/details/idle_reason.h"
+#include "gui/model/details/inspected.h"
+#include "gui/model/details/launch_ends.h"
+#include "gui/model/lanes/queue_curve.h"
 #include "gui/model/run/run_data.h"
 #include "tests/gui/qt_test.h"
 #include "tests/gui/small_gpu_trace.h"

@@ -1,4 +1,4 @@
-#include "gui/model/run/level_of_detail.h"
+#include "gui/model/lanes/level_of_detail.h"
 
 #include <algorithm>
 #include <numeric>

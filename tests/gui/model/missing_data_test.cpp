@@ -1,13 +1,13 @@
 // Views without data say what to record or open.
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/missing_data.h"
 
 #include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 
-#include "gui/model/run/inspected.h"
-#include "gui/model/run/measured_memory.h"
+#include "gui/model/details/inspected.h"
+#include "gui/model/memory/measured_memory.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/model/tables/order_table.h"
 #include "gui/model/tables/ranks_table.h"

@@ -6,7 +6,7 @@
 #include "core/plan/resolve.h"
 #include "gui/model/base/action_registry.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/inspected.h"
+#include "gui/model/details/inspected.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/model/tables/diagnostic_table.h"
 #include "gui/model/tables/event_table.h"

@@ -1,4 +1,4 @@
-#include "gui/model/run/residency.h"
+#include "gui/model/lanes/residency.h"
 
 #include <map>
 #include <set>

@@ -11,7 +11,7 @@
 #include <QTextBrowser>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/measured_memory.h"
+#include "gui/model/memory/measured_memory.h"
 #include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/model/tables/order_table.h"

@@ -24,7 +24,7 @@
 #include <QTreeView>
 #include <QWheelEvent>
 
-#include "gui/model/run/inspected.h"
+#include "gui/model/details/inspected.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/model/tables/unit_tree.h"
 #include "gui/view/panel_parts/module_bar.h"

@@ -12,8 +12,8 @@
 #include <QWheelEvent>
 
 #include "gui/model/base/time_axis.h"
+#include "gui/model/memory/measured_memory.h"
 #include "gui/model/plan/plan_session.h"
-#include "gui/model/run/measured_memory.h"
 #include "tests/gui/qt_test.h"
 #include "tests/gui/view/recording_canvas.h"
 

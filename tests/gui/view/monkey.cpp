@@ -18,7 +18,7 @@
 #include <QWheelEvent>
 #include <QWindow>
 
-#include "gui/model/run/launch_ends.h"
+#include "gui/model/details/launch_ends.h"
 #include "gui/model/tables/event_table.h"
 #include "gui/model/tables/exposed_groups.h"
 #include "gui/model/tables/exposed_table.h"

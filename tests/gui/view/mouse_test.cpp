@@ -16,7 +16,7 @@
 #include <QTreeView>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/run/inspected.h"
+#include "gui/model/details/inspected.h"
 #include "gui/model/tables/diagnostic_table.h"
 #include "gui/model/tables/event_table.h"
 #include "gui/model/tables/exposed_table.h"

@@ -1,4 +1,4 @@
-#include "gui/model/run/live_figures.h"
+#include "gui/model/lanes/live_figures.h"
 
 #include <algorithm>
 #include <utility>

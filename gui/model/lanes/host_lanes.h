@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "gui/model/run/level_of_detail.h"
+#include "gui/model/lanes/level_of_detail.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 

@@ -1,4 +1,4 @@
-#include "gui/model/run/measured_memory.h"
+#include "gui/model/memory/measured_memory.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "gui/model/run/inspected.h"
+#include "gui/model/details/inspected.h"
 
 #include <algorithm>
 #include <array>
@@ -11,10 +11,10 @@
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
-#include "gui/model/run/block_words.h"
-#include "gui/model/run/idle_reason.h"
-#include "gui/model/run/launch_ends.h"
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/block_words.h"
+#include "gui/model/details/idle_reason.h"
+#include "gui/model/details/launch_ends.h"
+#include "gui/model/details/missing_data.h"
 #include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/table.h"
 

@@ -1,4 +1,4 @@
-#include "gui/model/run/queue_curve.h"
+#include "gui/model/lanes/queue_curve.h"
 
 #include <algorithm>
 #include <utility>

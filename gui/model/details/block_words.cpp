@@ -1,4 +1,4 @@
-#include "gui/model/run/block_words.h"
+#include "gui/model/details/block_words.h"
 
 #include <algorithm>
 

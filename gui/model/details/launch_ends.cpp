@@ -1,9 +1,9 @@
-#include "gui/model/run/launch_ends.h"
+#include "gui/model/details/launch_ends.h"
 
 #include <algorithm>
 #include <cstdint>
 
-#include "gui/model/run/idle_reason.h"
+#include "gui/model/details/idle_reason.h"
 
 namespace shardlens::gui {
 namespace {

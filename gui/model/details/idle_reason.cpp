@@ -1,4 +1,4 @@
-#include "gui/model/run/idle_reason.h"
+#include "gui/model/details/idle_reason.h"
 
 #include <algorithm>
 

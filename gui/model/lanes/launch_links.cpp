@@ -1,4 +1,4 @@
-#include "gui/model/run/launch_links.h"
+#include "gui/model/lanes/launch_links.h"
 
 #include <algorithm>
 

@@ -1,11 +1,11 @@
-#include "gui/model/run/missing_data.h"
+#include "gui/model/details/missing_data.h"
 
 #include <algorithm>
 
 #include <QObject>
 
+#include "gui/model/memory/measured_memory.h"
 #include "gui/model/run/exposed_list.h"
-#include "gui/model/run/measured_memory.h"
 #include "gui/model/run/run_notes.h"
 
 namespace shardlens::gui {

@@ -1,4 +1,4 @@
-#include "gui/model/run/host_lanes.h"
+#include "gui/model/lanes/host_lanes.h"
 
 #include <cstdint>
 
