@@ -2,12 +2,12 @@
 
 #include <functional>
 
-#include "gui/view/control/bookmarks.h"
-#include "gui/view/control/ghost_lanes.h"
-#include "gui/view/control/project_controller.h"
-#include "gui/view/control/run_opener.h"
-#include "gui/view/shell/window_export.h"
-#include "gui/view/shell/window_parts.h"
+#include "gui/view/window/bookmarks.h"
+#include "gui/view/window/ghost_lanes.h"
+#include "gui/view/window/project_controller.h"
+#include "gui/view/window/run_opener.h"
+#include "gui/view/window/window_export.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

@@ -6,16 +6,16 @@
 #include <QSettings>
 
 #include "gui/model/plan/project.h"
-#include "gui/view/control/bookmarks.h"
-#include "gui/view/control/comparison_controller.h"
-#include "gui/view/control/context_menu.h"
-#include "gui/view/control/ghost_lanes.h"
-#include "gui/view/control/project_controller.h"
-#include "gui/view/control/run_opener.h"
-#include "gui/view/shell/status_line.h"
-#include "gui/view/shell/window_export.h"
-#include "gui/view/shell/window_menus.h"
-#include "gui/view/shell/window_parts.h"
+#include "gui/view/window/bookmarks.h"
+#include "gui/view/window/comparison_controller.h"
+#include "gui/view/window/context_menu.h"
+#include "gui/view/window/ghost_lanes.h"
+#include "gui/view/window/project_controller.h"
+#include "gui/view/window/run_opener.h"
+#include "gui/view/window/status_line.h"
+#include "gui/view/window/window_export.h"
+#include "gui/view/window/window_menus.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

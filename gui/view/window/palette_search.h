@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gui/view/shell/window_parts.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/view/shell/status_line.h"
+#include "gui/view/window/status_line.h"
 
 #include <QStatusBar>
 

@@ -10,10 +10,10 @@
 #include "gui/model/run/run_loader.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/view/panels/panels.h"
-#include "gui/view/shell/messages.h"
-#include "gui/view/shell/opened_run.h"
-#include "gui/view/shell/recent_files.h"
-#include "gui/view/shell/window_pages.h"
+#include "gui/view/widgets/messages.h"
+#include "gui/view/widgets/recent_files.h"
+#include "gui/view/window/opened_run.h"
+#include "gui/view/window/window_pages.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/view/shell/window_export.h"
+#include "gui/view/window/window_export.h"
 
 #include <algorithm>
 
@@ -13,9 +13,9 @@
 #include "core/base/error.h"
 #include "core/files/atomic_file.h"
 #include "gui/model/tables/column_table.h"
-#include "gui/view/shell/picture.h"
-#include "gui/view/shell/share_page.h"
+#include "gui/view/timeline/picture.h"
 #include "gui/view/timeline/timeline_view.h"
+#include "gui/view/window/share_page.h"
 
 namespace shardlens::gui {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <QByteArray>
 
-#include "gui/view/shell/window_parts.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/view/shell/messages.h"
+#include "gui/view/widgets/messages.h"
 
 #include <QMessageBox>
 

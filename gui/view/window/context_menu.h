@@ -5,9 +5,9 @@
 #include <QObject>
 #include <QPoint>
 
-#include "gui/view/control/bookmarks.h"
-#include "gui/view/shell/window_parts.h"
 #include "gui/view/widgets/menu_target.h"
+#include "gui/view/window/bookmarks.h"
+#include "gui/view/window/window_parts.h"
 
 class QMenu;
 

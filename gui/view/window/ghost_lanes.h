@@ -2,8 +2,8 @@
 
 #include <QObject>
 
-#include "gui/view/shell/window_parts.h"
 #include "gui/view/timeline/timeline_layout.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/view/control/ghost_lanes.h"
+#include "gui/view/window/ghost_lanes.h"
 
 #include <algorithm>
 

@@ -2,9 +2,9 @@
 
 #include <QObject>
 
-#include "gui/view/control/bookmarks.h"
-#include "gui/view/control/project_controller.h"
-#include "gui/view/shell/window_parts.h"
+#include "gui/view/window/bookmarks.h"
+#include "gui/view/window/project_controller.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

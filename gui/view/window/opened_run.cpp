@@ -1,4 +1,4 @@
-#include "gui/view/shell/opened_run.h"
+#include "gui/view/window/opened_run.h"
 
 #include <QFileInfo>
 

@@ -5,7 +5,7 @@
 #include <QMainWindow>
 
 #include "gui/model/base/action_registry.h"
-#include "gui/view/shell/recent_files.h"
+#include "gui/view/widgets/recent_files.h"
 
 class QAction;
 class QMenu;

@@ -1,4 +1,4 @@
-#include "gui/view/control/comparison_controller.h"
+#include "gui/view/window/comparison_controller.h"
 
 #include <filesystem>
 #include <vector>

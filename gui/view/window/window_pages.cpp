@@ -1,4 +1,4 @@
-#include "gui/view/shell/window_pages.h"
+#include "gui/view/window/window_pages.h"
 
 #include <QAction>
 #include <QStackedWidget>

@@ -1,4 +1,4 @@
-#include "gui/view/control/project_controller.h"
+#include "gui/view/window/project_controller.h"
 
 #include <utility>
 

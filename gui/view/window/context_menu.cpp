@@ -1,4 +1,4 @@
-#include "gui/view/control/context_menu.h"
+#include "gui/view/window/context_menu.h"
 
 #include <utility>
 
@@ -6,8 +6,8 @@
 #include <QClipboard>
 #include <QMenu>
 
-#include "gui/view/shell/window_menus.h"
 #include "gui/view/timeline/timeline_view.h"
+#include "gui/view/window/window_menus.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/view/shell/share_page.h"
+#include "gui/view/window/share_page.h"
 
 #include <QHeaderView>
 #include <QTableView>
@@ -9,7 +9,7 @@
 #include "gui/model/run/run_notes.h"
 #include "gui/view/panels/notes_panel.h"
 #include "gui/view/panels/panel_views.h"
-#include "gui/view/shell/picture.h"
+#include "gui/view/timeline/picture.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/table.h"

@@ -6,8 +6,8 @@
 #include <QObject>
 
 #include "gui/model/plan/project.h"
-#include "gui/view/control/comparison_controller.h"
-#include "gui/view/shell/window_parts.h"
+#include "gui/view/window/comparison_controller.h"
+#include "gui/view/window/window_parts.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/view/shell/window_menus.h"
+#include "gui/view/window/window_menus.h"
 
 #include <QAction>
 #include <QMenu>

@@ -1,4 +1,4 @@
-#include "gui/view/control/run_opener.h"
+#include "gui/view/window/run_opener.h"
 
 #include <utility>
 

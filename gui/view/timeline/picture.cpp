@@ -1,4 +1,4 @@
-#include "gui/view/shell/picture.h"
+#include "gui/view/timeline/picture.h"
 
 #include <QBuffer>
 #include <QPainter>

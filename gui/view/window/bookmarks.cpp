@@ -1,4 +1,4 @@
-#include "gui/view/control/bookmarks.h"
+#include "gui/view/window/bookmarks.h"
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-#include "gui/view/shell/recent_files.h"
+#include "gui/view/widgets/recent_files.h"
 
 #include <QFileInfo>
 
