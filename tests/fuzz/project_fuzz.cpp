@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/base/error.h"
-#include "gui/model/plan/project.h"
+#include "gui/model/what_if/project.h"
 #include "tests/fuzz/require.h"
 #include "tests/fuzz/structured_mutator.h"
 

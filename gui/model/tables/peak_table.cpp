@@ -7,8 +7,8 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
-#include "gui/model/plan/fit_text.h"
 #include "gui/model/tables/table_text.h"
+#include "gui/model/what_if/fit_text.h"
 
 namespace shardlens::gui {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <QString>
 
-#include "gui/model/plan/plan_session.h"
 #include "gui/model/tables/column_table.h"
+#include "gui/model/what_if/plan_session.h"
 #include "sim/memory/step_memory.h"
 
 namespace shardlens::gui {

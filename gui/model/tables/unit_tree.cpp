@@ -11,7 +11,7 @@
 #include "gui/model/base/shown_text.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/details/block_words.h"
-#include "gui/model/plan/module_edits.h"
+#include "gui/model/what_if/module_edits.h"
 #include "profiler/report/table.h"
 
 namespace shardlens::gui {

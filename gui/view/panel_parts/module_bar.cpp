@@ -5,7 +5,7 @@
 #include <QToolButton>
 
 #include "gui/model/base/in_window.h"
-#include "gui/model/plan/module_edits.h"
+#include "gui/model/what_if/module_edits.h"
 
 namespace shardlens::gui {
 namespace {

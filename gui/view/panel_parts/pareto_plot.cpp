@@ -8,7 +8,7 @@
 #include <QToolTip>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/model/plan/fit_text.h"
+#include "gui/model/what_if/fit_text.h"
 #include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {

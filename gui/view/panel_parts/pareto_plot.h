@@ -9,7 +9,7 @@
 #include <QString>
 #include <QWidget>
 
-#include "gui/model/plan/plan_proposals.h"
+#include "gui/model/what_if/plan_proposals.h"
 #include "gui/view/widgets/theme.h"
 
 namespace shardlens::gui {

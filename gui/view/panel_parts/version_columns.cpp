@@ -7,7 +7,7 @@
 
 #include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/plan/fit_text.h"
+#include "gui/model/what_if/fit_text.h"
 
 namespace shardlens::gui {
 std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {

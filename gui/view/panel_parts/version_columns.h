@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include "gui/model/plan/plan_session.h"
 #include "gui/model/tables/column_table.h"
+#include "gui/model/what_if/plan_session.h"
 
 namespace shardlens::gui {
 

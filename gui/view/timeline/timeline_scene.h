@@ -9,9 +9,9 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/details/launch_ends.h"
-#include "gui/model/plan/project.h"
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/selection_context.h"
+#include "gui/model/what_if/project.h"
 #include "gui/view/timeline/lane_drawing.h"
 #include "gui/view/timeline/minimap.h"
 #include "gui/view/timeline/timeline_layout.h"

@@ -5,7 +5,7 @@
 #include <QMainWindow>
 #include <QSettings>
 
-#include "gui/model/plan/project.h"
+#include "gui/model/what_if/project.h"
 #include "gui/view/window/bookmarks.h"
 #include "gui/view/window/comparison_controller.h"
 #include "gui/view/window/context_menu.h"

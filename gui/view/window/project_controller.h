@@ -5,7 +5,7 @@
 
 #include <QObject>
 
-#include "gui/model/plan/project.h"
+#include "gui/model/what_if/project.h"
 #include "gui/view/window/comparison_controller.h"
 #include "gui/view/window/window_parts.h"
 

@@ -1,4 +1,4 @@
-#include "gui/model/plan/module_edits.h"
+#include "gui/model/what_if/module_edits.h"
 
 #include <map>
 #include <set>

@@ -4,8 +4,8 @@
 
 #include "core/base/format_bytes.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/plan/fit_text.h"
 #include "gui/model/tables/peak_table.h"
+#include "gui/model/what_if/fit_text.h"
 #include "tests/gui/qt_test.h"
 #include "tests/gui/small_gpu.h"
 

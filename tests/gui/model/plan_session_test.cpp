@@ -1,4 +1,4 @@
-#include "gui/model/plan/plan_session.h"
+#include "gui/model/what_if/plan_session.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "gui/model/plan/project.h"
+#include "gui/model/what_if/project.h"
 
 #include <fstream>
 

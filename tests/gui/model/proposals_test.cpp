@@ -1,6 +1,6 @@
 #include <QTemporaryDir>
 
-#include "gui/model/plan/plan_proposals.h"
+#include "gui/model/what_if/plan_proposals.h"
 #include "sim/search/search.h"
 #include "tests/gui/qt_test.h"
 #include "tests/gui/small_gpu.h"

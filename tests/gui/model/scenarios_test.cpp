@@ -7,7 +7,7 @@
 #include <QProcess>
 #include <QTemporaryDir>
 
-#include "gui/model/plan/window_json.h"
+#include "gui/model/what_if/window_json.h"
 #include "tests/gui/qt_test.h"
 
 namespace shardlens::gui {

@@ -1,4 +1,4 @@
-#include "gui/model/plan/plan_session.h"
+#include "gui/model/what_if/plan_session.h"
 
 #include <algorithm>
 #include <atomic>
@@ -10,7 +10,7 @@
 #include "core/model/model_file.h"
 #include "core/plan/resolve.h"
 #include "gui/model/base/time_axis.h"
-#include "gui/model/plan/fit_text.h"
+#include "gui/model/what_if/fit_text.h"
 #include "profiler/trace/bytes/progress.h"
 
 namespace shardlens::gui {

@@ -1,4 +1,4 @@
-#include "gui/model/plan/fit_text.h"
+#include "gui/model/what_if/fit_text.h"
 
 #include <QObject>
 

@@ -4,8 +4,8 @@
 
 #include <nlohmann/json_fwd.hpp>
 
-#include "gui/model/plan/plan_session.h"
 #include "gui/model/run/run_data.h"
+#include "gui/model/what_if/plan_session.h"
 
 namespace shardlens::gui {
 

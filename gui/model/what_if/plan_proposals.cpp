@@ -1,4 +1,4 @@
-#include "gui/model/plan/plan_proposals.h"
+#include "gui/model/what_if/plan_proposals.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include "gui/model/plan/window_json.h"
+#include "gui/model/what_if/window_json.h"
 
 #include <nlohmann/json.hpp>
 

@@ -7,7 +7,7 @@
 
 #include <QString>
 
-#include "gui/model/plan/plan_state.h"
+#include "gui/model/what_if/plan_state.h"
 
 namespace shardlens::gui {
 

@@ -1,4 +1,4 @@
-#include "gui/model/plan/plan_state.h"
+#include "gui/model/what_if/plan_state.h"
 
 #include <string>
 #include <utility>
