@@ -33,7 +33,7 @@
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/run_loader.h"
 #include "gui/model/run/selection_context.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/window/main_window.h"
 #include "profiler/analysis/analysis.h"

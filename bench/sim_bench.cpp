@@ -10,7 +10,7 @@
 #include "core/tree/module_tree.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/engine/simulator.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 namespace {
 

@@ -17,7 +17,7 @@
 #include "core/json/json_dump.h"
 #include "core/model/step_workload.h"
 #include "core/workload/workload.h"
-#include "sim/cost/fabric_timer.h"
+#include "sim/cost/collective_cost.h"
 
 #include "cli/capture/capture_directory.h"
 #include "cli/capture/engine_program.h"

@@ -16,7 +16,7 @@
 #include "profiler/report/table.h"
 
 #include "cli/command/subcommand.h"
-#include "cli/results/installation.h"
+#include "cli/results/doctor_parts.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {

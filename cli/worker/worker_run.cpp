@@ -37,7 +37,7 @@
 #include "core/train/training_metrics.h"
 #include "core/weights/safetensors.h"
 #include "profiler/record/session.h"
-#include "sim/cost/fabric_timer.h"
+#include "sim/cost/collective_cost.h"
 
 #include "cli/capture/capture_directory.h"
 #include "cli/capture/capture_lock.h"

@@ -109,7 +109,7 @@ struct Schedule::Impl {
   EventId record(Stream stream, UnitId unit, UnitEvent event);
   void wait(Stream stream, UnitId unit, EventId event);
 
-  // ---- storage.cpp: parameters
+  // ---- gather.cpp: parameters
   [[nodiscard]] bool sharded() const {
     return options.shard > 1 || (options.force_collectives && options.replicate == 1);
   }

@@ -8,8 +8,8 @@
 
 #include "core/base/error.h"
 #include "sim/calibrate/measured_points.h"
+#include "sim/cost/collective_cost.h"
 #include "sim/cost/collective_curve.h"
-#include "sim/cost/fabric_timer.h"
 
 namespace shardlens::sim {
 namespace {

@@ -13,7 +13,7 @@
 #include "sim/calibrate/line_fit.h"
 #include "sim/calibrate/measured_points.h"
 #include "sim/calibrate/slowdown.h"
-#include "sim/cost/fabric_timer.h"
+#include "sim/cost/collective_cost.h"
 #include "sim/engine/bucket_costs.h"
 #include "sim/engine/step_costs.h"
 

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "sim/cost/collective_cost.h"
 #include "sim/cost/cost_model.h"
-#include "sim/cost/fabric_timer.h"
 #include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::sim {

@@ -12,7 +12,7 @@
 #include "sim/memory/caching_allocator.h"
 #include "sim/memory/memory_outline.h"
 #include "sim/memory/operator_memory.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 namespace shardlens::sim {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 #include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {

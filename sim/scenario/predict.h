@@ -12,7 +12,7 @@
 #include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
 #include "sim/hardware/hardware_spec.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 namespace shardlens::sim {
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "sim/cost/fabric_timer.h"
+#include "sim/cost/collective_cost.h"
 
 namespace shardlens::sim {
 

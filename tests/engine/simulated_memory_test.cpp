@@ -18,7 +18,7 @@
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"
 #include "core/workload/workload_builder.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 #include "tests/engine/counted_memory.h"
 
 namespace shardlens {

@@ -7,8 +7,8 @@
 #include <torch/nn/module.h>
 
 #include "core/base/error.h"
-#include "core/fsdp/apply/joining.h"
 #include "core/fsdp/apply/traversal.h"
+#include "core/fsdp/apply/unit_setup.h"
 #include "core/fsdp/run/root.h"
 
 namespace shardlens::fsdp {

@@ -9,8 +9,8 @@
 
 #include "core/base/error.h"
 #include "core/composable/class_name.h"
-#include "core/fsdp/apply/joining.h"
 #include "core/fsdp/apply/traversal.h"
+#include "core/fsdp/apply/unit_setup.h"
 #include "core/fsdp/run/root.h"
 #include "core/fsdp/run/state.h"
 

@@ -92,10 +92,10 @@ class ShardedModel {
   [[nodiscard]] virtual at::Tensor full_parameter(uint32_t parameter) = 0;
   // Reshards every unit. Forwards and backwards that throw do this by themselves.
   virtual void abort() = 0;
-  // For Join (join.h). remember_microbatches(): from now on a rank remembers what the collectives
-  // of its last forward and backward were, so that shadow_microbatch() can issue them again with
-  // zeros as gradients, in the place of a forward and backward. divide_gradients_by(): the number
-  // of ranks whose gradients count, in place of the world size.
+  // For Join (uneven_inputs.h). remember_microbatches(): from now on a rank remembers what the
+  // collectives of its last forward and backward were, so that shadow_microbatch() can issue them
+  // again with zeros as gradients, in the place of a forward and backward. divide_gradients_by():
+  // the number of ranks whose gradients count, in place of the world size.
   virtual void remember_microbatches() = 0;
   [[nodiscard]] virtual bool can_shadow() const = 0;
   virtual void shadow_microbatch() = 0;

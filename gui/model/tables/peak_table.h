@@ -7,8 +7,8 @@
 #include <QString>
 
 #include "gui/model/tables/column_table.h"
-#include "gui/model/what_if/plan_session.h"
-#include "sim/memory/step_memory.h"
+#include "gui/model/what_if/edit_history.h"
+#include "sim/memory/peak_memory.h"
 
 namespace shardlens::gui {
 

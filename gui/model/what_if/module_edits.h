@@ -8,7 +8,7 @@
 
 #include "core/plan/resolved_plan.h"
 #include "core/tree/module_tree.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 
 namespace shardlens::gui {
 

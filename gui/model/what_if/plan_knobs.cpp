@@ -1,6 +1,6 @@
 #include "core/plan/grouped_blocks.h"
 #include "core/plan/strategy_change.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 
 namespace shardlens::gui {
 namespace {

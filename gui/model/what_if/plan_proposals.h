@@ -11,7 +11,7 @@
 #include <QTimer>
 
 #include "gui/model/base/background.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "sim/advise/advise.h"
 #include "sim/search/search.h"

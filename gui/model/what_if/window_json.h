@@ -5,7 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include "gui/model/run/run_data.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 
 namespace shardlens::gui {
 

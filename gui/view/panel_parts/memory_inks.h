@@ -1,7 +1,7 @@
 #pragma once
 
 #include "gui/view/widgets/canvas.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 namespace shardlens::gui {
 

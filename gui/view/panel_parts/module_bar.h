@@ -5,7 +5,7 @@
 
 #include <QWidget>
 
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 
 class QMenu;
 class QToolButton;

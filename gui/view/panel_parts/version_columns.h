@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "gui/model/tables/column_table.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 
 namespace shardlens::gui {
 

@@ -10,8 +10,8 @@
 #include "gui/model/base/action_registry.h"
 #include "gui/model/compare/compare_session.h"
 #include "gui/model/run/selection_context.h"
+#include "gui/model/what_if/edit_history.h"
 #include "gui/model/what_if/plan_proposals.h"
-#include "gui/model/what_if/plan_session.h"
 #include "gui/view/widgets/menu_target.h"
 #include "gui/view/widgets/theme.h"
 

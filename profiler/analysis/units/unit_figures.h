@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "profiler/analysis/exposed/exposed_cause.h"
+#include "profiler/analysis/exposed/collective_causes.h"
 #include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"

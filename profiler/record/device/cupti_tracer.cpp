@@ -13,8 +13,8 @@
 
 #include "core/base/error.h"
 #include "profiler/record/device/activity_buffers.h"
-#include "profiler/record/device/activity_parser.h"
 #include "profiler/record/device/cuda_devices.h"
+#include "profiler/record/device/cupti_records.h"
 #include "profiler/record/device/device_tracer.h"
 #include "profiler/record/host/clock.h"
 #include "profiler/record/host/quiet_thread.h"

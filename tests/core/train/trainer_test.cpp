@@ -18,7 +18,7 @@
 
 #include "core/dist/world.h"
 #include "core/fsdp/apply/fully_shard.h"
-#include "core/fsdp/apply/join.h"
+#include "core/fsdp/apply/uneven_inputs.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
 #include "core/plan/plan.h"

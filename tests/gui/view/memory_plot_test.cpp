@@ -13,7 +13,7 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/memory/measured_memory.h"
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 #include "tests/gui/qt_test.h"
 #include "tests/gui/view/recording_canvas.h"
 

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "profiler/record/device/activity_parser.h"
+#include "profiler/record/device/cupti_records.h"
 #include "profiler/trace/spool/spool_trace.h"
 #include "tests/profiler/record/recorded_run.h"
 

@@ -10,7 +10,7 @@
 
 #include <cupti.h>
 
-#include "tests/profiler/record/cupti_records.h"
+#include "tests/profiler/record/cupti_bytes.h"
 
 namespace shardlens::record {
 

@@ -8,7 +8,7 @@
 
 #include "core/plan/resolve.h"
 #include "core/workload/workload_builder.h"
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 namespace shardlens::sim::test {
 namespace {

@@ -1,6 +1,6 @@
 // Ranks with uneven numbers of batches. The expected parameters are those of an unsharded model
 // that gets, in each step, the batches of the ranks that have one.
-#include "core/fsdp/apply/join.h"
+#include "core/fsdp/apply/uneven_inputs.h"
 
 #include <algorithm>
 #include <cmath>

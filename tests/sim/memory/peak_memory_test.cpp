@@ -1,5 +1,5 @@
 // Every allocation of the chain is smaller than 512 bytes, so bytes count allocations.
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 #include <algorithm>
 #include <numeric>

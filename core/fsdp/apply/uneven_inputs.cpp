@@ -1,4 +1,4 @@
-#include "core/fsdp/apply/join.h"
+#include "core/fsdp/apply/uneven_inputs.h"
 
 #include <string>
 

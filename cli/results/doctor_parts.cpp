@@ -1,4 +1,4 @@
-#include "cli/results/installation.h"
+#include "cli/results/doctor_parts.h"
 
 #include <algorithm>
 #include <array>

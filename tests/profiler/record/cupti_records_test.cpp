@@ -1,7 +1,7 @@
 // Buffers made of CUPTI's own structs, read by CUPTI's own cuptiActivityGetNextRecord, which needs
 // no driver.
 
-#include "profiler/record/device/activity_parser.h"
+#include "profiler/record/device/cupti_records.h"
 
 #include <algorithm>
 #include <cstring>
@@ -19,7 +19,7 @@
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "profiler/trace/model/owner.h"
 #include "profiler/trace/spool/spool_trace.h"
-#include "tests/profiler/record/cupti_records.h"
+#include "tests/profiler/record/cupti_bytes.h"
 #include "tests/profiler/record/recorded_run.h"
 
 namespace shardlens::record {

@@ -1,4 +1,4 @@
-#include "profiler/record/device/activity_parser.h"
+#include "profiler/record/device/cupti_records.h"
 
 #include <algorithm>
 #include <array>

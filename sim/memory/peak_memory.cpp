@@ -1,4 +1,4 @@
-#include "sim/memory/step_memory.h"
+#include "sim/memory/peak_memory.h"
 
 #include <limits>
 

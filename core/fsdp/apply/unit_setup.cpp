@@ -1,4 +1,4 @@
-#include "core/fsdp/apply/joining.h"
+#include "core/fsdp/apply/unit_setup.h"
 
 #include <algorithm>
 #include <unordered_set>

@@ -1,4 +1,4 @@
-#include "gui/model/what_if/plan_session.h"
+#include "gui/model/what_if/edit_history.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "profiler/analysis/exposed/exposed_cause.h"
+#include "profiler/analysis/exposed/collective_causes.h"
 
 #include <algorithm>
 #include <utility>

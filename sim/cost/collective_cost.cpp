@@ -1,4 +1,4 @@
-#include "sim/cost/fabric_timer.h"
+#include "sim/cost/collective_cost.h"
 
 #include <algorithm>
 #include <array>
