@@ -87,6 +87,39 @@ def ends_of_paths(root):
     return found
 
 
+# Words of a question that say nothing about its subject.
+PLAIN_WORDS = set("a an and are as be become by can do does for from give have how in is it its of on or so that the there to what when which who why".split())
+
+
+def is_named_in(file, question):
+    """Whether the file's name has a word of the question, in any form of it: "reduced" and reduce.cpp, "recorded" and recorder.py."""
+    asked = [word.rstrip("s") for word in re.findall(r"[a-z0-9]{3,}", question.lower()) if word not in PLAIN_WORDS]
+    named = [word.rstrip("s") for word in file.rpartition("/")[2].rpartition(".")[0].split("_")]
+    return any(one.startswith(other[:max(5, len(other) - 1)]) for word in asked for name in named for one, other in ((word, name), (name, word)))
+
+
+def check_questions(root, document):
+    """The table below "Thirty questions": its files exist, and the sentence above it counts right how many are named like their questions."""
+    path = document.relative_to(root).as_posix()
+    heading = "## Thirty questions"
+    lines = document.read_text(encoding="utf-8").splitlines()
+    if heading not in lines:
+        return
+    start, counted, right, stated = lines.index(heading), 0, 0, None
+    for number, line in enumerate(lines[start + 1:], start + 2):
+        if line.startswith("## "):
+            break
+        stated = stated or re.search(r"(\d+) of (\d+)", line)
+        row = re.fullmatch(r"\| (.*\?) \| `([^`]+)` \|", line)
+        if row:
+            counted += 1
+            right += is_named_in(row[2], row[1])
+            if not (root / row[2]).is_file():
+                yield f"{path}:{number}: there is no {row[2]}"
+    if stated is None or (int(stated[1]), int(stated[2])) != (right, counted):
+        yield f"{path}:{start + 1}: {right} of {counted} files have a word of their question in their name, not {stated[0] if stated else 'unstated'}"
+
+
 def violations(root):
     known = ends_of_paths(root)
     for file in sorted(root.glob("**/*")):
@@ -102,6 +135,7 @@ def violations(root):
                 yield f"{relative.as_posix()}:{number}: cites {outside.group()}, which is not in the repository"
         if file.suffix == ".md":
             yield from check_links(root, file)
+            yield from check_questions(root, file)
         elif file.suffix in (".h", ".cpp"):
             yield from check_comments(relative.as_posix(), text, known)
 
@@ -113,10 +147,12 @@ def self_test():
         "docs/path.md": "see `core/absent.cpp`",
         "core/comment.h": "int a;  // as absent_name.cpp\n// as in base.h\n",
         "core/folder.cpp": "// sim/base.h has it",
+        "docs/questions.md": "## Thirty questions\nIn 2 of 2 …\n| What is reduced? | `core/reduce.h` |\n| Who gathers? | `core/storage.h` |\n",
         "core/cites.h": "// as des" + "ign.md has it",
         "tests/outside.py": 'TRACES = "../sha' + 'red/traces"',
     }
-    good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md",
+    good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md", "core/reduce.h": "", "core/storage.h": "",
+            "docs/asked.md": "## Thirty questions\nIn 1 of 2 …\n| What is reduced? | `core/reduce.h` |\n| Who gathers? | `core/storage.h` |\n",
             "core/plan/named.h": "// base.h, core/base.h and plan/named.h\nauto url = \"https://a/b.h\";\n// Source  torch 2.11\n//         engine.cpp, autograd/function.h\n"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
