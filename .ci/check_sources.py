@@ -13,7 +13,7 @@ import tempfile
 import checking
 
 TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
-HEADER_LINES, SOURCE_LINES = 250, 600
+HEADER_LINES, SOURCE_LINES, FOLDER_FILES = 250, 600, 40
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Text)", re.I)
 READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
 OPENS = {"core/files/input_file.cpp": "the one place", "core/files/directory_lock.cpp": "locks", "core/files/output_folder.cpp": "writes"}
@@ -156,8 +156,18 @@ def check_names(root):
             first.setdefault(file.name, path)
 
 
+def check_folders(root):
+    """A folder is small enough to look through."""
+    for top in TOP:
+        for folder in sorted({file.parent for file in (root / top).glob("**/*.*")} if top not in ("tests", "bench") else ()):
+            files = [file for file in folder.iterdir() if file.is_file()]
+            if len(files) > FOLDER_FILES:
+                yield f"{folder.relative_to(root).as_posix()}:1: {len(files)} files, expected at most {FOLDER_FILES}; divide it by concept"
+
+
 def violations(root):
     yield from check_names(root)
+    yield from check_folders(root)
     for top in TOP:
         for file in sorted((root / top).glob("**/*")):
             if file.suffix in (".h", ".cpp") and file.is_file():
@@ -191,6 +201,7 @@ def self_test():
         cases[f"cli/command/raw{number}.cpp"] = line
     for number, line in enumerate(["print(name)", "sys.stdout.write(name)", 'sys.exit(f"{name}")', "warnings.warn(name)", "traceback.print_exc()"]):
         cases[f"python/shardlens/raw{number}.py"] = line
+    cases["core/many"] = None
     calls = ["std::ofstream out(path);", "std::fstream file;", "::open(p.c_str(),\n O_RDWR | O_CREAT, 0644);", "::unlink(p);", "::mkdtemp(name);",
              "fs::remove_all(p);", "std::filesystem::rename(a, b);", "fs::create_directories(p);", "QSaveFile file(p);", "std::fopen(p, mode);"]
     for i, call in enumerate(calls):
@@ -209,7 +220,12 @@ def self_test():
             "python/shardlens/shown.py": "print(text)", "python/shardlens/one.py": "sys.exit(main())\nsys.exit(3)\nshow(name)"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)
+        for number in range(FOLDER_FILES + 1):
+            (root / "core/many").mkdir(parents=True, exist_ok=True)
+            (root / f"core/many/a{number}.py").touch()
         for path, text in {**good, **cases}.items():
+            if text is None:
+                continue
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
         found = list(violations(root))
