@@ -175,7 +175,7 @@ class AccelerateReader {
     const auto precision = top.find("mixed_precision");
     top.finish();
     if (type == "FSDP") {
-      read_fsdp(fsdp ? *fsdp : root_.with(kEmpty_), false);
+      read_fsdp(fsdp ? *fsdp : root_.with(kEmpty), false);
     } else {
       UnitEntry all = unit_of({""});
       all.api = Api::kReplicate;
@@ -411,7 +411,7 @@ class AccelerateReader {
     (second_ ? precision.output_dtype : precision.buffer_dtype) = dtype;
   }
 
-  inline static const nlohmann::json kEmpty_ = nlohmann::json::object();
+  inline static const nlohmann::json kEmpty = nlohmann::json::object();
   JsonNode root_;
   const ModuleTree& tree_;
   ForeignPlan out_;

@@ -30,6 +30,7 @@ struct ForeignPlan {
 
 // A plan as a file of accelerate: that of `accelerate launch`, as YAML, or an fsdp_config as JSON.
 enum class AccelerateFile : uint8_t { kLaunchYaml, kFsdpConfigJson };
+// The text of such a file.
 struct AccelerateText {
   std::string text;
   std::vector<std::string> notes;  // sentences: what accelerate does otherwise than the plan

@@ -253,17 +253,17 @@ void Resolver::divide_module(uint32_t module,
   }
 }
 
-void Resolver::place_in_group(const Unit& unit, uint32_t index) {
-  const ParameterGroupEntry& group = group_of(unit, index);
+void Resolver::place_in_group(const Unit& unit, uint32_t parameter) {
+  const ParameterGroupEntry& group = group_of(unit, parameter);
   if (group.expert && plan_.mesh.expert > 1) {
-    cut(index, out_.group_named(mesh::kExpert), 0, place_of(unit, group));
+    cut(parameter, out_.group_named(mesh::kExpert), 0, place_of(unit, group));
   }
   if (group.shard_dim == 0) {
     return;
   }
   const std::string pointer = place_of(unit, group);
   const int64_t ranks = out_.groups[unit.gather].size;
-  const std::vector<int64_t> shape = out_.local_shape(index);
+  const std::vector<int64_t> shape = out_.local_shape(parameter);
   const auto dim = static_cast<size_t>(group.shard_dim);
   if (plan_.layout == Layout::kFlat) {
     fail(pointer + "/shard_dim",
@@ -273,9 +273,9 @@ void Resolver::place_in_group(const Unit& unit, uint32_t index) {
     fail(pointer + "/shard_dim",
          fmt::format("parameter '{}' is of shape [{}] on a rank; expected 0, or a dimension whose "
                      "size is a multiple of {} ranks",
-                     tree_.parameters[index].fqn, fmt::join(shape, ", "), ranks));
+                     tree_.parameters[parameter].fqn, fmt::join(shape, ", "), ranks));
   }
-  out_.placements[index].shard_dim = group.shard_dim;
+  out_.placements[parameter].shard_dim = group.shard_dim;
 }
 
 void Resolver::cut(uint32_t parameter,

@@ -38,7 +38,7 @@ class DecoderTree {
   void linear(uint32_t parent, const Slot& slot, int64_t in, int64_t out, bool bias) {
     build_.linear(parent, std::string(slot.name), in, out, bias);
   }
-  void norm(uint32_t parent, const Slot& slot, std::vector<int64_t> shape) {
+  void norm(uint32_t parent, const Slot& slot, const std::vector<int64_t>& shape) {
     const uint32_t index = module(parent, slot);
     if (config_.affine_norms) {
       build_.parameter(index, "weight", shape);

@@ -24,12 +24,11 @@ TEST(MedianTest, OfAnOddNumberIsTheValueInTheMiddle) {
 TEST(MedianTest, OfAnEvenNumberIsBetweenTheTwoInTheMiddle) {
   std::vector<int64_t> order{1, 4, 4, 9, 11, 30};
   do {
-    std::vector<int64_t> values = order;
+    const std::vector<int64_t> values = order;
     EXPECT_EQ(lower_median(values), 4);
-    values = order;
     EXPECT_EQ(upper_median(values), 9);
-    values = order;
     EXPECT_EQ(median(values), 6);  // 6.5
+    EXPECT_EQ(values, order);
   } while (std::ranges::next_permutation(order).found);
   std::vector<double> values{2.5, -1};
   EXPECT_EQ(lower_median(values), -1);

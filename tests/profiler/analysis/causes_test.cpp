@@ -460,6 +460,18 @@ UnitFigures block(std::string fqn, Nanoseconds exposed) {
   return unit;
 }
 
+TEST(BlocksTest, AnOutlierMayBeAnyBlock) {
+  for (int at = 0; at < 8; ++at) {
+    std::vector<UnitFigures> units;
+    for (int i = 0; i < 8; ++i) {
+      units.push_back(block("layers." + std::to_string(i), i == at ? 900 * kUs : (100 + i) * kUs));
+    }
+    const std::vector<BlockFigures> blocks = block_figures(units);
+    ASSERT_EQ(blocks.size(), 1U);
+    EXPECT_THAT(blocks[0].outliers, ElementsAre(static_cast<uint32_t>(at)));
+  }
+}
+
 TEST(BlocksTest, BlocksAlikeHaveAMedianAWorstAndOutliers) {
   std::vector<UnitFigures> units{block("", 5 * kUs)};
   for (int i = 0; i < 8; ++i) {
