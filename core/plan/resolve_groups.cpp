@@ -78,21 +78,25 @@ TensorStyle standard_style(const Module& module) {
                                                                     : found->kind};
 }
 
+// The groups of parameters that the plan lists for the unit; empty: the default.
+const std::vector<ParameterGroupEntry>& groups_of(const Plan& plan, const Unit& unit) {
+  static const std::vector<ParameterGroupEntry> kDefault;
+  return unit.entry < 0 ? kDefault : plan.units[static_cast<size_t>(unit.entry)].groups;
+}
+
 }  // namespace
 
 bool Resolver::is_usual(const Unit& unit) const {
-  return plan_.mesh.expert == 1 &&
-         (unit.entry < 0 || plan_.units[static_cast<size_t>(unit.entry)].groups.empty());
+  return plan_.mesh.expert == 1 && groups_of(plan_, unit).empty();
 }
 
 const ParameterGroupEntry& Resolver::group_of(const Unit& unit, uint32_t parameter) const {
   static const ParameterGroupEntry kDense, kExpert{.expert = true};
   const std::string& fqn = tree_.parameters[parameter].fqn;
-  if (unit.entry < 0 || plan_.units[static_cast<size_t>(unit.entry)].groups.empty()) {
+  const std::vector<ParameterGroupEntry>& groups = groups_of(plan_, unit);
+  if (groups.empty()) {
     return plan_.mesh.expert > 1 && is_named_expert(fqn) ? kExpert : kDense;
   }
-  const std::vector<ParameterGroupEntry>& groups =
-      plan_.units[static_cast<size_t>(unit.entry)].groups;
   const auto found = std::ranges::find_if(groups, [&](const ParameterGroupEntry& group) {
     return std::ranges::any_of(group.parameters,
                                [&](const std::string& glob) { return glob_matches(glob, fqn); });
@@ -106,11 +110,9 @@ const ParameterGroupEntry& Resolver::group_of(const Unit& unit, uint32_t paramet
 }
 
 std::string Resolver::place_of(const Unit& unit, const ParameterGroupEntry& group) const {
-  if (unit.entry < 0 || plan_.units[static_cast<size_t>(unit.entry)].groups.empty()) {
-    return "/mesh/expert";
-  }
-  return fmt::format("/units/{}/groups/{}", unit.entry,
-                     &group - plan_.units[static_cast<size_t>(unit.entry)].groups.data());
+  const std::vector<ParameterGroupEntry>& groups = groups_of(plan_, unit);
+  return groups.empty() ? "/mesh/expert"
+                        : fmt::format("/units/{}/groups/{}", unit.entry, &group - groups.data());
 }
 
 void Resolver::divide_units() {
