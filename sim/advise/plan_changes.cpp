@@ -212,13 +212,13 @@ class Changes {
       const std::vector<plan::UnitEntry>& units) {
     std::vector<plan::ParameterGroupEntry> out;
     for (const plan::UnitEntry& entry : units) {
+      if (entry.groups.size() == 1) {
+        continue;
+      }
       for (const plan::ParameterGroupEntry& group : entry.groups) {
         const auto same = std::ranges::find_if(out, [&](const auto& each) {
           return each.expert == group.expert && each.shard_dim == group.shard_dim;
         });
-        if (entry.groups.size() == 1) {
-          continue;
-        }
         plan::ParameterGroupEntry& all = same == out.end() ? out.emplace_back(group) : *same;
         for (const std::string& glob : group.parameters) {
           if (std::ranges::find(all.parameters, glob) == all.parameters.end()) {
@@ -238,8 +238,9 @@ class Changes {
     Plan wanted;
     wanted.units = plan::grouped_blocks(tree_, together);
     const std::vector<plan::UnitEntry> listed = listed_units();
+    const std::vector<plan::ParameterGroupEntry> groups = common_groups(listed);
     for (plan::UnitEntry& entry : wanted.units) {
-      entry.groups = common_groups(listed);
+      entry.groups = groups;
     }
     // Units whose parameters are all on the experts' mesh stay units of their own.
     const size_t merged = wanted.units.size();
