@@ -1,27 +1,18 @@
 #include "core/fsdp/run/root.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <ATen/core/grad_mode.h>
-#include <torch/csrc/autograd/engine.h>
 
 #include "core/base/error.h"
-#include "core/dist/world.h"
 #include "core/fsdp/run/input_watch.h"
-#include "core/fsdp/unit/reduction.h"
+#include "core/mesh/mesh.h"
 #include "core/module/scalar_type.h"
 
 namespace shardlens::fsdp {
 namespace {
-
-std::vector<FlatParamHandle*> handles_of(const std::vector<std::shared_ptr<FsdpState>>& states) {
-  std::vector<FlatParamHandle*> handles;
-  for (const auto& state : states) {
-    handles.push_back(state->handle());
-  }
-  return handles;
-}
 
 // Casts only floating-point tensors.
 void cast(module::TensorRefs& tensors, DType dtype) {
@@ -44,70 +35,44 @@ Root::Root(plan::ResolvedPlan plan,
            const Options& options,
            schedule::Schedule schedule,
            std::vector<std::shared_ptr<FsdpState>> states)
-    : plan_(std::move(plan)),
-      options_(options),
+    : units_(std::move(plan), options, std::move(states)),
       schedule_(std::move(schedule)),
-      states_(std::move(states)),
-      progress_(states_.size()),
-      full_before_(states_.size(), false),
-      executor_(
-          options.make_executor
-              ? options.make_executor(handles_of(states_))
-              : std::make_unique<Executor>(handles_of(states_), *options.world, options.recorder)) {
-  executor_->use_groups(plan_.groups);
-  std::vector<std::string> names;
-  for (const plan::Unit& unit : plan_.units) {
-    names.push_back(unit.fqn);
-  }
-  if (options_.recorder != nullptr) {
-    options_.recorder->units(names);
-    options_.recorder->groups(mesh::names_of(plan_.groups));
+      progress_(units_.states().size()),
+      full_before_(units_.states().size(), false) {
+  if (options.recorder != nullptr) {
+    std::vector<std::string> names;
+    for (const plan::Unit& unit : units_.plan().units) {
+      names.push_back(unit.fqn);
+    }
+    options.recorder->units(names);
+    options.recorder->groups(mesh::names_of(units_.plan().groups));
   }
   reset_progress();
-  if (options_.collectives != nullptr) {
-    executor_->set_collectives(options_.collectives);
+  if (options.check_ledger) {
+    ledger_ = std::make_unique<schedule::Ledger>(specs_of(units_.plan(), units_.states()),
+                                                 options_of(units_.plan(), options));
   }
-  if (options_.check_ledger) {
-    ledger_ =
-        std::make_unique<schedule::Ledger>(specs_of(plan_, states_), options_of(plan_, options_));
-  }
-  for (const auto& state : states_) {
-    const FlatParamHandle* handle = state->handle();
-    for (size_t i = 0; handle != nullptr && handle->is_mixed() && i < handle->slots().size(); ++i) {
-      if (!handle->is_frozen(i)) {
-        shards_.push_back(handle->slots()[i].parameter);
-      }
-    }
-    if (handle != nullptr && !handle->is_mixed()) {
-      shards_.push_back(handle->shard());
-    }
-  }
-  begin_stepped_norm();
-}
-
-std::string Root::prefix() const {
-  return "[rank " + std::to_string(options_.world->rank()) + "] ";
 }
 
 void Root::raise(const HookEvent& event) {
-  if (options_.recorder != nullptr) {
-    options_.recorder->hook(event);
+  if (units_.recorder() != nullptr) {
+    units_.recorder()->hook(event);
   }
-  remember(event);
+  shadow_.remember(event);
   if (event.hook != Hook::kGradsReady) {
-    executor_->enter();
+    units_.executor().enter();
   }
   schedule::ActionList actions;
   const Result<void> planned = schedule_.on(event, actions);
   if (!planned.ok()) {
-    throw RuntimeFault(prefix() + planned.message());
+    throw RuntimeFault(units_.prefix() + planned.message());
   }
   // The ledger gets all actions first: after a failure the schedule assumes that all were executed,
   // so the ledger must too.
   for (const schedule::Action& action : actions) {
     const Result<void> kept = ledger_ == nullptr ? Result<void>() : ledger_->consume(action);
     if (!kept.ok()) {
-      throw RuntimeFault(prefix() + kept.message());
+      throw RuntimeFault(units_.prefix() + kept.message());
     }
   }
   try {
@@ -122,13 +87,13 @@ void Root::perform(const schedule::ActionList& actions, const HookEvent& event) 
   size_t i = 0;
   if (event.hook == Hook::kGradsReady) {  // a post-backward has two ranges, as in FSDP2
     {
-      const RangeScope range(options_.recorder, Range::kPostBackwardReshard, event.unit);
+      const RangeScope range(units_.recorder(), Range::kPostBackwardReshard, event.unit);
       for (; i < actions.size() && reshards(actions[i].op); ++i) {
         execute(actions[i], event);
       }
     }
     if (i < actions.size()) {
-      const RangeScope range(options_.recorder, Range::kPostBackwardReduce, event.unit);
+      const RangeScope range(units_.recorder(), Range::kPostBackwardReduce, event.unit);
       for (; i < actions.size(); ++i) {
         execute(actions[i], event);
       }
@@ -142,14 +107,15 @@ void Root::perform(const schedule::ActionList& actions, const HookEvent& event) 
 
 void Root::execute(const schedule::Action& action, const HookEvent& event) {
   const bool forward = event.hook == Hook::kPreForward && !event.recompute;
-  if (action.op == schedule::Op::kUseFull && forward && event.grad_mode && !shadowing_ &&
-      states_[action.unit]->handle()->requires_grad() &&
-      (plan_.plan.views == plan::Views::kFresh || !states_[action.unit]->handle()->has_views())) {
+  if (action.op == schedule::Op::kUseFull && forward && event.grad_mode && !shadow_.replaying() &&
+      units_.handle(action.unit)->requires_grad() &&
+      (units_.plan().plan.views == plan::Views::kFresh ||
+       !units_.handle(action.unit)->has_views())) {
     make_views(action.unit);
   }
   // Parameters that the user unshards between steps are not part of a graph.
   const bool edges = forward ? event.grad_mode : event.hook != Hook::kWaitUnshard;
-  executor_->execute(action, edges && !shadowing_);
+  units_.executor().execute(action, edges && !shadow_.replaying());
 }
 
 // See [Note: When the node is made].
@@ -157,24 +123,24 @@ void Root::make_views(UnitId unit) {
   std::function<void()> ended;
   // FSDP2 detects the end of a use's backward by the gradients of its inputs; FSDP1 does not detect
   // it. Frozen views are shared by all uses.
-  if (plan_.plan.views == plan::Views::kFresh && plan_.plan.dialect == plan::Dialect::kFsdp2 &&
-      progress_[unit].inputs_require_grad) {
+  if (units_.plan().plan.views == plan::Views::kFresh &&
+      units_.plan().plan.dialect == plan::Dialect::kFsdp2 && progress_[unit].inputs_require_grad) {
     ended = [weak = weak_from_this(), unit] {
       if (const auto root = weak.lock()) {
         root->use_ended(unit);
       }
     };
   }
-  states_[unit]->handle()->make_views(std::move(ended));
+  units_.handle(unit)->make_views(std::move(ended));
 }
 
 void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   settle();
-  const plan::Unit& spec = plan_.units[unit];
+  const plan::Unit& spec = units_.plan().units[unit];
   Progress& progress = progress_[unit];
   if (progress.open[slot]) {
     progress.refused = true;
-    throw UsageError(prefix() + "unit '" + spec.fqn +
+    throw UsageError(units_.prefix() + "unit '" + spec.fqn +
                      "': its forward was called from within itself; a sharded module cannot "
                      "recurse, its parameters are freed when the inner call ends");
   }
@@ -197,18 +163,17 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
   progress.inputs_require_grad = inputs_require_grad;
   progress.outputs_require_grad = false;
   progress.pre_backward = false;
-  gathered_ = at::Tensor();
-  gathered_unit_ = kNoUnit;
+  gathered_.forget();
   const HookEvent event{Hook::kPreForward, unit, progress.invocation, at::GradMode::is_enabled()};
   if (forward_root_ == kNoUnit) {
     begin_forward(unit, event);
   }
   {
-    const RangeScope range(options_.recorder, Range::kPreForward, unit);
+    const RangeScope range(units_.recorder(), Range::kPreForward, unit);
     raise(event);
   }
-  const FlatParamHandle* handle = states_[unit]->handle();
-  const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
+  const FlatParamHandle* handle = units_.handle(unit);
+  const bool fsdp1 = units_.plan().plan.dialect == plan::Dialect::kFsdp1;
   // FSDP1 watches the first of several uses, whose backward comes last.
   const bool watches = !fsdp1 || !progress.watched;
   if (event.grad_mode && handle != nullptr && !handle->requires_grad() && watches) {
@@ -216,7 +181,7 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
     watch_inputs(inputs, fsdp1 ? InputWatch::kHooks : InputWatch::kNode,
                  [weak = weak_from_this(), unit] {
                    if (const auto root = weak.lock()) {
-                     root->frozen_use_ended(unit);
+                     root->no_more_gradients(unit);
                    }
                  });
   }
@@ -225,8 +190,8 @@ void Root::pre_forward(UnitId unit, size_t slot, module::TensorRefs& inputs) {
 // FSDP2 casts by default. FSDP1 casts the inputs of its root, and those of other units only with
 // cast_forward_inputs.
 bool Root::casts_inputs(UnitId unit) const {
-  const plan::MixedPrecision& mixed = plan_.units[unit].mixed_precision;
-  const bool fsdp1 = plan_.plan.dialect == plan::Dialect::kFsdp1;
+  const plan::MixedPrecision& mixed = units_.plan().units[unit].mixed_precision;
+  const bool fsdp1 = units_.plan().plan.dialect == plan::Dialect::kFsdp1;
   return mixed.param_dtype.has_value() &&
          (mixed.cast_forward_inputs.value_or(!fsdp1) || (fsdp1 && unit == 0));
 }
@@ -241,26 +206,24 @@ void Root::recompute(UnitId unit, Hook hook) {
 
 // Begins the forward of the whole model, or of a unit whose forward is called directly.
 void Root::begin_forward(UnitId unit, const HookEvent& event) {
-  require_materialized();
-  require_frozen_as_sharded();
+  units_.require_materialized();
+  units_.require_frozen_as_sharded();
   if (event.grad_mode) {
-    require_optimizer();
+    clip_.require_optimizer();
   }
   trainer_ = std::this_thread::get_id();
-  const RangeScope range(options_.recorder, Range::kRootPreForward);
-  adopt_user_grads();
-  for (const auto& state : states_) {
-    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
-      handle->adopt_user_values();
-      drop_stale(state->unit());
-      full_before_[state->unit()] = handle->is_full();
-    }
+  const RangeScope range(units_.recorder(), Range::kRootPreForward);
+  units_.adopt_user_grads();
+  for (const auto& [each, handle] : units_.with_parameters()) {
+    handle.adopt_user_values();
+    drop_stale(each);
+    full_before_[each] = handle.is_full();
   }
   forward_root_ = unit;
-  if (event.grad_mode && plan_.plan.views == plan::Views::kFrozen) {
-    for (const auto& state : states_) {
-      if (state->handle() != nullptr && state->handle()->requires_grad()) {
-        make_views(state->unit());
+  if (event.grad_mode && units_.plan().plan.views == plan::Views::kFrozen) {
+    for (const auto& [each, handle] : units_.with_parameters()) {
+      if (handle.requires_grad()) {
+        make_views(each);
       }
     }
   }
@@ -289,10 +252,10 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
         });
       }
     }
-    const FlatParamHandle* handle = states_[unit]->handle();
+    const FlatParamHandle* handle = units_.handle(unit);
     if (!visible && handle != nullptr && handle->requires_grad()) {
       progress.open[slot] = true;  // forward_failed() must handle it
-      throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
+      throw UsageError(units_.prefix() + "unit '" + units_.plan().units[unit].fqn +
                        "': its forward returned no tensor that requires grad, so its backward "
                        "cannot be detected; return a Tensor, or a vector or tuple of tensors");
     }
@@ -301,7 +264,8 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
     return;
   }
   // After the hooks, so that they get the gradient of the uncast output, as in PyTorch.
-  if (const auto& dtype = plan_.units[unit].mixed_precision.output_dtype; dtype.has_value()) {
+  if (const auto& dtype = units_.plan().units[unit].mixed_precision.output_dtype;
+      dtype.has_value()) {
     cast(outputs, *dtype);
   }
   if (in_backward_) {
@@ -318,8 +282,8 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
   const bool outermost = unit == forward_root_;
   end_forward(unit, grad_mode);
   if (outermost && !grad_mode) {
-    executor_->finish_copies(/*all=*/false);
-    if (plan_.plan.dialect == plan::Dialect::kFsdp2) {
+    units_.executor().finish_copies(/*all=*/false);
+    if (units_.plan().plan.dialect == plan::Dialect::kFsdp2) {
       hide_unsharded();
     }
     note_kept();
@@ -329,7 +293,7 @@ void Root::post_forward(UnitId unit, size_t slot, module::TensorRefs& outputs) {
 void Root::end_forward(UnitId unit, bool grad_mode) {
   Progress& progress = progress_[unit];
   progress.running = false;
-  const RangeScope range(options_.recorder, Range::kPostForward, unit);
+  const RangeScope range(units_.recorder(), Range::kPostForward, unit);
   HookEvent event{Hook::kPostForward, unit, progress.invocation, grad_mode};
   event.grads = grad_mode && !progress.outputs_require_grad ? Grads::kNone : Grads::kAll;
   raise(event);
@@ -363,141 +327,9 @@ void Root::forward_failed(UnitId unit, size_t slot) noexcept {
   }
 }
 
-// Autograd holds it as the final callback of a backward. If it is destroyed without having been
-// called, the backward has thrown.
-class Root::Backward {
- public:
-  Backward(std::weak_ptr<Root> root, std::thread::id trainer)
-      : root_(std::move(root)), trainer_(trainer) {}
-  Backward(const Backward&) = delete;
-  Backward& operator=(const Backward&) = delete;
-  ~Backward() {
-    if (std::this_thread::get_id() != trainer_) {
-      return;  // autograd's thread of a device: the thread that trains may have gone on; settle()
-    }
-    const auto root = root_.lock();
-    if (root == nullptr || !root->in_backward_ || root->faulted_) {
-      return;
-    }
-    try {
-      root->abort();
-    } catch (const std::exception&) {  // the original exception is being thrown already
-    }
-  }
-  void end() {
-    if (const auto root = root_.lock()) {
-      root->backward_end();
-    }
-  }
-
- private:
-  std::weak_ptr<Root> root_;
-  std::thread::id trainer_;
-};
-
-void Root::pre_backward(UnitId unit, uint32_t invocation) {
-  Progress& progress = progress_[unit];
-  if (!in_backward_) {
-    require_not_summoned();
-    in_backward_ = true;
-    begin_stepped_norm();
-    torch::autograd::Engine::get_default_engine().queue_callback(
-        [backward = std::make_shared<Backward>(weak_from_this(), trainer_)] { backward->end(); });
-    require_no_stray_use();
-    adopt_user_grads();
-  }
-  if (progress.pre_backward && states_[unit]->handle() != nullptr) {
-    return;  // already raised for another output of the same forward
-  }
-  progress.pre_backward = true;
-  const RangeScope range(options_.recorder, Range::kPreBackward, unit);
-  raise({Hook::kPreBackward, unit, invocation});
-  if (FlatParamHandle* handle = states_[unit]->handle(); handle != nullptr) {
-    handle->use_full_again();
-  }
-}
-
-// The backward of one of several uses of a unit has ended: its parameters can be freed until the
-// backward of the next use begins.
-void Root::use_ended(UnitId unit) {
-  if (!states_[unit]->handle()->awaits_views()) {
-    return;  // it was the last use; the accumulator runs next
-  }
-  progress_[unit].pre_backward = false;
-  HookEvent event{Hook::kGradsReady, unit};
-  event.grads = Grads::kNone;
-  raise(event);
-}
-
-void Root::frozen_use_ended(UnitId unit) {
-  progress_[unit].pre_backward = false;
-  HookEvent event{Hook::kGradsReady, unit};
-  event.grads = Grads::kNone;
-  raise(event);
-}
-
-// [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
-// inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
-// order of the units. For a unit that is used more than once, the accumulator determines the end.
-void Root::accumulated(UnitId unit) {
-  Progress& progress = progress_[unit];
-  if (plan_.plan.dialect == plan::Dialect::kFsdp2 && !progress.inputs_require_grad &&
-      progress.invocation == 1) {
-    progress.reduced_at_end = true;
-    return;
-  }
-  grads_ready(unit);
-}
-
-void Root::grads_ready(UnitId unit) {
-  progress_[unit].pre_backward = false;
-  HookEvent event{Hook::kGradsReady, unit};
-  event.grads = states_[unit]->handle()->unsharded_gradients().empty() ? Grads::kNone : Grads::kAll;
-  raise(event);
-}
-
-void Root::backward_end() {
-  const RangeScope range(options_.recorder, Range::kRootPostBackward);
-  for (UnitId unit = 0; unit < progress_.size(); ++unit) {
-    if (progress_[unit].reduced_at_end) {
-      grads_ready(unit);
-    }
-  }
-  raise({Hook::kBackwardEnd, 0});
-  in_backward_ = false;
-  reset_progress();
-  finish_backward();
-}
-
-void Root::finish_backward() {
-  if (!last_backward_) {  // the schedule has not waited for the reductions
-    try {
-      executor_->settle();
-    } catch (...) {
-      faulted_ = true;
-      throw;
-    }
-  }
-  bool stored = false;
-  for (const auto& state : states_) {
-    if (FlatParamHandle* handle = state->handle(); handle != nullptr) {
-      handle->use_shard();  // [Note: Hidden parameters] in root_parameters.cpp; most units are
-                            // resharded already
-      handle->publish_grads();
-      stored = stored || handle->has_grads();
-    }
-  }
-  if (stored) {
-    executor_->finish_copies(/*all=*/true);  // an optimizer on the host may write the shards next
-  }
-  if (plan_.plan.dialect == plan::Dialect::kFsdp1) {
-    note_kept();
-  }
-}
-
 void Root::reset_progress() {
   for (UnitId unit = 0; unit < progress_.size(); ++unit) {
-    const size_t modules = plan_.units[unit].modules.size();
+    const size_t modules = units_.plan().units[unit].modules.size();
     progress_[unit] = {};
     progress_[unit].open.assign(modules, false);
     progress_[unit].done.assign(modules, false);
@@ -510,9 +342,9 @@ void Root::set_requires_gradient_sync(bool sync) {
 
 void Root::begin_microbatch(bool last) {
   settle();
-  const Result<void> done = schedule::begin_microbatch(schedule_, plan_, last);
+  const Result<void> done = schedule::begin_microbatch(schedule_, units_.plan(), last);
   if (!done.ok()) {
-    throw UsageError(prefix() + done.message());
+    throw UsageError(units_.prefix() + done.message());
   }
 }
 
@@ -521,27 +353,16 @@ void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {
   const Result<void> done =
       schedule_.set(unit, setting, recurse ? schedule::Recurse::kYes : schedule::Recurse::kNo);
   if (!done.ok()) {
-    throw UsageError(prefix() + done.message());
+    throw UsageError(units_.prefix() + done.message());
   }
   if (setting.kind == schedule::Setting::Kind::kLastBackward) {
     last_backward_ = setting.flag;
   }
 }
 
-void Root::set_gradient_divide_factor(UnitId unit, double factor) {
-  if (plan_.plan.dialect == plan::Dialect::kFsdp1) {
-    throw UsageError(prefix() + "unit '" + plan_.units[unit].fqn +
-                     "': fsdp1 always divides gradients by the number of ranks");
-  }
-  plan_.units[unit].gradient_divide_factor = factor;
-  if (states_[unit]->handle() != nullptr) {
-    states_[unit]->handle()->set_reduction(reduction_of(plan_, unit, gradient_share_));
-  }
-}
-
 void Root::unshard(UnitId unit, Hook hook) {
   settle();
-  FlatParamHandle* handle = states_[unit]->handle();
+  FlatParamHandle* handle = units_.handle(unit);
   if (handle == nullptr) {
     return;
   }
@@ -551,7 +372,7 @@ void Root::unshard(UnitId unit, Hook hook) {
   }
   raise({hook, unit});
   if (hook == Hook::kReshard) {
-    executor_->finish_copies(/*all=*/false);
+    units_.executor().finish_copies(/*all=*/false);
   }
   if (hook == Hook::kWaitUnshard && !handle->is_full()) {
     handle->use_full(/*edges=*/false);  // hidden after an evaluation
@@ -562,19 +383,112 @@ void Root::optimizer_done() {
   settle();
   raise({Hook::kOptimizerDone, 0});
   announces_steps_ = true;
-  for (const auto& state : states_) {
-    if (state->handle() != nullptr) {
-      state->handle()->values_written();
+  units_.values_written();
+}
+
+void Root::set_optimizer_in_backward(OptimizerInBackward optimizer) {
+  settle();
+  clip_.set_optimizer_in_backward(std::move(optimizer));
+}
+
+at::Tensor Root::issue_clip_grad_norm(double max_norm, double norm_type) {
+  settle();
+  units_.adopt_user_grads();
+  return clip_.issue(max_norm, norm_type);
+}
+
+void Root::zero_grad() {
+  settle();
+  units_.zero_grad();
+}
+
+std::vector<ParameterSlice> Root::slices() const {
+  gathered_.require_hidden();
+  return units_.slices();
+}
+
+at::Tensor Root::full_parameter(uint32_t parameter) {
+  gathered_.require_hidden();
+  units_.require_materialized();
+  return gathered_.parameter(parameter);
+}
+
+void Root::summon(const std::vector<UnitId>& units, const SummonOptions& options) {
+  if (gathered_.are_shown()) {
+    throw UsageError(units_.prefix() +
+                     "cannot unshard parameters: another scope of full parameters is open");
+  }
+  settle();
+  if (forward_root_ != kNoUnit || in_backward_) {
+    throw UsageError(units_.prefix() + "cannot unshard parameters during a forward or backward");
+  }
+  units_.require_materialized();
+  units_.adopt_user_grads();
+  gathered_.require_showable(units, options);
+  for (const UnitId unit : units) {
+    if (FlatParamHandle* handle = units_.handle(unit); handle != nullptr) {
+      handle->adopt_user_values();
+      if (handle->is_full()) {
+        raise({Hook::kReshard, unit});
+      }
+    }
+  }
+  gathered_.show(units, options);
+}
+
+void Root::shadow_microbatch() {
+  settle();
+  shadow_.require_remembered();
+  units_.adopt_user_grads();
+  for (const auto& [unit, handle] : units_.with_parameters()) {
+    handle.adopt_user_values();
+    drop_stale(unit);
+  }
+  clip_.begin_backward();
+  clip_.require_optimizer();
+  shadow_.replay([this](const HookEvent& event) { raise(event); });
+  finish_backward();
+}
+
+void Root::divide_gradients_by(int64_t ranks) {
+  settle();
+  units_.divide_gradients_by(ranks);
+}
+
+void Root::drop_stale(UnitId unit) {
+  if (!units_.handle(unit)->is_stale()) {
+    return;
+  }
+  if (schedule_.state(unit) == schedule::UnitState::kUnsharding) {
+    raise({Hook::kWaitUnshard, unit});  // gathered ahead, and not used
+  }
+  raise({Hook::kReshard, unit});
+}
+
+// [Note: Hidden parameters] A backward, or a forward without gradients, may leave units unsharded.
+// Their parameters become slices anyway, so that optimizers, loads and other writes reach the
+// shard; the next forward uses the unsharded ones again, unless the shard has changed. In FSDP1 the
+// schedule does this.
+void Root::hide_unsharded() {
+  for (const auto& [unit, handle] : units_.with_parameters()) {
+    if (!full_before_[unit]) {
+      handle.use_shard();
     }
   }
 }
 
-int64_t Root::unsharded_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& state : states_) {
-    bytes += state->handle() == nullptr ? 0 : state->handle()->unsharded_bytes();
+// [Note: Kept and stepped] A unit may stay unsharded after an evaluation (reshard_after_forward
+// false) or a backward of FSDP1 without sync. If an optimizer steps then, the next forward must
+// gather it again. torch::optim::SGD writes through data(), which no version counter shows.
+// optimizer_done() does; in a program that does not call it, a kept unit with gradients counts as
+// stepped. PyTorch computes with the old values there. With reshard_after_backward false the
+// program itself says which backward is the last before the optimizer.
+void Root::note_kept() {
+  for (const auto& [unit, handle] : units_.with_parameters()) {
+    if (!announces_steps_ && handle.has_grads()) {
+      handle.values_written();
+    }
   }
-  return bytes;
 }
 
 }  // namespace shardlens::fsdp

@@ -3,15 +3,15 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "core/base/live_count.h"
-#include "core/fsdp/run/executor.h"
-#include "core/fsdp/run/fsdp_options.h"
+#include "core/fsdp/run/gathered_parameters.h"
+#include "core/fsdp/run/gradient_clip.h"
+#include "core/fsdp/run/microbatch_shadow.h"
+#include "core/fsdp/run/root_units.h"
 #include "core/fsdp/run/sharded_model.h"
-#include "core/fsdp/run/state.h"
 #include "core/fsdp/run/summon_options.h"
 #include "core/module/hookable.h"
 #include "core/schedule/ledger.h"
@@ -40,8 +40,7 @@ namespace shardlens::fsdp {
 // on, or reset the gradients and begin the step again.
 //
 // Threads  the thread that trains. Autograd runs backward hooks on it, on a device on a thread of
-// its
-//          own, for which the thread that trains waits. If a backward fails there, nothing is
+//          its own, for which the thread that trains waits. If a backward fails there, nothing is
 //          cleaned up on autograd's thread, which may be late: the training thread does so at its
 //          next call.
 class Root : public ShardedModel, public std::enable_shared_from_this<Root>, LiveCount<Root> {
@@ -58,40 +57,43 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void forward_failed(UnitId unit, size_t slot) noexcept;
   void accumulated(UnitId unit);
 
-  [[nodiscard]] const plan::ResolvedPlan& plan() const override { return plan_; }
-  [[nodiscard]] std::span<const at::Tensor> flat_shards() const override { return shards_; }
+  [[nodiscard]] const plan::ResolvedPlan& plan() const override { return units_.plan(); }
+  [[nodiscard]] const std::vector<std::shared_ptr<FsdpState>>& states() const {
+    return units_.states();
+  }
+  [[nodiscard]] std::span<const at::Tensor> flat_shards() const override { return units_.shards(); }
   [[nodiscard]] std::vector<ParameterSlice> slices() const override;
-  void materialize() override;
+  void materialize() override { units_.materialize(); }
   void set_requires_gradient_sync(bool sync) override;
   void begin_microbatch(bool last) override;
   void set_optimizer_in_backward(OptimizerInBackward optimizer) override;
   void set(UnitId unit, const schedule::Setting& setting, bool recurse);
-  void set_gradient_divide_factor(UnitId unit, double factor);
+  void set_gradient_divide_factor(UnitId unit, double factor) {
+    units_.set_gradient_divide_factor(unit, factor);
+  }
   // `hook`: kUnshard, kWaitUnshard or kReshard.
   void unshard(UnitId unit, Hook hook);
   // The scope FullParameters.
   void summon(const std::vector<UnitId>& units, const SummonOptions& options);
-  void end_summon(const std::vector<UnitId>& units, bool writeback);
+  void end_summon(const std::vector<UnitId>& units, bool writeback) {
+    gathered_.hide(units, writeback);
+  }
   at::Tensor issue_clip_grad_norm(double max_norm, double norm_type) override;
   void zero_grad() override;
   void optimizer_done() override;
   [[nodiscard]] at::Tensor full_parameter(uint32_t parameter) override;
   void abort() override;
-  void remember_microbatches() override { remembers_ = true; }
+  void remember_microbatches() override { shadow_.remember_from_now_on(); }
   [[nodiscard]] bool can_shadow() const override { return !shadow_.empty(); }
   void shadow_microbatch() override;
   void divide_gradients_by(int64_t ranks) override;
   uint32_t record_action(const schedule::Action& action) override {
-    return executor_->record(action);
+    return units_.executor().record(action);
   }
-  void free_finished() override { executor_->free_finished(); }
-  [[nodiscard]] int64_t unsharded_bytes() const override;
-  [[nodiscard]] const std::vector<std::shared_ptr<FsdpState>>& states() const { return states_; }
+  void free_finished() override { units_.executor().free_finished(); }
+  [[nodiscard]] int64_t unsharded_bytes() const override { return units_.unsharded_bytes(); }
 
  private:
-  // Over which the parameters are sharded.
-  [[nodiscard]] dist::Communicator& shard_group() const;
-
   // The state of a unit in the current forward and backward.
   struct Progress {
     bool running = false;          // between its kPreForward and kPostForward
@@ -105,14 +107,11 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   };
   class Backward;  // exists as long as autograd's graph task of a backward
 
-  [[nodiscard]] dist::World& world() const override { return *options_.world; }
+  [[nodiscard]] dist::World& world() const override { return units_.world(); }
   // Cleans up after a backward that failed on another thread. Called first by what the thread that
   // trains calls.
   void settle();
 
-  at::Tensor clip_on_device(const std::vector<at::Tensor>& grads,
-                            double max_norm,
-                            double norm_type);
   void raise(const HookEvent& event);
   void perform(const schedule::ActionList& actions, const HookEvent& event);
   void execute(const schedule::Action& action, const HookEvent& event);
@@ -124,58 +123,28 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   void pre_backward(UnitId unit, uint32_t invocation);
   void grads_ready(UnitId unit);
   void use_ended(UnitId unit);
-  void frozen_use_ended(UnitId unit);
+  void no_more_gradients(UnitId unit);
   void drop_stale(UnitId unit);
   void note_kept();
-  void require_materialized();
-  void require_frozen_as_sharded() const;
-  void require_no_stray_use() const;
-  void gather_full(const std::vector<UnitId>& units, const SummonOptions& options);
-  void require_summonable(UnitId unit, const SummonOptions& options) const;
-  void require_not_summoned() const;
   void hide_unsharded();
-  void adopt_user_grads();
-  void require_optimizer() const;
-  void begin_stepped_norm();
   void backward_end();
   void finish_backward();
-  void remember(const HookEvent& event);
   void reset_progress();
-  [[nodiscard]] std::string prefix() const;
 
-  plan::ResolvedPlan plan_;
-  Options options_;
+  RootUnits units_;
   schedule::Schedule schedule_;
-  std::vector<std::shared_ptr<FsdpState>> states_;
+  std::unique_ptr<schedule::Ledger> ledger_;
   std::vector<Progress> progress_;
   std::vector<bool> full_before_;  // per unit: was unsharded before the outermost forward
-  std::vector<at::Tensor> shards_;
-  std::unique_ptr<Executor> executor_;
-  std::unique_ptr<schedule::Ledger> ledger_;
   UnitId forward_root_ = kNoUnit;  // the unit of the outermost running forward
   bool in_backward_ = false;
-  bool summoned_ = false;    // a scope FullParameters is open
-  std::thread::id trainer_;  // the thread of the last forward
-  // [Note: Shadowed microbatches] The hooks from the first forward with gradients after a backward
-  // to the end of the next backward, and the parameters that have gradients at each kGradsReady.
-  struct Remembered {
-    HookEvent event;
-    std::vector<bool> gradients;
-  };
-  bool remembers_ = false, shadowing_ = false;
-  bool first_ = true;                            // no microbatch was remembered yet
-  double gradient_share_ = 1;                    // divide_gradients_by(), of the world size
-  std::vector<Remembered> remembered_, shadow_;  // of the current microbatch, of the last one
-  bool last_backward_ = true;                    // set_is_last_backward()
-  bool announces_steps_ = false;                 // the program calls optimizer_done()
-  bool materialized_ = false;                    // every shard has storage
-  bool faulted_ = false;                         // an action failed; abort() must be called
-  // Norms of the gradients that optimizer_in_backward has used since the last backward began.
-  struct SteppedNorm;
-  std::shared_ptr<SteppedNorm> stepped_;  // null: no unit has the key; shared with queued work
-  uint32_t gathered_unit_ = kNoUnit;      // the unit whose flat parameter is in gathered_
-  size_t gathered_slot_ = 0;              // the last parameter that was read from it
-  at::Tensor gathered_;
+  std::thread::id trainer_;       // the thread of the last forward
+  bool last_backward_ = true;     // set_is_last_backward()
+  bool announces_steps_ = false;  // the program calls optimizer_done()
+  bool faulted_ = false;          // an action failed; abort() must be called
+  GradientClip clip_{units_};
+  MicrobatchShadow shadow_{units_};
+  GatheredParameters gathered_{units_};
 };
 
 }  // namespace shardlens::fsdp

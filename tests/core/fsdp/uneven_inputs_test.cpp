@@ -200,6 +200,35 @@ TEST(JoinMicrobatchesTest, EarlierGradientsOfARankWithoutDataCount) {
   });
 }
 
+// What a rank without data repeats is its last whole microbatch: not also the forward that threw
+// before it.
+TEST(JoinMicrobatchesTest, AForwardThatThrewIsNotShadowed) {
+  test::Mlp whole = test::make_mlp(kWidth, kBlocks);
+  loss_of(whole, 1, 0).div(2).backward();
+  double all = 0;
+  for (const at::Tensor& parameter : whole->parameters()) {
+    all += parameter.grad().pow(2).sum().item<double>();
+  }
+  test::run_ranks(2, [&](dist::World& world) {
+    const auto rank = static_cast<size_t>(world.rank());
+    test::Mlp model = test::make_mlp(kWidth, kBlocks);
+    const auto sharded =
+        fully_shard(model.ptr(), test::mlp_plan(), {.world = &world, .check_ledger = true});
+    Join join(*sharded, world);
+    EXPECT_EQ(join.next(true), 2);
+    EXPECT_THROW(model->forward(at::ones({2, kWidth + 1})), c10::Error);
+    loss_of(model, 0, rank).backward();
+    sharded->zero_grad();
+    EXPECT_EQ(join.next(rank == 0), 1);
+    if (join.has_batch()) {
+      loss_of(model, 1, rank).backward();
+    } else {
+      join.shadow();
+    }
+    EXPECT_NEAR(sharded->clip_grad_norm(1e6), std::sqrt(all), 1e-5 * std::sqrt(all));
+  });
+}
+
 TEST(JoinMisuseTest, EveryRankSaysWhoHasNoFirstBatch) {
   test::run_ranks(2, [&](dist::World& world) {
     test::Mlp model = test::make_mlp(kWidth, kBlocks);
