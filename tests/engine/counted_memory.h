@@ -161,7 +161,7 @@ class PromptExecutor final : public fsdp::Executor {
     CountingAllocator::set_role(Role::kOther);
     int64_t unsharded = 0;
     for (const fsdp::FlatParamHandle* handle : handles_) {
-      unsharded += handle == nullptr ? 0 : handle->unsharded_bytes();
+      unsharded += handle == nullptr ? 0 : handle->storage().bytes();
     }
     most_ = std::max(most_, unsharded);
     if (action.op == schedule::Op::kReduceScatter || action.op == schedule::Op::kStoreGrad ||

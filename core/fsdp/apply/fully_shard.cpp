@@ -186,7 +186,7 @@ std::vector<schedule::UnitSpec> specs_of(const plan::ResolvedPlan& plan,
                                          const std::vector<std::shared_ptr<FsdpState>>& states) {
   std::vector<schedule::UnitSpec> specs = schedule::unit_specs(plan);
   for (UnitId id = 0; id < states.size(); ++id) {
-    if (states[id]->handle() != nullptr && states[id]->handle()->is_extended()) {
+    if (states[id]->handle() != nullptr && states[id]->handle()->storage().is_extended()) {
       specs[id].copy_in = specs[id].copy_out = true;
     }
   }

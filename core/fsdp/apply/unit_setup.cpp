@@ -56,9 +56,9 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
       module::to_scalar_type(plan.reduce_dtype(id)), choices);
   handle->set_reduction(reduction_of(plan, id));
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
-    handle->set_sub_mesh(unit.reshard_after_forward.ranks);
+    handle->storage().set_sub_mesh(unit.reshard_after_forward.ranks);
   }
-  handle->extend(options.all_gather_extension);
+  handle->storage().extend(options.all_gather_extension);
   return handle;
 }
 

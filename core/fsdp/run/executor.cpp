@@ -106,7 +106,7 @@ void Executor::execute(const Action& action, bool edges) {
       copies_from_host_ = true;
       [[fallthrough]];
     case Op::kCopyIn:
-      unit.handle->copy_in();
+      unit.handle->storage().copy_in();
       unit.copied_in = true;
       return;
     case Op::kAllGather:
@@ -145,12 +145,12 @@ void Executor::allocate(const Action& action, Unit& unit) {
   unit.allocated_on[static_cast<size_t>(action.buffer.kind)] = action.stream;
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
-      return handle.allocate();
+      return handle.storage().allocate();
     case BufferKind::kGathered:
       unit.copied_out.reset();
-      return handle.allocate_gathered();
+      return handle.storage().allocate_gathered();
     case BufferKind::kSubShard:
-      return handle.allocate_sub_shard();
+      return handle.storage().allocate_sub_shard();
     case BufferKind::kReduceInput:
       unit.reduce_input = at::empty({gradients.choose()}, reduced);
       return;
@@ -192,13 +192,15 @@ void Executor::release(const Action& action, Unit& unit) {
   };
   switch (action.buffer.kind) {
     case BufferKind::kUnsharded:
-      retire(action, unit, std::make_shared<c10::DataPtr>(unit.handle->free()));
+      retire(action, unit, std::make_shared<c10::DataPtr>(unit.handle->storage().free()));
       unit.copied_in = false;
       return;
     case BufferKind::kGathered:
-      return retire(action, unit, std::make_shared<at::Tensor>(unit.handle->free_gathered()));
+      return retire(action, unit,
+                    std::make_shared<at::Tensor>(unit.handle->storage().free_gathered()));
     case BufferKind::kSubShard:
-      return retire(action, unit, std::make_shared<at::Tensor>(unit.handle->free_sub_shard()));
+      return retire(action, unit,
+                    std::make_shared<at::Tensor>(unit.handle->storage().free_sub_shard()));
     case BufferKind::kUnshardedGrad:
       if (!unit.read_elsewhere.empty()) {
         retire(action, unit,
@@ -220,18 +222,19 @@ void Executor::release(const Action& action, Unit& unit) {
 void Executor::all_gather(const Action& action, Unit& unit) {
   const RangeScope range(recorder_, Range::kAllGather, action.unit);
   dist::Communicator& on = communicator(action);
-  const at::Tensor input = unit.handle->gather_input(std::exchange(unit.copied_in, false));
-  submitted(
-      action.stream, on,
-      collectives_->all_gather(on, unit.handle->gather_output(), input, purpose(action.unit)));
+  const at::Tensor input =
+      unit.handle->storage().gather_input(std::exchange(unit.copied_in, false));
+  submitted(action.stream, on,
+            collectives_->all_gather(on, unit.handle->storage().gather_output(), input,
+                                     purpose(action.unit)));
 }
 
 void Executor::copy_out(const Action& action, Unit& unit) {
   if (action.buffer.kind == BufferKind::kSubShard) {
-    return unit.handle->fill_sub_shard();
+    return unit.handle->storage().fill_sub_shard();
   }
   const RangeScope range(recorder_, Range::kAllGatherCopyOut, action.unit);
-  unit.handle->copy_out();
+  unit.handle->storage().copy_out();
   if (device_) {
     unit.copied_out = device_->now(action.stream);
   }
@@ -324,14 +327,14 @@ void Executor::store_grad(const Action& action, Unit& unit) {
   const at::Tensor reduced = reduced_gradient(action, unit);
   // The queued work owns the handle: the model may be destroyed before it runs.
   const std::shared_ptr<FlatParamHandle> handle = unit.handle->shared_from_this();
-  handle->adopt_user_grads();
+  handle->gradient().adopt();
   const auto store = [handle, reduced, after = unit.handle->reduction().after,
                       carried = handle->unsharded_gradients().carried()] {
     const at::NoGradGuard no_grad;
     if (after != 1) {
       reduced.div_(after);
     }
-    handle->store_grad(reduced, carried);
+    handle->gradient().store(reduced, carried);
   };
   if (action.stream == Stream::kCompute) {
     store();
@@ -346,7 +349,7 @@ void Executor::step(const Action& action, Unit& unit) {
   const auto update = [handle = unit.handle->shared_from_this(), step = step_, id = action.unit] {
     const at::NoGradGuard no_grad;
     (*step)(id, *handle);
-    handle->forget_grad();
+    handle->gradient().forget();
   };
   if (action.stream == Stream::kCompute) {
     update();
@@ -370,7 +373,7 @@ void Executor::to_host(const Action& action, Unit& unit) {
     reduced.div_(unit.handle->reduction().after);
   }
   unit.to_host.push_back(
-      {unit.handle->to_host(reduced), unit.handle->unsharded_gradients().carried()});
+      {unit.handle->gradient().to_host(reduced), unit.handle->unsharded_gradients().carried()});
 }
 
 void Executor::store_copied(Unit& unit, schedule::EventId event) {
@@ -378,8 +381,8 @@ void Executor::store_copied(Unit& unit, schedule::EventId event) {
     if (event != schedule::kNoEvent && copied.event != event) {
       return false;
     }
-    unit.handle->adopt_user_grads();
-    unit.handle->store_grad(copied.values, copied.carried);
+    unit.handle->gradient().adopt();
+    unit.handle->gradient().store(copied.values, copied.carried);
     return true;
   });
 }
@@ -476,7 +479,7 @@ void Executor::forget_unreduced(UnitId unit, const std::vector<size_t>& slots) {
   for (const size_t slot : slots) {
     u.handle->unsharded_gradients().zero(slot, u.accumulates ? u.reduce_input : at::Tensor());
     if (u.partial && u.reduce_output.defined()) {
-      const auto range = u.handle->range_of(slot, u.carried);
+      const auto range = u.handle->gradient().range_of(slot, u.carried);
       u.reduce_output.narrow(0, range.start, range.numel).zero_();
     }
   }

@@ -39,13 +39,13 @@ at::Tensor GatheredParameters::parameter(uint32_t parameter) {
     FlatParamHandle& handle = *units_.handle(id);
     handle.adopt_user_values();
     if (unit_ != id || slot <= slot_) {
-      gathered_ = plan.shards() == 1 ? handle.shard().detach().to(handle.device())
-                                     : gathered(handle.shard(), handle.device(),
+      gathered_ = plan.shards() == 1 ? handle.shard().values().detach().to(handle.device())
+                                     : gathered(handle.shard().values(), handle.device(),
                                                 units_.shard_group(), {id, plan.units[id].fqn});
       unit_ = id;
     }
     slot_ = slot;
-    return handle.parameter_of(gathered_.detach(), slot).clone();
+    return handle.shard().parameter_of(gathered_.detach(), slot).clone();
   }
   throw UsageError("full_parameter: the plan has no parameter with index " +
                    std::to_string(parameter));
@@ -95,11 +95,12 @@ void GatheredParameters::show(const std::vector<UnitId>& units, const SummonOpti
         continue;
       }
       const dist::Purpose purpose{unit, "the full parameters"};
-      const at::Tensor grad =
-          options.with_grads && handle->has_grads() ? handle->shard().grad() : at::Tensor();
-      const at::Tensor parameters =
-          whole ? handle->shard().detach().to(handle->device())
-                : gathered(handle->shard(), handle->device(), units_.shard_group(), purpose);
+      const at::Tensor grad = options.with_grads && handle->gradient().exists()
+                                  ? handle->shard().values().grad()
+                                  : at::Tensor();
+      const at::Tensor parameters = whole ? handle->shard().values().detach().to(handle->device())
+                                          : gathered(handle->shard().values(), handle->device(),
+                                                     units_.shard_group(), purpose);
       const at::Tensor gradients =
           !grad.defined() || whole
               ? grad

@@ -82,7 +82,7 @@ void GradientClip::set_optimizer_in_backward(OptimizerInBackward optimizer) {
   const c10::Device device = units_.world().world().device();
   units_.executor().set_step([optimizer = std::move(optimizer), first = std::move(first),
                               norm = stepped_, device](UnitId unit, FlatParamHandle& handle) {
-    const std::vector<ShardUpdate> updates = handle.updates(first[unit]);
+    const std::vector<ShardUpdate> updates = handle.gradient().updates(first[unit]);
     std::vector<at::Tensor> grads;
     for (const ShardUpdate& update : updates) {
       grads.push_back(update.grad);

@@ -456,7 +456,7 @@ void Root::divide_gradients_by(int64_t ranks) {
 }
 
 void Root::drop_stale(UnitId unit) {
-  if (!units_.handle(unit)->is_stale()) {
+  if (!units_.handle(unit)->storage().is_stale()) {
     return;
   }
   if (schedule_.state(unit) == schedule::UnitState::kUnsharding) {
@@ -485,8 +485,8 @@ void Root::hide_unsharded() {
 // program itself says which backward is the last before the optimizer.
 void Root::note_kept() {
   for (const auto& [unit, handle] : units_.with_parameters()) {
-    if (!announces_steps_ && handle.has_grads()) {
-      handle.values_written();
+    if (!announces_steps_ && handle.gradient().exists()) {
+      handle.storage().values_written();
     }
   }
 }

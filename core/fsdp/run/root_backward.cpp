@@ -125,8 +125,8 @@ void Root::finish_backward() {
   bool stored = false;
   for (const auto& [unit, handle] : units_.with_parameters()) {
     handle.use_shard();  // [Note: Hidden parameters]; most units are resharded already
-    handle.publish_grads();
-    stored = stored || handle.has_grads();
+    handle.gradient().publish();
+    stored = stored || handle.gradient().exists();
   }
   if (stored) {
     units_.executor().finish_copies(
@@ -150,7 +150,7 @@ void Root::settle() {
     if (std::ranges::none_of(handle.slots(), [](const auto& slot) {
           return slot.parameter.mutable_grad().defined();
         })) {
-      handle.zero_grad();
+      handle.gradient().zero();
     }
   }
   abort();
@@ -185,9 +185,9 @@ void Root::abort() {
     handle.drop_views();
     if (keep) {
       // See [Note: Exceptions]: a reset after the exception drops these gradients.
-      handle.publish_zeros(units_.executor().unreduced(unit));
+      handle.gradient().publish_zeros(units_.executor().unreduced(unit));
     }
-    handle.publish_grads();
+    handle.gradient().publish();
   }
 }
 

@@ -42,7 +42,7 @@ RootUnits::RootUnits(plan::ResolvedPlan plan,
     }
     parameters_.push_back({unit, *handle});
     if (!handle->is_mixed()) {
-      shards_.push_back(handle->shard());
+      shards_.push_back(handle->shard().values());
       continue;
     }
     for (size_t i = 0; i < handle->slots().size(); ++i) {
@@ -70,7 +70,7 @@ std::vector<ParameterSlice> RootUnits::slices() const {
       const plan::ShardLayout::Slice slice = handle.layout().slice(shard_rank, slot);
       if (slice.numel > 0) {
         slices.push_back(
-            {plan_.units[unit].parameters[slot], slice.param_offset, handle.slice(slot)});
+            {plan_.units[unit].parameters[slot], slice.param_offset, handle.shard().view(slot)});
       }
     }
   }
@@ -79,7 +79,7 @@ std::vector<ParameterSlice> RootUnits::slices() const {
 
 void RootUnits::materialize() {
   for (const auto& [unit, handle] : parameters_) {
-    handle.materialize();
+    handle.shard().materialize();
   }
 }
 
@@ -88,20 +88,20 @@ void RootUnits::zero_grad() {
     std::vector<size_t> all(handle.slots().size());
     std::iota(all.begin(), all.end(), size_t{0});
     executor_->forget_unreduced(unit, all);
-    handle.zero_grad();
+    handle.gradient().zero();
   }
 }
 
 void RootUnits::values_written() {
   for (const auto& [unit, handle] : parameters_) {
-    handle.values_written();
+    handle.storage().values_written();
   }
 }
 
 int64_t RootUnits::unsharded_bytes() const {
   int64_t bytes = 0;
   for (const auto& [unit, handle] : parameters_) {
-    bytes += handle.unsharded_bytes();
+    bytes += handle.storage().bytes();
   }
   return bytes;
 }
@@ -134,7 +134,7 @@ void RootUnits::divide_gradients_by(int64_t ranks) {
 
 void RootUnits::adopt_user_grads() {
   for (const auto& [unit, handle] : parameters_) {
-    executor_->forget_unreduced(unit, handle.adopt_user_grads());
+    executor_->forget_unreduced(unit, handle.gradient().adopt());
   }
 }
 
@@ -144,7 +144,7 @@ void RootUnits::require_materialized() {
   }
   std::string missing;
   for (const auto& [unit, handle] : parameters_) {
-    if (!handle.is_materialized()) {
+    if (!handle.shard().is_materialized()) {
       for (const FlatParamHandle::Slot& slot : handle.slots()) {
         missing += (missing.empty() ? "" : ", ") + slot.fqn;
       }

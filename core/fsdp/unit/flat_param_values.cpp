@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <ATen/core/grad_mode.h>
-#include <c10/util/accumulate.h>
 
 #include "core/base/error.h"
 #include "core/fsdp/unit/flat_param_handle.h"
@@ -22,14 +21,6 @@ bool shows(const at::Tensor& tensor, const at::Tensor& own) {
 
 }  // namespace
 
-at::Tensor FlatParamHandle::own_part(const at::Tensor& given, size_t slot) const {
-  const plan::ShardLayout::Slice slice = layout_.slice(rank_, slot);
-  if (given.sizes() == full_views_[slot].sizes()) {
-    return given.reshape({-1}).narrow(0, slice.numel == 0 ? 0 : slice.param_offset, slice.numel);
-  }
-  return given.dim() == 1 && given.numel() == slice.numel ? given : at::Tensor();
-}
-
 // [Note: Values that users assign] Between steps a parameter is a view of the shard, so values that
 // are written in place are the shard's. set_data() (torch::load, Module::to) gives it other data
 // instead; this copies them. A unit that was kept unsharded shows its unsharded parameters, which
@@ -37,19 +28,20 @@ at::Tensor FlatParamHandle::own_part(const at::Tensor& given, size_t slot) const
 // unit is kept or not.
 void FlatParamHandle::adopt_user_values() {
   const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const at::Tensor& parameter = slots_[i].parameter;
-    const bool same = shows(parameter, full_ ? full_views_[i] : shard_views_[i]);
-    if (!same || (full_ && !whole_ && is_allocated() && parameter._version() != versions_[i])) {
+  for (size_t i = 0; i < slots().size(); ++i) {
+    const at::Tensor& parameter = slots()[i].parameter;
+    const bool same = shows(parameter, full_ ? full_views_[i] : shard_.view(i));
+    if (!same || (full_ && !shard_.whole() && storage_.is_allocated() &&
+                  parameter._version() != versions_[i])) {
       adopt_value(i);
     }
   }
 }
 
 void FlatParamHandle::adopt_value(size_t slot) {
-  const at::Tensor& own = full_ ? full_views_[slot] : shard_views_[slot];
-  const at::Tensor& given = slots_[slot].parameter;
-  const std::string& fqn = slots_[slot].fqn;
+  const at::Tensor& own = full_ ? full_views_[slot] : shard_.view(slot);
+  const at::Tensor& given = slots()[slot].parameter;
+  const std::string& fqn = slots()[slot].fqn;
   if (given.scalar_type() != own.scalar_type() || given.device() != own.device()) {
     throw UsageError(fmt::format(
         "parameter '{}' was {} {} when it was sharded, and is now {} {}; convert or move the "
@@ -57,21 +49,22 @@ void FlatParamHandle::adopt_value(size_t slot) {
         fqn, toString(own.scalar_type()), own.device().str(), toString(given.scalar_type()),
         given.device().str()));
   }
-  const at::Tensor part = own_part(given, slot);
+  const at::Tensor part = shard_.own_part(given, slot);
   if (!part.defined()) {
     throw UsageError(fmt::format(
         "parameter '{}' was given values of shape [{}]; expected [{}], or [{}] as in this rank's "
         "slice",
-        fqn, fmt::join(given.sizes(), ", "), fmt::join(slots_[slot].shape, ", "),
-        shard_views_[slot].numel()));
+        fqn, fmt::join(given.sizes(), ", "), fmt::join(slots()[slot].shape, ", "),
+        shard_.view(slot).numel()));
   }
-  const int64_t before = shard_._version();
-  shard_views_[slot].copy_(part);
+  const int64_t before = shard_.values()._version();
+  shard_.view(slot).copy_(part);
   if (full_ && given.sizes() == own.sizes()) {  // the unsharded parameter gets the value too
-    if (!shows(given, own) && is_allocated()) {
+    if (!shows(given, own) && storage_.is_allocated()) {
       own.copy_(given);
     }
-    gathered_version_ += shard_._version() - before + given._version() - versions_[slot];
+    storage_.has_values_of(shard_.values()._version() - before + given._version() -
+                           versions_[slot]);
   }
   if (!shows(given, own)) {
     const bool edges = full_ && with_edges_;
@@ -79,37 +72,24 @@ void FlatParamHandle::adopt_value(size_t slot) {
     if (edges) {
       set_edge(slot);
     } else {
-      slots_[slot].parameter.set_requires_grad(!full_ && !frozen_[slot]);
+      slots()[slot].parameter.set_requires_grad(!full_ && !is_frozen(slot));
     }
   }
-  versions_[slot] = slots_[slot].parameter._version();
-}
-
-at::Tensor FlatParamHandle::gradient_of(const at::Tensor& gradients, size_t slot) const {
-  const std::vector<int64_t>& shape = slots_[slot].shape;
-  const int64_t numel = c10::multiply_integers(shape);
-  if (layout_.layout() == plan::Layout::kFlat) {
-    return gradients.narrow(0, full_views_[slot].storage_offset(), numel).view(shape);
-  }
-  return gradients.view({layout_.ranks(), -1})
-      .narrow(1, chunks_.grad_starts[slot], chunks_.numels[slot])
-      .reshape({-1})
-      .narrow(0, 0, numel)
-      .view(shape);
+  versions_[slot] = slots()[slot].parameter._version();
 }
 
 void FlatParamHandle::summon(const at::Tensor& shards, const at::Tensor& gradients, bool to_cpu) {
   const at::NoGradGuard no_grad;
   summoned_.open = true;
-  summoned_.hidden.resize(slots_.size());
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    at::Tensor& parameter = slots_[i].parameter;
+  summoned_.hidden.resize(slots().size());
+  for (size_t i = 0; i < slots().size(); ++i) {
+    const at::Tensor& parameter = slots()[i].parameter;
     summoned_.hidden[i] = std::exchange(parameter.mutable_grad(), at::Tensor());
-    const at::Tensor whole = parameter_of(shards, i);
+    const at::Tensor whole = shard_.parameter_of(shards, i);
     repoint(i, to_cpu ? whole.to(at::kCPU) : whole);
-    parameter.set_requires_grad(!frozen_[i]);
-    if (gradients.defined() && has_grad_[i]) {
-      parameter.mutable_grad() = gradient_of(gradients, i).to(parameter.device());
+    parameter.set_requires_grad(!is_frozen(i));
+    if (gradients.defined() && gradient_.exists(i)) {
+      parameter.mutable_grad() = shard_.gradient_of(gradients, i).to(parameter.device());
     }
   }
   summoned_.grads = gradients.defined();
@@ -121,26 +101,26 @@ void FlatParamHandle::end_summon(bool writeback) {
   }
   const at::NoGradGuard no_grad;
   std::string wrong;
-  for (size_t i = 0; i < slots_.size() && writeback; ++i) {
-    const at::Tensor& given = slots_[i].parameter;
+  for (size_t i = 0; i < slots().size() && writeback; ++i) {
+    const at::Tensor& given = slots()[i].parameter;
     const at::Tensor& grad = given.grad();
     if (given.sizes() != full_views_[i].sizes() ||
-        given.scalar_type() != shard_views_[i].scalar_type()) {
+        given.scalar_type() != shard_.view(i).scalar_type()) {
       wrong =
           fmt::format("parameter '{}' was given values of shape [{}] in {}; expected [{}] in {}",
-                      slots_[i].fqn, fmt::join(given.sizes(), ", "), toString(given.scalar_type()),
-                      fmt::join(slots_[i].shape, ", "), toString(shard_views_[i].scalar_type()));
+                      slots()[i].fqn, fmt::join(given.sizes(), ", "), toString(given.scalar_type()),
+                      fmt::join(slots()[i].shape, ", "), toString(shard_.view(i).scalar_type()));
     } else if (grad.defined() && grad.sizes() != full_views_[i].sizes()) {
       wrong = fmt::format("parameter '{}' was given a gradient of shape [{}]; expected [{}]",
-                          slots_[i].fqn, fmt::join(grad.sizes(), ", "),
-                          fmt::join(slots_[i].shape, ", "));
+                          slots()[i].fqn, fmt::join(grad.sizes(), ", "),
+                          fmt::join(slots()[i].shape, ", "));
     }
   }
-  for (size_t i = 0; i < slots_.size(); ++i) {
+  for (size_t i = 0; i < slots().size(); ++i) {
     if (writeback && wrong.empty()) {
       write_back(i);
     }
-    slots_[i].parameter.mutable_grad() = std::exchange(summoned_.hidden[i], at::Tensor());
+    slots()[i].parameter.mutable_grad() = std::exchange(summoned_.hidden[i], at::Tensor());
   }
   point_to_shard();
   if (!wrong.empty()) {
@@ -149,37 +129,17 @@ void FlatParamHandle::end_summon(bool writeback) {
 }
 
 void FlatParamHandle::write_back(size_t slot) {
-  const at::Tensor& given = slots_[slot].parameter;
-  shard_views_[slot].copy_(own_part(given, slot));
+  const at::Tensor& given = slots()[slot].parameter;
+  shard_.view(slot).copy_(shard_.own_part(given, slot));
   at::Tensor& shown = summoned_.hidden[slot];
   if (!summoned_.grads || !shown.defined()) {
     return;
   }
   if (given.grad().defined()) {
-    shown.copy_(own_part(given.grad(), slot));
+    shown.copy_(shard_.own_part(given.grad(), slot));
   } else {
     shown = at::Tensor();
   }
-}
-
-int64_t FlatParamHandle::value_version() const {
-  int64_t version = shard_._version();
-  for (const Slot& slot : slots_) {
-    version += slot.parameter._version();
-  }
-  return version;
-}
-
-void FlatParamHandle::note_gather() {
-  if (!sub_shard_.defined()) {
-    gathered_version_ = value_version();
-    written_ = false;
-  }
-}
-
-bool FlatParamHandle::is_stale() const {
-  return !whole_ && (is_allocated() || gathered_.defined() || sub_shard_.defined()) &&
-         (written_ || value_version() != gathered_version_);
 }
 
 }  // namespace shardlens::fsdp

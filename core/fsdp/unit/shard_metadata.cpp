@@ -58,7 +58,7 @@ OffsetPair global_offsets(const FlatParamHandle& handle,
 }
 
 FlatParamShard shard_of(const FlatParamHandle& handle, int64_t rank, int64_t ranks) {
-  SHARDLENS_CHECK(handle.whole(), "shard_of() needs an unsharded flat parameter");
+  SHARDLENS_CHECK(handle.shard().whole(), "shard_of() needs an unsharded flat parameter");
   if (ranks < 1 || rank < 0 || rank >= ranks) {
     throw UsageError(fmt::format("shard_of: rank {} of {} ranks does not exist", rank, ranks));
   }

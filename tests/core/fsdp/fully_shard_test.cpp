@@ -199,7 +199,7 @@ TEST(FullyShardTest, UnshardedStorageExistsOnlyWhileItIsNeeded) {
     loss.backward();
     EXPECT_EQ(sharded->unsharded_bytes(), 0);
     for (const auto& state : states) {
-      EXPECT_EQ(state->handle()->gather_output().storage().nbytes(), 0U);
+      EXPECT_EQ(state->handle()->storage().gather_output().storage().nbytes(), 0U);
     }
   });
 }
@@ -226,7 +226,7 @@ TEST(FullyShardTest, EachRankHoldsExactlyItsShard) {
       size_t bytes = 0;
       int64_t expected = 0;
       for (const auto& state : fsdp_states(model.ptr())) {
-        bytes += state->handle()->shard().storage().nbytes();
+        bytes += state->handle()->shard().values().storage().nbytes();
         expected += state->handle()->layout().shard_numel() * 4;
       }
       EXPECT_EQ(static_cast<int64_t>(bytes), expected);
