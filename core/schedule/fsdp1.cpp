@@ -1,12 +1,10 @@
-// The dialect of FSDP1. Source: torch 2.11 fsdp/_runtime_utils.py, _limiter_utils.py,
-// _exec_order_utils.py, _flat_param.py; functions are named like theirs.
-#include "core/schedule/schedule_state.h"
+#include "core/schedule/fsdp1.h"
 
 namespace shardlens::schedule {
 
 // _unshard: the limiter waits first, even if no all-gather follows. The views are made here, before
 // the wait for the all-gather, so that a forward prefetch makes them one unit early.
-void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
+void Fsdp1::unshard(UnitId unit, bool forward) {
   UnitData& u = units[unit];
   if (options.limit_all_gathers && comm->pending_frees() >= CommState::kLimit) {
     const Cause before = cause;
@@ -28,7 +26,7 @@ void Schedule::Impl::fsdp1_unshard(UnitId unit, bool forward) {
   }
 }
 
-void Schedule::Impl::fsdp1_wait(UnitId unit) {
+void Fsdp1::wait_unshard(UnitId unit) {
   if (units[unit].pending) {
     wait_gather(unit, /*keep=*/false);
     if (per_parameter(units[unit])) {
@@ -38,7 +36,7 @@ void Schedule::Impl::fsdp1_wait(UnitId unit) {
 }
 
 // `forward`: called from the post-forward.
-void Schedule::Impl::fsdp1_reshard(UnitId unit, bool give_back, bool forward, bool grad_mode) {
+void Fsdp1::reshard(UnitId unit, bool give_back, bool forward, bool grad_mode) {
   UnitData& u = units[unit];
   u.points_to_shard = true;
   u.skipped_sharded_views = options.use_orig_params && forward && grad_mode &&
@@ -47,7 +45,7 @@ void Schedule::Impl::fsdp1_reshard(UnitId unit, bool give_back, bool forward, bo
   // no_shard frees its low-precision copy after backward.
   const bool frees = give_back || (!sharded() && !forward);
   if (frees && u.pending) {
-    fsdp1_wait(unit);  // an unused prefetch; its storage must not be freed while it is written
+    wait_unshard(unit);  // an unused prefetch; its storage must not be freed while it is written
   }
   // Parameters that are kept stay usable between forward and backward. PyTorch sets the parameters
   // of FULL_SHARD's root to the shard during this time.
@@ -65,11 +63,11 @@ void Schedule::Impl::fsdp1_reshard(UnitId unit, bool give_back, bool forward, bo
   }
 }
 
-bool Schedule::Impl::fsdp1_frees_in_backward(UnitId unit) const {
-  return sharded() && (sync || units[unit].after_forward == AfterForward::kFree);
+bool Fsdp1::frees_in_backward(UnitId unit) const {
+  return sharded() && (sync() || units[unit].after_forward == AfterForward::kFree);
 }
 
-void Schedule::Impl::fsdp1_prefetch(UnitId target, bool forward, Cause why) {
+void Fsdp1::prefetch(UnitId target, bool forward, Cause why) {
   UnitData& u = units[target];
   if (!u.spec.has_parameters || u.prefetched ||
       !(forward ? u.needs_pre_forward : u.needs_pre_backward)) {
@@ -77,35 +75,34 @@ void Schedule::Impl::fsdp1_prefetch(UnitId target, bool forward, Cause why) {
   }
   const Cause before = cause;
   cause = why;
-  fsdp1_unshard(target, forward);
+  unshard(target, forward);
   u.prefetched = true;
   cause = before;
 }
 
-void Schedule::Impl::fsdp1_forward_prefetch(UnitId unit) {
+void Fsdp1::forward_prefetch(UnitId unit) {
   const UnitData& u = units[unit];
   if (!u.forward_prefetch.empty()) {
     for (const UnitId target : u.forward_prefetch) {
-      fsdp1_prefetch(target, /*forward=*/true, Cause::kExplicitPrefetch);
+      prefetch(target, /*forward=*/true, Cause::kExplicitPrefetch);
     }
     return;
   }
   if (options.forward_prefetch > 0 && u.pre_forward_index &&
       *u.pre_forward_index + 1 < forward_order.size()) {
-    fsdp1_prefetch(forward_order[*u.pre_forward_index + 1], /*forward=*/true,
-                   Cause::kForwardPrefetch);
+    prefetch(forward_order[*u.pre_forward_index + 1], /*forward=*/true, Cause::kForwardPrefetch);
   }
 }
 
-void Schedule::Impl::fsdp1_backward_prefetch(UnitId unit) {
+void Fsdp1::backward_prefetch(UnitId unit) {
   const UnitData& u = units[unit];
   if (u.post_forward_index && *u.post_forward_index > 0) {
-    fsdp1_prefetch(post_forward_order[*u.post_forward_index - 1], /*forward=*/false,
-                   Cause::kBackwardPrefetch);
+    prefetch(post_forward_order[*u.post_forward_index - 1], /*forward=*/false,
+             Cause::kBackwardPrefetch);
   }
 }
 
-void Schedule::Impl::fsdp1_pre_forward(UnitId unit, bool recompute) {
+void Fsdp1::pre_forward(UnitId unit, bool recompute) {
   UnitData& u = units[unit];
   if (!u.spec.has_parameters) {
     if (!recompute) {
@@ -118,8 +115,8 @@ void Schedule::Impl::fsdp1_pre_forward(UnitId unit, bool recompute) {
     if (u.state == UnitState::kUnsharded) {
       use_full(unit);  // See [Note: Fresh views]
     } else {
-      fsdp1_unshard(unit, /*forward=*/true);
-      fsdp1_wait(unit);
+      unshard(unit, /*forward=*/true);
+      wait_unshard(unit);
     }
     return;
   }
@@ -130,14 +127,14 @@ void Schedule::Impl::fsdp1_pre_forward(UnitId unit, bool recompute) {
     forward_order.push_back(unit);
   }
   if (!u.prefetched) {
-    fsdp1_unshard(unit, /*forward=*/true);
+    unshard(unit, /*forward=*/true);
   }
   u.needs_pre_forward = false;
-  fsdp1_wait(unit);
-  fsdp1_forward_prefetch(unit);
+  wait_unshard(unit);
+  forward_prefetch(unit);
 }
 
-void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
+void Fsdp1::post_forward(UnitId unit, const HookEvent& event) {
   UnitData& u = units[unit];
   if (event.recompute) {
     return;
@@ -156,7 +153,7 @@ void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
   }
   post_forward_order.push_back(unit);
   const bool give_back = unit != 0 && sharded() && u.after_forward == AfterForward::kFree;
-  fsdp1_reshard(unit, give_back, /*forward=*/true, event.grad_mode);
+  reshard(unit, give_back, /*forward=*/true, event.grad_mode);
   if (event.grad_mode) {
     // A use that failed does not cancel the backward of an earlier one.
     u.needs_pre_backward = (used_before && u.needs_pre_backward) || event.grads != Grads::kNone;
@@ -166,15 +163,15 @@ void Schedule::Impl::fsdp1_post_forward(UnitId unit, const HookEvent& event) {
 
 // Units that were prefetched for a forward without gradients that did not use them. PyTorch leaves
 // them unsharded, so that an optimizer finds unsharded parameters.
-void Schedule::Impl::fsdp1_drop_prefetched() {
+void Fsdp1::drop_prefetched() {
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     if (units[unit].pending || units[unit].prefetched) {
-      fsdp1_reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/false);
+      reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/false);
     }
   }
 }
 
-void Schedule::Impl::fsdp1_pre_backward(UnitId unit) {
+void Fsdp1::pre_backward(UnitId unit) {
   UnitData& u = units[unit];
   backward = true;
   if (!u.spec.has_parameters || u.ran_pre_backward) {
@@ -183,40 +180,40 @@ void Schedule::Impl::fsdp1_pre_backward(UnitId unit) {
   u.phase = Phase::kPreBackward;
   if (u.needs_pre_backward) {
     if (!u.prefetched) {
-      fsdp1_unshard(unit, /*forward=*/false);
+      unshard(unit, /*forward=*/false);
     }
-    fsdp1_wait(unit);
+    wait_unshard(unit);
   }
   u.needs_pre_backward = false;
   if (!u.backward_prefetch.empty()) {
     for (const UnitId target : u.backward_prefetch) {
-      fsdp1_prefetch(target, /*forward=*/false, Cause::kExplicitPrefetch);
+      prefetch(target, /*forward=*/false, Cause::kExplicitPrefetch);
     }
   } else if (options.backward_prefetch == plan::BackwardPrefetch::kPre) {
-    fsdp1_backward_prefetch(unit);
+    backward_prefetch(unit);
   }
   u.ran_pre_backward = true;
 }
 
-void Schedule::Impl::fsdp1_post_backward(UnitId unit, Grads grads) {
+void Fsdp1::post_backward(UnitId unit, Grads grads) {
   UnitData& u = units[unit];
   u.phase = Phase::kPostBackward;
   if (!u.spec.has_parameters) {
     return;
   }
   u.has_grad = u.has_grad || (u.spec.trainable && grads != Grads::kNone);
-  fsdp1_reshard(unit, fsdp1_frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
+  reshard(unit, frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
   if (u.backward_prefetch.empty() && options.backward_prefetch == plan::BackwardPrefetch::kPost) {
-    fsdp1_backward_prefetch(unit);
+    backward_prefetch(unit);
   }
-  if (sync && u.has_grad) {
+  if (sync() && u.has_grad) {
     fsdp1_reduce(unit);
   }
 }
 
-void Schedule::Impl::fsdp1_backward_end() {
+void Fsdp1::backward_end() {
   cause = Cause::kBackwardEnd;
-  if (sync) {
+  if (sync()) {
     for (UnitId unit = 0; unit < units.size(); ++unit) {
       if (units[unit].has_grad) {  // only earlier microbatches without sync have used it
         fsdp1_reduce(unit);
@@ -233,7 +230,7 @@ void Schedule::Impl::fsdp1_backward_end() {
     UnitData& u = units[unit];
     u.stored = false;  // the wait above is for the last store of that stream
     if (u.spec.has_parameters && (!u.points_to_shard || u.skipped_sharded_views)) {
-      fsdp1_reshard(unit, fsdp1_frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
+      reshard(unit, frees_in_backward(unit), /*forward=*/false, /*grad_mode=*/true);
     }
     u.ran_pre_backward = u.needs_pre_backward = u.prefetched = u.stepped = false;
     u.post_forward_index.reset();
@@ -242,7 +239,7 @@ void Schedule::Impl::fsdp1_backward_end() {
   backward = false;
 }
 
-void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
+void Fsdp1::on(const HookEvent& event, UnitId unit) {
   switch (event.hook) {
     case Hook::kRootPreForward:
       for (UnitData& u : units) {
@@ -251,19 +248,19 @@ void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
       }
       return begin_forward(unit);
     case Hook::kPreForward:
-      return fsdp1_pre_forward(unit, event.recompute);
+      return pre_forward(unit, event.recompute);
     case Hook::kPostForward:
-      fsdp1_post_forward(unit, event);
+      post_forward(unit, event);
       if (forward_root == kNoUnit && !event.recompute && !event.grad_mode) {
-        fsdp1_drop_prefetched();
+        drop_prefetched();
       }
       return;
     case Hook::kPreBackward:
-      return fsdp1_pre_backward(unit);
+      return pre_backward(unit);
     case Hook::kGradsReady:
-      return fsdp1_post_backward(unit, event.grads);
+      return post_backward(unit, event.grads);
     case Hook::kBackwardEnd:
-      return fsdp1_backward_end();
+      return backward_end();
     case Hook::kOptimizerDone:
       return optimizer_done();
     case Hook::kUnshard:
@@ -271,13 +268,13 @@ void Schedule::Impl::fsdp1(const HookEvent& event, UnitId unit) {
       if (forward_root == kNoUnit && !backward) {
         wait_for_compute();  // the shard was last written on compute
       }
-      return fsdp1_unshard(unit, /*forward=*/false);
+      return unshard(unit, /*forward=*/false);
     case Hook::kWaitUnshard:
       cause = Cause::kUser;
-      return fsdp1_wait(unit);
+      return wait_unshard(unit);
     case Hook::kReshard:
       cause = Cause::kUser;
-      return fsdp1_reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
+      return reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
     case Hook::kAbort:
       return abort(event.grads);
   }

@@ -1,6 +1,4 @@
-// The dialect of FSDP2. Source: torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py;
-// functions are named like theirs.
-#include "core/schedule/schedule_state.h"
+#include "core/schedule/fsdp2.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -11,7 +9,7 @@ bool is_last_group(const UnitData& unit) {
 
 }  // namespace
 
-void Schedule::Impl::fsdp2_unshard(UnitId unit) {
+void Fsdp2::unshard(UnitId unit) {
   const UnitData& u = units[unit];
   if (u.pending || u.state == UnitState::kUnsharded ||
       (!u.unshard_in_backward && u.phase == Phase::kPreBackward)) {
@@ -20,7 +18,7 @@ void Schedule::Impl::fsdp2_unshard(UnitId unit) {
   issue_gather(unit);
 }
 
-void Schedule::Impl::fsdp2_wait(UnitId unit) {
+void Fsdp2::wait_unshard(UnitId unit) {
   UnitData& u = units[unit];
   if (!u.pending) {
     return;
@@ -33,7 +31,7 @@ void Schedule::Impl::fsdp2_wait(UnitId unit) {
   use_full(unit);
 }
 
-void Schedule::Impl::fsdp2_reshard(UnitId unit) {
+void Fsdp2::reshard(UnitId unit) {
   UnitData& u = units[unit];
   if (u.phase == Phase::kForward) {
     if (u.after_forward == AfterForward::kKeep || (!sharded() && !options.copies_in_group_of_one)) {
@@ -67,7 +65,7 @@ void Schedule::Impl::fsdp2_reshard(UnitId unit) {
   // then fails in the copy-out; here the sub-shard is kept until the wait.
 }
 
-void Schedule::Impl::fsdp2_prefetch(UnitId target, Phase phase, Cause why) {
+void Fsdp2::prefetch(UnitId target, Phase phase, Cause why) {
   UnitData& u = units[target];
   // A shard that the optimizer may be writing is not gathered: its backward is over. (FSDP1's
   // backward has no such prefetch.)
@@ -78,20 +76,20 @@ void Schedule::Impl::fsdp2_prefetch(UnitId target, Phase phase, Cause why) {
   const Phase phase_before = u.phase;
   cause = why;
   u.phase = phase;
-  fsdp2_unshard(target);
+  unshard(target);
   u.phase = phase_before;
   cause = cause_before;
 }
 
-void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
+void Fsdp2::pre_forward(UnitId unit, bool recompute) {
   UnitData& u = units[unit];
   if (recompute) {
     if (!u.spec.has_parameters) {
       return;
     }
     const bool usable = u.state == UnitState::kUnsharded;
-    fsdp2_unshard(unit);
-    fsdp2_wait(unit);
+    unshard(unit);
+    wait_unshard(unit);
     if (usable) {
       use_full(unit);  // See [Note: Fresh views]
     }
@@ -101,8 +99,8 @@ void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
   u.ran_forward = true;
   if (u.spec.has_parameters) {
     const bool usable = u.state == UnitState::kUnsharded;
-    fsdp2_unshard(unit);
-    fsdp2_wait(unit);
+    unshard(unit);
+    wait_unshard(unit);
     // [Note: Fresh views] The parameters are views of one buffer and have their own autograd nodes.
     // A forward makes new views even if the unit is unsharded. Otherwise its backward would end
     // with the nodes of an earlier forward (or with none, after a forward without gradients).
@@ -111,17 +109,17 @@ void Schedule::Impl::fsdp2_pre_forward(UnitId unit, bool recompute) {
     }
   }
   for (const UnitId target : u.forward_prefetch) {
-    fsdp2_prefetch(target, Phase::kForward, Cause::kExplicitPrefetch);
+    prefetch(target, Phase::kForward, Cause::kExplicitPrefetch);
   }
 }
 
-void Schedule::Impl::fsdp2_post_forward(UnitId unit, bool recompute) {
+void Fsdp2::post_forward(UnitId unit, bool recompute) {
   UnitData& u = units[unit];
   if (recompute) {
     return;  // the post-backward reshards
   }
   if (u.spec.has_parameters) {
-    fsdp2_reshard(unit);
+    reshard(unit);
     u.order.push_back(static_cast<uint32_t>(post_forward_order.size()));
     post_forward_order.push_back(unit);
   }
@@ -132,7 +130,7 @@ void Schedule::Impl::fsdp2_post_forward(UnitId unit, bool recompute) {
   }
 }
 
-void Schedule::Impl::fsdp2_backward_prefetch(UnitId unit) {
+void Fsdp2::backward_prefetch(UnitId unit) {
   UnitData& u = units[unit];
   if (u.order.empty()) {
     return;  // a second backward of the same forward
@@ -142,12 +140,12 @@ void Schedule::Impl::fsdp2_backward_prefetch(UnitId unit) {
   if (options.backward_prefetch != plan::BackwardPrefetch::kPre) {
     return;
   }
-  const auto prefetch = [this](UnitId target) {
-    fsdp2_prefetch(target, Phase::kPreBackward, Cause::kBackwardPrefetch);
+  const auto gather_ahead = [this](UnitId target) {
+    prefetch(target, Phase::kPreBackward, Cause::kBackwardPrefetch);
   };
   if (u.spec.groups == 1) {
     if (place > 0) {
-      prefetch(post_forward_order[place - 1]);
+      gather_ahead(post_forward_order[place - 1]);
     }
     return;
   }
@@ -167,11 +165,11 @@ void Schedule::Impl::fsdp2_backward_prefetch(UnitId unit) {
       break;
     }
     target = first_of(before);
-    prefetch(before);
+    gather_ahead(before);
   }
 }
 
-void Schedule::Impl::fsdp2_pre_backward(UnitId unit) {
+void Fsdp2::pre_backward(UnitId unit) {
   UnitData& u = units[unit];
   backward = true;
   if (u.phase == Phase::kPreBackward && u.spec.has_parameters) {
@@ -179,18 +177,18 @@ void Schedule::Impl::fsdp2_pre_backward(UnitId unit) {
   }
   u.phase = Phase::kPreBackward;
   if (u.spec.has_parameters) {
-    fsdp2_unshard(unit);
-    fsdp2_wait(unit);
+    unshard(unit);
+    wait_unshard(unit);
     if (units[unit - u.spec.group + u.spec.groups - 1].backward_prefetch.empty()) {
-      fsdp2_backward_prefetch(unit);
+      backward_prefetch(unit);
     }
   }
   for (const UnitId target : u.backward_prefetch) {
-    fsdp2_prefetch(target, Phase::kPreBackward, Cause::kExplicitPrefetch);
+    prefetch(target, Phase::kPreBackward, Cause::kExplicitPrefetch);
   }
 }
 
-void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
+void Fsdp2::post_backward(UnitId unit, Grads grads) {
   UnitData& u = units[unit];
   u.phase = Phase::kPostBackward;
   if (!u.spec.has_parameters) {
@@ -198,7 +196,7 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
   }
   u.has_grad = u.has_grad || (u.spec.trainable && grads != Grads::kNone);
   if (u.reshard_after_backward) {
-    fsdp2_reshard(unit);
+    reshard(unit);
   }
   // Without a shard axis the all-reduce is the only reduction.
   const bool waits = !sharded() && options.replicate > 1 && !u.all_reduce;
@@ -214,14 +212,14 @@ void Schedule::Impl::fsdp2_post_backward(UnitId unit, Grads grads) {
   }
 }
 
-void Schedule::Impl::fsdp2_backward_end() {
+void Fsdp2::backward_end() {
   cause = Cause::kBackwardEnd;
   for (UnitId first = 0; first < units.size(); first += units[first].spec.groups) {
     const UnitId end = first + units[first].spec.groups;
     for (UnitId unit = end; unit-- > first;) {
       UnitData& u = units[unit];
       if (u.phase != Phase::kPostBackward) {
-        fsdp2_post_backward(unit, Grads::kNone);
+        post_backward(unit, Grads::kNone);
       }
       u.phase = Phase::kIdle;
       u.stepped = false;
@@ -231,7 +229,7 @@ void Schedule::Impl::fsdp2_backward_end() {
       finish_offload(unit);
       drop_pending(unit);
       if (units[unit].state == UnitState::kSubSharded) {
-        fsdp2_reshard(unit);
+        reshard(unit);
       }
       units[unit].order.clear();
     }
@@ -243,20 +241,20 @@ void Schedule::Impl::fsdp2_backward_end() {
   backward = false;
 }
 
-void Schedule::Impl::fsdp2(const HookEvent& event, UnitId unit) {
+void Fsdp2::on(const HookEvent& event, UnitId unit) {
   switch (event.hook) {
     case Hook::kRootPreForward:
       return begin_forward(unit);
     case Hook::kPreForward:
-      return fsdp2_pre_forward(unit, event.recompute);
+      return pre_forward(unit, event.recompute);
     case Hook::kPostForward:
-      return fsdp2_post_forward(unit, event.recompute);
+      return post_forward(unit, event.recompute);
     case Hook::kPreBackward:
-      return fsdp2_pre_backward(unit);
+      return pre_backward(unit);
     case Hook::kGradsReady:
-      return fsdp2_post_backward(unit, event.grads);
+      return post_backward(unit, event.grads);
     case Hook::kBackwardEnd:
-      return fsdp2_backward_end();
+      return backward_end();
     case Hook::kOptimizerDone:
       return optimizer_done();
     case Hook::kUnshard:
@@ -264,13 +262,13 @@ void Schedule::Impl::fsdp2(const HookEvent& event, UnitId unit) {
       if (forward_root == kNoUnit && !backward && units[unit].state == UnitState::kSharded) {
         wait_for_compute();  // the shard was last written on compute
       }
-      return fsdp2_unshard(unit);
+      return unshard(unit);
     case Hook::kWaitUnshard:
       cause = Cause::kUser;
-      return fsdp2_wait(unit);
+      return wait_unshard(unit);
     case Hook::kReshard:
       cause = Cause::kUser;
-      return fsdp2_reshard(unit);
+      return reshard(unit);
     case Hook::kAbort:
       return abort(event.grads);
   }

@@ -1,10 +1,10 @@
-#include "core/schedule/schedule_state.h"
+#include "core/schedule/gather.h"
 
 namespace shardlens::schedule {
 
-void Schedule::Impl::limit_gathers(UnitId unit) {
+void Gathers::limit_gathers(UnitId unit) {
   // FSDP2's per-parameter layout is limited by the gather slot instead; FSDP1 waits at every
-  // unshard (fsdp1_unshard).
+  // unshard (Fsdp1::unshard).
   if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 || !sharded() ||
       units[unit].spec.copy_out) {
     return;
@@ -21,7 +21,7 @@ void Schedule::Impl::limit_gathers(UnitId unit) {
   }
 }
 
-void Schedule::Impl::issue_gather(UnitId unit) {
+void Gathers::issue_gather(UnitId unit) {
   UnitData& u = units[unit];
   u.pending = true;
   u.state = UnitState::kUnsharding;
@@ -56,7 +56,7 @@ void Schedule::Impl::issue_gather(UnitId unit) {
   record(Stream::kAllGather, unit, UnitEvent::kGathered);
 }
 
-void Schedule::Impl::wait_gather(UnitId unit, bool keep) {
+void Gathers::wait_gather(UnitId unit, bool keep) {
   UnitData& u = units[unit];
   u.pending = false;
   u.state = UnitState::kUnsharded;
@@ -87,7 +87,7 @@ void Schedule::Impl::wait_gather(UnitId unit, bool keep) {
   }
 }
 
-void Schedule::Impl::flush_gather_slot() {
+void Gathers::flush_gather_slot() {
   if (!comm->gather) {
     return;
   }
@@ -99,17 +99,17 @@ void Schedule::Impl::flush_gather_slot() {
   free(slot.buffer);
 }
 
-void Schedule::Impl::use_full(UnitId unit) {
+void Gathers::use_full(UnitId unit) {
   units[unit].full = true;
   push(Op::kUseFull, Stream::kCompute, unit);
 }
 
-void Schedule::Impl::use_shard(UnitId unit) {
+void Gathers::use_shard(UnitId unit) {
   units[unit].full = false;
   push(Op::kUseShard, Stream::kCompute, unit);
 }
 
-void Schedule::Impl::free_unsharded(UnitId unit) {
+void Gathers::free_unsharded(UnitId unit) {
   UnitData& u = units[unit];
   if (!u.allocated) {
     return;
@@ -122,7 +122,7 @@ void Schedule::Impl::free_unsharded(UnitId unit) {
   }
 }
 
-void Schedule::Impl::drop_pending(UnitId unit) {
+void Gathers::drop_pending(UnitId unit) {
   UnitData& u = units[unit];
   if (!u.pending) {
     return;

@@ -1,6 +1,6 @@
-#include <algorithm>
+#include "core/schedule/reduce.h"
 
-#include "core/schedule/schedule_state.h"
+#include <algorithm>
 
 namespace shardlens::schedule {
 
@@ -8,7 +8,7 @@ namespace shardlens::schedule {
 // reduction, in the next unit's post-backward or at the end of backward: at most the unsharded
 // gradients of two units exist. FSDP1 frees it at once, on the stream that reads it.
 
-void Schedule::Impl::release_reduction() {
+void Reductions::release_reduction() {
   for (const CommState::ReduceSlot& slot : comm->reduces) {
     wait(Stream::kCompute, slot.unit - base, slot.done);
     for (const BufferId& buffer : {slot.input, slot.output}) {
@@ -20,7 +20,7 @@ void Schedule::Impl::release_reduction() {
   comm->reduces.clear();
 }
 
-void Schedule::Impl::finish_all_reduce(UnitId unit) {
+void Reductions::finish_all_reduce(UnitId unit) {
   UnitData& u = units[unit];
   if (!u.stored) {
     return;
@@ -32,7 +32,7 @@ void Schedule::Impl::finish_all_reduce(UnitId unit) {
   }
 }
 
-void Schedule::Impl::store(UnitId unit, Stream stream, BufferId gradient) {
+void Reductions::store(UnitId unit, Stream stream, BufferId gradient) {
   const bool offload = units[unit].spec.cpu_offload;
   push(offload ? Op::kToHost : Op::kStoreGrad, stream, unit, gradient);
   if (offload) {
@@ -43,7 +43,7 @@ void Schedule::Impl::store(UnitId unit, Stream stream, BufferId gradient) {
   }
 }
 
-void Schedule::Impl::finish_offload(UnitId unit) {
+void Reductions::finish_offload(UnitId unit) {
   UnitData& u = units[unit];
   if (u.to_host != kNoEvent) {  // the optimizer runs on the host
     push(Op::kHostWait, Stream::kCompute, unit, {}, u.to_host);
@@ -53,7 +53,7 @@ void Schedule::Impl::finish_offload(UnitId unit) {
 
 // Casts (and packs) the gradient on `stream` if the reduction needs it. Returns the buffer that the
 // reduction reads.
-BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
+BufferId Reductions::reduce_input(UnitId unit, Stream stream) {
   UnitData& u = units[unit];
   if (!u.spec.reduce_copy_in) {
     u.has_grad = false;
@@ -73,7 +73,7 @@ BufferId Schedule::Impl::reduce_input(UnitId unit, Stream stream) {
 // dtype. If that is not reduce_dtype, FSDP2 adds each backward's gradient to a sum in reduce_dtype
 // (to_accumulated_grad_if_needed), so that the sum over many microbatches does not lose precision
 // to bf16.
-void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
+void Reductions::accumulate_in_reduce_dtype(UnitId unit) {
   UnitData& u = units[unit];
   if (u.has_grad && u.spec.reduce_cast) {
     if (std::ranges::find(comm->reduces, base + unit, &CommState::ReduceSlot::unit) !=
@@ -85,7 +85,7 @@ void Schedule::Impl::accumulate_in_reduce_dtype(UnitId unit) {
   }
 }
 
-void Schedule::Impl::fsdp2_reduce(UnitId unit) {
+void Reductions::fsdp2_reduce(UnitId unit) {
   UnitData& u = units[unit];
   const bool replicated = options.replicate > 1;
   if (u.spec.groups == 1) {
@@ -124,7 +124,7 @@ void Schedule::Impl::fsdp2_reduce(UnitId unit) {
   }
 }
 
-void Schedule::Impl::fsdp1_reduce(UnitId unit) {
+void Reductions::fsdp1_reduce(UnitId unit) {
   UnitData& u = units[unit];
   const Stream reads = sharded() ? Stream::kReduceScatter : Stream::kAllReduce;
   wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));

@@ -2,7 +2,8 @@
 
 #include <algorithm>
 
-#include "core/schedule/schedule_state.h"
+#include "core/schedule/fsdp1.h"
+#include "core/schedule/fsdp2.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -133,51 +134,50 @@ Result<Schedule> Schedule::make(std::span<const UnitSpec> units,
   if (std::string error = check_options(units, options); !error.empty()) {
     return Result<Schedule>::error(std::move(error));
   }
-  auto impl = std::make_unique<Impl>();
-  impl->options = options;
-  impl->comm = comm != nullptr ? std::move(comm) : make_comm_state();
   const auto count = static_cast<uint32_t>(units.size());
-  impl->comm->reduces.reserve(2);
-  impl->base = impl->comm->units();
-  impl->first_event = impl->comm->add_root(count, 1 + count * kUnitEventCount);
-  for (UnitId unit = 0; unit < count; ++unit) {
-    impl->units.push_back(make_unit(units, unit, options));
-    impl->any_copy_in = impl->any_copy_in || Impl::copies_in(impl->units.back());
+  std::unique_ptr<Dialect> dialect;
+  if (options.dialect == plan::Dialect::kFsdp2) {
+    dialect = std::make_unique<Fsdp2>();
+  } else {
+    dialect = std::make_unique<Fsdp1>(count);
   }
-  impl->forward_order.reserve(count);
-  impl->post_forward_order.reserve((kForwardsRemembered + 8) * static_cast<size_t>(count));
-  return Schedule(std::move(impl));
+  dialect->options = options;
+  dialect->comm = comm != nullptr ? std::move(comm) : make_comm_state();
+  dialect->comm->reduces.reserve(2);
+  dialect->base = dialect->comm->units();
+  dialect->first_event = dialect->comm->add_root(count, 1 + count * kUnitEventCount);
+  for (UnitId unit = 0; unit < count; ++unit) {
+    dialect->units.push_back(make_unit(units, unit, options));
+    dialect->any_copy_in = dialect->any_copy_in || Dialect::copies_in(dialect->units.back());
+  }
+  dialect->post_forward_order.reserve((kForwardsRemembered + 8) * static_cast<size_t>(count));
+  return Schedule(std::move(dialect));
 }
 
-Schedule::Schedule(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Schedule::Schedule(std::unique_ptr<Dialect> dialect) : dialect_(std::move(dialect)) {}
 Schedule::Schedule(Schedule&&) noexcept = default;
 Schedule& Schedule::operator=(Schedule&&) noexcept = default;
 Schedule::~Schedule() = default;
 
 Result<void> Schedule::on(const HookEvent& event, ActionList& out) {
-  if (std::string error = impl_->check(event); !error.empty()) {
+  if (std::string error = dialect_->check(event); !error.empty()) {
     return Result<void>::error(std::move(error));
   }
-  impl_->out = &out;
-  impl_->cause = Cause::kOwn;
-  const UnitId unit = event.unit - impl_->base;
-  if (impl_->options.dialect == plan::Dialect::kFsdp2) {
-    impl_->fsdp2(event, unit);
-  } else {
-    impl_->fsdp1(event, unit);
-  }
-  impl_->out = nullptr;
+  dialect_->out = &out;
+  dialect_->cause = Cause::kOwn;
+  dialect_->on(event, event.unit - dialect_->base);
+  dialect_->out = nullptr;
   return {};
 }
 
 UnitState Schedule::state(UnitId unit) const {
-  return impl_->units.at(unit - impl_->base).state;
+  return dialect_->units.at(unit - dialect_->base).state;
 }
 size_t Schedule::size() const {
-  return impl_->units.size();
+  return dialect_->units.size();
 }
 UnitId Schedule::first_unit() const {
-  return impl_->base;
+  return dialect_->base;
 }
 
 }  // namespace shardlens::schedule

@@ -75,6 +75,7 @@ enum class Recurse : uint8_t { kNo, kYes };
 // All-gather slot, last reduction and limiter queue. Several roots may share it; the unit ids of
 // each root, in hooks and actions, then follow those of the roots before it (first_unit()).
 class CommState;
+struct Dialect;
 [[nodiscard]] std::shared_ptr<CommState> make_comm_state();
 
 // The schedule of one root on one rank: converts hook events to actions. Pure: it has no tensors,
@@ -140,11 +141,9 @@ class Schedule {
   // Id of the first unit: 0, unless the comm state is shared with roots that were made before.
   [[nodiscard]] UnitId first_unit() const;
 
-  struct Impl;  // machine.h
-
  private:
-  explicit Schedule(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Schedule(std::unique_ptr<Dialect> dialect);
+  std::unique_ptr<Dialect> dialect_;
 };
 
 // The two inputs of make() for a resolved plan.

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "core/schedule/action.h"
@@ -67,10 +66,12 @@ struct UnitData {
   bool points_to_shard = true;
 };
 
-// The implementation of Schedule: its state, the functions that both dialects share, and those of
-// the dialects (fsdp1.cpp, fsdp2.cpp). Unit ids are local here (0 is this root); push() converts
-// them to the ids of the interface.
-struct Schedule::Impl {
+// What a schedule knows, and the actions that it adds for the current hook. Unit ids are local here
+// (0 is this root); push() converts them to the ids of the interface.
+//
+// The implementation of Schedule is in layers, each a class that uses those below: ScheduleState,
+// Gathers, Reductions, Dialect, and on top Fsdp1 or Fsdp2.
+struct ScheduleState {
   ScheduleOptions options;
   std::shared_ptr<CommState> comm;
   std::vector<UnitData> units;
@@ -82,18 +83,12 @@ struct Schedule::Impl {
   UnitId forward_root = kNoUnit;  // unit between its kRootPreForward and its kPostForward
   bool backward = false;          // between the first kPreBackward and kBackwardEnd
   bool last_backward = true;
-  bool optimizer_event = false;     // recorded by kOptimizerDone; the next all-gather waits for it
-  uint64_t frees_before_event = 0;  // frees that the event of record_compute() covers
-  bool sync = true;                 // fsdp1: not inside no_sync
-  bool first_iteration = true;      // fsdp1
-  std::vector<UnitId> forward_order;  // fsdp1: pre-forward order of the first iteration
   std::vector<UnitId> post_forward_order;
 
   // For the current hook
   ActionList* out = nullptr;
   Cause cause = Cause::kOwn;
 
-  // ---- emit.cpp: one action each
   void push(Op op,
             Stream stream,
             UnitId unit,
@@ -108,77 +103,6 @@ struct Schedule::Impl {
   [[nodiscard]] EventId event_of(UnitId unit, UnitEvent event) const;
   EventId record(Stream stream, UnitId unit, UnitEvent event);
   void wait(Stream stream, UnitId unit, EventId event);
-
-  // ---- gather.cpp: parameters
-  [[nodiscard]] bool sharded() const {
-    return options.shard > 1 || (options.force_collectives && options.replicate == 1);
-  }
-  [[nodiscard]] static bool copies_in(const UnitData& unit) {
-    return unit.spec.copy_in || unit.spec.cpu_offload;
-  }
-  [[nodiscard]] bool per_parameter(const UnitData& unit) const {
-    return unit.spec.copy_out && sharded();
-  }
-  // Allocates, copies in and issues the all-gather; the unit is then pending.
-  void issue_gather(UnitId unit);
-  void limit_gathers(UnitId unit);
-  // Compute waits for the pending all-gather. With copy-out, the gathered buffer is split and then
-  // freed or, if `keep`, kept in the comm state's slot.
-  void wait_gather(UnitId unit, bool keep);
-  void flush_gather_slot();
-  void use_full(UnitId unit);
-  void use_shard(UnitId unit);
-  void free_unsharded(UnitId unit);
-  // Waits for an all-gather that was not used, and frees its buffer.
-  void drop_pending(UnitId unit);
-
-  // ---- reduce.cpp: gradients
-  [[nodiscard]] BufferId reduce_input(UnitId unit, Stream stream);
-  void accumulate_in_reduce_dtype(UnitId unit);
-  void store(UnitId unit, Stream stream, BufferId gradient);
-  void finish_offload(UnitId unit);  // the host waits for the gradient
-  void fsdp1_reduce(UnitId unit);
-  void fsdp2_reduce(UnitId unit);
-  void release_reduction();  // compute waits for the last reduction; frees its buffers
-  void finish_all_reduce(UnitId unit);
-
-  // ---- sequence.cpp
-  void begin_forward(UnitId root);
-  [[nodiscard]] std::string check(const HookEvent& event) const;  // "" if the event is legal
-  void record_compute();
-  void wait_for_compute();  // later all-gathers wait for all earlier work of compute, or for the
-                            // optimizer's event
-  void optimizer_done();
-  void abort(Grads grads);
-
-  // ---- fsdp2.cpp
-  void fsdp2(const HookEvent& event, UnitId unit);
-  void fsdp2_unshard(UnitId unit);
-  void fsdp2_wait(UnitId unit);
-  void fsdp2_reshard(UnitId unit);
-  void fsdp2_prefetch(UnitId target, Phase phase, Cause why);
-  void fsdp2_backward_prefetch(UnitId unit);
-  void fsdp2_pre_forward(UnitId unit, bool recompute);
-  void fsdp2_post_forward(UnitId unit, bool recompute);
-  void fsdp2_pre_backward(UnitId unit);
-  void fsdp2_post_backward(UnitId unit, Grads grads);
-  void fsdp2_backward_end();
-
-  // ---- fsdp1.cpp
-  void fsdp1(const HookEvent& event, UnitId unit);
-  void fsdp1_unshard(UnitId unit, bool forward);
-  void fsdp1_wait(UnitId unit);
-  void fsdp1_reshard(UnitId unit, bool give_back, bool forward, bool grad_mode);
-  [[nodiscard]] bool fsdp1_frees_in_backward(UnitId unit) const;
-  void fsdp1_forward_prefetch(UnitId unit);
-  void fsdp1_backward_prefetch(UnitId unit);
-  void fsdp1_prefetch(UnitId target, bool forward, Cause why);
-  void fsdp1_pre_forward(UnitId unit, bool recompute);
-  void fsdp1_post_forward(UnitId unit, const HookEvent& event);
-  void fsdp1_drop_prefetched();
-  void fsdp1_pre_backward(UnitId unit);
-  void fsdp1_post_backward(UnitId unit, Grads grads);
-  void fsdp1_backward_end();
 };
 
 }  // namespace shardlens::schedule

@@ -1,4 +1,4 @@
-#include "core/schedule/schedule_state.h"
+#include "core/schedule/dialect.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -43,7 +43,7 @@ void apply(UnitData& u, const Setting& setting, UnitId base) {
 }  // namespace
 
 Result<void> Schedule::set(UnitId unit, const Setting& setting, Recurse recurse) {
-  Impl& s = *impl_;
+  Dialect& s = *dialect_;
   const auto known = [&s](UnitId id) { return id >= s.base && id - s.base < s.units.size(); };
   if (!known(unit)) {
     return Result<void>::error("schedule: setting on unit " + std::to_string(unit) +
@@ -68,9 +68,6 @@ Result<void> Schedule::set(UnitId unit, const Setting& setting, Recurse recurse)
   if (setting.kind == Setting::Kind::kLastBackward) {
     s.last_backward = setting.flag;
     return {};
-  }
-  if (setting.kind == Setting::Kind::kGradientSync && local == 0) {
-    s.sync = setting.flag;
   }
   apply(s.units[local], setting, s.base);
   if (recurse == Recurse::kYes) {

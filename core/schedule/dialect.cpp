@@ -1,5 +1,4 @@
-// Common to both dialects: checks of the order of hooks, the optimizer's event, and abort.
-#include "core/schedule/schedule_state.h"
+#include "core/schedule/dialect.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -33,10 +32,7 @@ std::string_view name_of(UnitState state) {
 }
 
 // Why `event` is not legal for a unit in this state; null if it is legal.
-const char* refusal(const Schedule::Impl& s,
-                    const UnitData& u,
-                    UnitId unit,
-                    const HookEvent& event) {
+const char* refusal(const Dialect& s, const UnitData& u, UnitId unit, const HookEvent& event) {
   const bool in_forward = u.phase == Phase::kForward;
   switch (event.hook) {
     case Hook::kRootPreForward:
@@ -107,7 +103,7 @@ const char* refusal(const Schedule::Impl& s,
 
 }  // namespace
 
-std::string Schedule::Impl::check(const HookEvent& event) const {
+std::string Dialect::check(const HookEvent& event) const {
   if (event.unit < base || event.unit - base >= units.size()) {
     return "schedule: " + std::string(shardlens::name_of(event.hook)) + " of unit " +
            std::to_string(event.unit) + ", but units are numbered " + std::to_string(base) +
@@ -122,7 +118,7 @@ std::string Schedule::Impl::check(const HookEvent& event) const {
          "' (" + std::string(name_of(u.phase)) + ", " + std::string(name_of(u.state)) + "): " + why;
 }
 
-void Schedule::Impl::begin_forward(UnitId root) {
+void Dialect::begin_forward(UnitId root) {
   forward_root = root;
   if (post_forward_order.size() > kForwardsRemembered * units.size() && !backward) {
     post_forward_order.clear();
@@ -134,7 +130,7 @@ void Schedule::Impl::begin_forward(UnitId root) {
   wait_for_compute();
 }
 
-void Schedule::Impl::wait_for_compute() {
+void Dialect::wait_for_compute() {
   if (!optimizer_event) {
     record_compute();
   }
@@ -148,17 +144,17 @@ void Schedule::Impl::wait_for_compute() {
   }
 }
 
-void Schedule::Impl::record_compute() {
+void Dialect::record_compute() {
   push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
   frees_before_event = comm->frees();
 }
 
-void Schedule::Impl::optimizer_done() {
+void Dialect::optimizer_done() {
   record_compute();
   optimizer_event = true;
 }
 
-void Schedule::Impl::abort(Grads grads) {
+void Dialect::abort(Grads grads) {
   const bool keep = grads == Grads::kSome && !backward;
   flush_gather_slot();
   release_reduction();

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <vector>
+
+#include "core/schedule/dialect.h"
+
+namespace shardlens::schedule {
+
+// The dialect of FSDP1. Functions are named like those of PyTorch.
+//
+// Source   torch 2.11 fsdp/_runtime_utils.py, _limiter_utils.py, _exec_order_utils.py,
+//          _flat_param.py.
+struct Fsdp1 final : Dialect {
+  explicit Fsdp1(size_t count) { forward_order.reserve(count); }
+  void on(const HookEvent& event, UnitId unit) override;
+
+ private:
+  [[nodiscard]] bool sync() const { return units.front().sync; }  // not inside no_sync
+  void unshard(UnitId unit, bool forward);
+  void wait_unshard(UnitId unit);
+  void reshard(UnitId unit, bool give_back, bool forward, bool grad_mode);
+  [[nodiscard]] bool frees_in_backward(UnitId unit) const;
+  void forward_prefetch(UnitId unit);
+  void backward_prefetch(UnitId unit);
+  void prefetch(UnitId target, bool forward, Cause why);
+  void pre_forward(UnitId unit, bool recompute);
+  void post_forward(UnitId unit, const HookEvent& event);
+  void drop_prefetched();
+  void pre_backward(UnitId unit);
+  void post_backward(UnitId unit, Grads grads);
+  void backward_end();
+
+  bool first_iteration = true;
+  std::vector<UnitId> forward_order;  // pre-forward order of the first iteration
+};
+
+}  // namespace shardlens::schedule
