@@ -6,7 +6,7 @@
 
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/tree/module_tree.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/engine/simulator.h"

@@ -9,7 +9,7 @@
 
 #include "core/base/collective.h"
 #include "core/plan/resolved_plan.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/step_settings.h"
 #include "core/workload/workload.h"
 #include "profiler/analysis/recover/recovered_plan.h"

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/awaited_communications.h"
+#include "core/schedule/planned/awaited_communications.h"
 #include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/ranks/rank_matching.h"

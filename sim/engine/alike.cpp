@@ -1,6 +1,6 @@
 #include "sim/engine/alike.h"
 
-#include "core/schedule/microbatches.h"
+#include "core/schedule/planned/microbatches.h"
 
 namespace shardlens::sim {
 namespace {

@@ -3,7 +3,7 @@
 #include <optional>
 #include <span>
 
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "sim/engine/simulator.h"
 
 namespace shardlens::sim {

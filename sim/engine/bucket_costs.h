@@ -1,7 +1,7 @@
 #pragma once
 
 #include "core/plan/resolved_plan.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {

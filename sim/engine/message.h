@@ -7,7 +7,7 @@
 #include "core/base/units.h"
 #include "core/plan/resolved_plan.h"
 #include "core/schedule/action.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::sim {
 

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "core/plan/resolved_plan.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/workload.h"
 #include "sim/cost/cost_model.h"
 #include "sim/engine/step_costs.h"

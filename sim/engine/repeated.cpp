@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/schedule/microbatches.h"
+#include "core/schedule/planned/microbatches.h"
 
 namespace shardlens::sim {
 namespace {

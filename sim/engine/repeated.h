@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::sim {
 

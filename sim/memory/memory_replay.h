@@ -7,7 +7,7 @@
 
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/workload.h"
 #include "sim/memory/caching_allocator.h"
 #include "sim/memory/memory_outline.h"

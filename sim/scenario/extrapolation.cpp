@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include "core/schedule/collective_totals.h"
+#include "core/schedule/planned/collective_totals.h"
 #include "sim/calibrate/calibration.h"
 
 namespace shardlens::sim {

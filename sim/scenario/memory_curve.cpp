@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/schedule/action.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::sim {
 namespace {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::sim {
 namespace {

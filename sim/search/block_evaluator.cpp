@@ -4,7 +4,7 @@
 
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/steady_step.h"
+#include "core/schedule/planned/steady_step.h"
 #include "core/workload/communications.h"
 #include "core/workload/step_size.h"
 #include "core/workload/step_support.h"

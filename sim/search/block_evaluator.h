@@ -7,7 +7,7 @@
 
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
-#include "core/schedule/workload_outline.h"
+#include "core/schedule/planned/workload_outline.h"
 #include "core/workload/workload.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"

@@ -9,7 +9,7 @@
 
 #include "core/plan/resolved_plan.h"
 #include "core/plan/unit_sizes.h"
-#include "core/schedule/steady_step.h"
+#include "core/schedule/planned/steady_step.h"
 #include "core/tree/module_tree.h"
 #include "core/workload/workload.h"
 #include "sim/engine/repeated.h"

@@ -13,7 +13,7 @@
 #include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/workload.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"

@@ -24,7 +24,7 @@ namespace shardlens::fsdp {
 // makes them before its first operator. All operators are newer, so every unit's gradient is
 // complete only at the end of the whole backward. (They are made in every forward: the sequence
 // number of a node from long ago, perhaps from another thread, could not be compared.) See [Note:
-// Backward order] in core/schedule/planned.h.
+// Backward order] in core/schedule/planned/planned.h.
 //
 // Threads  autograd runs it on the thread that called backward.
 class FlatViewsBackward : public torch::autograd::Node, LiveCount<FlatViewsBackward> {

@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/schedule/collective_of.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "profiler/analysis/events/action_index.h"
 #include "profiler/analysis/timeline/communicator_of.h"
 

@@ -1,4 +1,4 @@
-#include "core/schedule/autograd_queue.h"
+#include "core/schedule/planned/autograd_queue.h"
 
 #include <array>
 #include <vector>

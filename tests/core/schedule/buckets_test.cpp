@@ -9,7 +9,7 @@
 
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::schedule {
 namespace {

@@ -1,5 +1,5 @@
 // Counts and bytes of a step, compared with PyTorch (tests/data/parity) and worked out by hand.
-#include "core/schedule/collective_totals.h"
+#include "core/schedule/planned/collective_totals.h"
 
 #include <fstream>
 #include <map>

@@ -9,7 +9,7 @@
 #include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/tree/module_tree.h"
 #include "tests/core/workload/with_communication.h"
 

@@ -1,6 +1,6 @@
 // The planned step of a real model's workload, compared with PyTorch's step of a model with as many
 // blocks.
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 #include <algorithm>
 #include <fstream>

@@ -1,5 +1,5 @@
 // Steps that follow any others are equal to the third of three full steps.
-#include "core/schedule/steady_step.h"
+#include "core/schedule/planned/steady_step.h"
 
 #include <map>
 #include <optional>

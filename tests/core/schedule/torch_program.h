@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "core/schedule/autograd_queue.h"
 #include "core/schedule/ledger.h"
+#include "core/schedule/planned/autograd_queue.h"
 #include "core/schedule/schedule.h"
 #include "tests/core/schedule/orders_case.h"
 

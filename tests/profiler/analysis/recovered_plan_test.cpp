@@ -12,7 +12,7 @@
 #include "core/json/json_reader.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "profiler/trace/run.h"
 #include "tests/support/case_name.h"
 

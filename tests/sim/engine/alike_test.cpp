@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/schedule/microbatches.h"
+#include "core/schedule/planned/microbatches.h"
 #include "tests/sim/engine/chain.h"
 
 namespace shardlens::sim::test {

@@ -8,7 +8,7 @@
 #include "core/plan/plan.h"
 #include "core/plan/resolve.h"
 #include "core/schedule/collective_of.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/workload_builder.h"
 #include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"

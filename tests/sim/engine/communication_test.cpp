@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-#include "core/schedule/steady_step.h"
+#include "core/schedule/planned/steady_step.h"
 #include "sim/engine/repeated.h"
 #include "tests/core/workload/with_communication.h"
 #include "tests/sim/engine/chain.h"

@@ -8,7 +8,7 @@
 #include <gtest/gtest.h>
 
 #include "core/plan/plan.h"
-#include "core/schedule/collective_totals.h"
+#include "core/schedule/planned/collective_totals.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::schedule {
 

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::schedule {
 

@@ -1,4 +1,4 @@
-#include "core/schedule/awaited_communications.h"
+#include "core/schedule/planned/awaited_communications.h"
 
 namespace shardlens::schedule {
 

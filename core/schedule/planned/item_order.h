@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/schedule/awaited_communications.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/awaited_communications.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/workload.h"
 
 namespace shardlens::schedule {

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/base/hook.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 #include "core/workload/workload.h"
 
 namespace shardlens::schedule {

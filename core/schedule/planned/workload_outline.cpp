@@ -1,4 +1,4 @@
-#include "core/schedule/workload_outline.h"
+#include "core/schedule/planned/workload_outline.h"
 
 #include <numeric>
 #include <utility>

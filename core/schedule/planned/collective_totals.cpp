@@ -1,4 +1,4 @@
-#include "core/schedule/collective_totals.h"
+#include "core/schedule/planned/collective_totals.h"
 
 #include <algorithm>
 #include <array>

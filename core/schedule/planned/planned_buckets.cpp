@@ -1,4 +1,4 @@
-#include "core/schedule/planned_buckets.h"
+#include "core/schedule/planned/planned_buckets.h"
 
 #include <algorithm>
 #include <optional>

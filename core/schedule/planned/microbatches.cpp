@@ -1,4 +1,4 @@
-#include "core/schedule/microbatches.h"
+#include "core/schedule/planned/microbatches.h"
 
 namespace shardlens::schedule {
 

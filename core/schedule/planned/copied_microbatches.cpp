@@ -1,4 +1,4 @@
-#include "core/schedule/copied_microbatches.h"
+#include "core/schedule/planned/copied_microbatches.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,8 +2,8 @@
 
 #include <memory>
 
-#include "core/schedule/planned.h"
-#include "core/schedule/workload_outline.h"
+#include "core/schedule/planned/planned.h"
+#include "core/schedule/planned/workload_outline.h"
 
 namespace shardlens::schedule {
 

@@ -1,4 +1,4 @@
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 #include <algorithm>
 #include <array>
@@ -9,11 +9,11 @@
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
-#include "core/schedule/autograd_queue.h"
-#include "core/schedule/copied_microbatches.h"
-#include "core/schedule/item_order.h"
-#include "core/schedule/planned_buckets.h"
-#include "core/schedule/steady_step.h"
+#include "core/schedule/planned/autograd_queue.h"
+#include "core/schedule/planned/copied_microbatches.h"
+#include "core/schedule/planned/item_order.h"
+#include "core/schedule/planned/planned_buckets.h"
+#include "core/schedule/planned/steady_step.h"
 #include "core/workload/differentiated.h"
 #include "core/workload/step_size.h"
 #include "core/workload/step_support.h"

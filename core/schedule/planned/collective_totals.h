@@ -5,7 +5,7 @@
 
 #include "core/base/collective.h"
 #include "core/base/units.h"
-#include "core/schedule/planned.h"
+#include "core/schedule/planned/planned.h"
 
 namespace shardlens::schedule {
 
