@@ -12,10 +12,9 @@ namespace shardlens::plan {
 
 // The passes of resolve(). Each throws an InputError that names the position in the plan file.
 //
-// resolve_modules.cpp   modules and parameters that the plan's globs match
-// resolve_groups.cpp    groups of the units, and how ranks divide the parameters
-// resolve.cpp           mesh, units and the parameters that each unit owns
-// resolve_prefetch.cpp  which units each unit prefetches
+// resolve_modules.cpp  modules and parameters that the plan's globs match
+// resolve_groups.cpp   groups of the units, and how ranks divide the parameters
+// resolve.cpp          mesh, units and the parameters that each unit owns
 class Resolver {
  public:
   // `plan` and `tree` must outlive the resolver.
@@ -98,17 +97,6 @@ class Resolver {
   void place_in_group(const Unit& unit, uint32_t parameter);
   void cut(uint32_t parameter, mesh::GroupId group, int64_t dim, const std::string& pointer);
   void check_unshard_in_backward() const;
-
-  [[nodiscard]] UnitId unit_named(const std::string& name, const std::string& pointer) const;
-
-  void set_prefetch_lists(const std::string& key,
-                          const PrefetchLists& lists,
-                          std::vector<UnitId> Unit::*list,
-                          bool Unit::*has_list);
-
-  // Converts a forward_prefetch depth into lists, for fsdp2, which has only explicit lists. fsdp1
-  // prefetches by itself, in the order of the previous step.
-  void expand_forward_depth();
 
   void find_checkpointed();
 

@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/plan/plan_resolver.h"
+#include "core/plan/resolve_prefetch.h"
 
 namespace shardlens::plan {
 Resolver::Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size)
@@ -51,11 +52,7 @@ void Resolver::settle_units() {
   set_groups();
   place_parameters();
   check_unshard_in_backward();
-  set_prefetch_lists("forward_prefetch", plan_.forward_prefetch_lists, &Unit::forward_prefetch,
-                     &Unit::has_forward_prefetch_list);
-  set_prefetch_lists("backward_prefetch", plan_.backward_prefetch_lists, &Unit::backward_prefetch,
-                     &Unit::has_backward_prefetch_list);
-  expand_forward_depth();
+  resolve_prefetch(out_);
 }
 
 void Resolver::fail(const std::string& pointer, const std::string& message) const {
