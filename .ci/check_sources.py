@@ -13,7 +13,9 @@ import tempfile
 import checking
 
 TOP = ("core", "profiler", "sim", "gui", "cli", "tests", "bench")
-HEADER_LINES, SOURCE_LINES, FOLDER_FILES = 250, 600, 40
+HEADER_LINES, SOURCE_LINES, FOLDER_FILES, CLASS_SOURCES = 250, 600, 40, 3
+# The class of a function that is defined at the beginning of a line.
+MEMBER = re.compile(r"^(?!\s|//|#|return)[^\n(=]*?\b(\w+)::~?\w+\(", re.M)
 MARKER = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented|placeholder(?!Text)", re.I)
 READS = re.compile(r"\bstd::w?i?fstream\b|\bQFile\b|(?<!\w)f(?:re)?open\(|(?<![\w:])::open(?:at)?\(")
 OPENS = {"core/files/input_file.cpp": "the one place", "core/files/directory_lock.cpp": "locks", "core/files/output_folder.cpp": "writes"}
@@ -165,8 +167,23 @@ def check_folders(root):
                 yield f"{folder.relative_to(root).as_posix()}:1: {len(files)} files, expected at most {FOLDER_FILES}; divide it by concept"
 
 
+def check_classes(root):
+    """A class is one concept: its functions are in few sources."""
+    for top in TOP:
+        sources = {}
+        for file in sorted((root / top).glob("**/*.cpp")) if top not in ("tests", "bench") else ():
+            for name in set(MEMBER.findall(file.read_text(encoding="utf-8"))):
+                sources.setdefault((file.parent, name), []).append(file)
+        for (folder, name), files in sorted(sources.items()):
+            declared = re.compile(rf"^\s*(?:class|struct) (?:\w+::)*{name}\b[^;]*{{", re.M)
+            if len(files) > CLASS_SOURCES and any(declared.search(each.read_text(encoding="utf-8")) for each in folder.glob("*.[hc]*")):
+                yield (f"{files[-1].relative_to(root).as_posix()}:1: class {name} is in {len(files)} sources, expected at most {CLASS_SOURCES}; "
+                       "divide it by concept")
+
+
 def violations(root):
     yield from check_names(root)
+    yield from check_classes(root)
     yield from check_folders(root)
     for top in TOP:
         for file in sorted((root / top).glob("**/*")):
@@ -196,6 +213,7 @@ def self_test():
         "core/base/private.h": '#pragma once\nauto p = "/ho' + 'me/me/x";',
     }
     cases["core/plan/a.h"] = "#pragma once"
+    cases["core/spread/s4.cpp"] = "void Spread::d() {}"
     for number, line in enumerate(['fmt::print("{}", name);', "std::cerr << name;", "std::fputs(name, stderr);", "::write(STDERR_FILENO, name, 1);",
                                    "std::puts(name);", "write_data(name);"]):
         cases[f"cli/command/raw{number}.cpp"] = line
@@ -213,6 +231,9 @@ def self_test():
             "core/files/CMakeLists.txt": "shardlens_library(f LINKS b)",
             "core/files/input_file.cpp": "int a = ::open(path, O_RDONLY);", "core/files/output_folder.cpp": "int a = ::unlinkat(f, n, 0);",
             "core/base/a.h": '#pragma once\nint a = ::open("/dev/null", O_RDONLY);', "core/plan/CMakeLists.txt": "shardlens_library(p LINKS b)", "core/plan/all.cpp": "int a;",
+            "core/spread/CMakeLists.txt": "shardlens_library(s LINKS b)", "core/spread/spread.h": "#pragma once\nclass Spread {\n};\nclass Tight {\n};",
+            **{f"core/spread/s{i}.cpp": f"Result<int> Spread::{name}(\n    int at) {{}}" for i, name in ((1, "a"), (2, "b"), (3, "c"))},
+            "core/spread/t.cpp": "  Tight::make();\n// Tight::b()\nTight::Tight() {}",
             "cli/CMakeLists.txt": "file(GLOB commands command/*.cpp)", "cli/command/one.cpp": 'write_stderr("stderr: {}", name);  // not to stdout',
             "sim/reads.h": "#pragma once\n// ::unlink(p)\n// O_CREAT\nfolder.remove(name, id);",
             "python/shardlens/reads.py": '"""os.replace(a, b)"""\nopen(path, "rb")\ntext.replace(a, b)\nshutil.copyfileobj(a, b)  # os.unlink(p)\n',

@@ -131,27 +131,27 @@ void Dialect::begin_forward(UnitId root) {
 }
 
 void Dialect::wait_for_compute() {
-  if (!optimizer_event) {
+  if (!optimizer_event_) {
     record_compute();
   }
-  optimizer_event = false;
+  optimizer_event_ = false;
   if (any_copy_in) {
     wait(Stream::kCopyIn, 0, first_event);
   }
   wait(Stream::kAllGather, 0, first_event);
   if (options.dialect == plan::Dialect::kFsdp2) {  // FSDP1 does not clear its queue
-    comm->forget_frees(frees_before_event);
+    comm->forget_frees(frees_before_event_);
   }
 }
 
 void Dialect::record_compute() {
   push(Op::kRecord, Stream::kCompute, 0, {}, first_event);
-  frees_before_event = comm->frees();
+  frees_before_event_ = comm->frees();
 }
 
 void Dialect::optimizer_done() {
   record_compute();
-  optimizer_event = true;
+  optimizer_event_ = true;
 }
 
 void Dialect::abort(Grads grads) {

@@ -26,8 +26,8 @@ struct Dialect : Reductions {
  private:
   void record_compute();
 
-  bool optimizer_event = false;     // recorded by kOptimizerDone; the next all-gather waits for it
-  uint64_t frees_before_event = 0;  // frees that the event of record_compute() covers
+  bool optimizer_event_ = false;     // recorded by kOptimizerDone; the next all-gather waits for it
+  uint64_t frees_before_event_ = 0;  // frees that the event of record_compute() covers
 };
 
 }  // namespace shardlens::schedule

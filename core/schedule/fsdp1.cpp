@@ -89,8 +89,8 @@ void Fsdp1::forward_prefetch(UnitId unit) {
     return;
   }
   if (options.forward_prefetch > 0 && u.pre_forward_index &&
-      *u.pre_forward_index + 1 < forward_order.size()) {
-    prefetch(forward_order[*u.pre_forward_index + 1], /*forward=*/true, Cause::kForwardPrefetch);
+      *u.pre_forward_index + 1 < forward_order_.size()) {
+    prefetch(forward_order_[*u.pre_forward_index + 1], /*forward=*/true, Cause::kForwardPrefetch);
   }
 }
 
@@ -122,9 +122,9 @@ void Fsdp1::pre_forward(UnitId unit, bool recompute) {
   }
   u.phase = Phase::kForward;
   u.ran_forward = true;
-  if (first_iteration && !u.pre_forward_index) {
-    u.pre_forward_index = static_cast<uint32_t>(forward_order.size());
-    forward_order.push_back(unit);
+  if (first_iteration_ && !u.pre_forward_index) {
+    u.pre_forward_index = static_cast<uint32_t>(forward_order_.size());
+    forward_order_.push_back(unit);
   }
   if (!u.prefetched) {
     unshard(unit, /*forward=*/true);
@@ -224,7 +224,7 @@ void Fsdp1::backward_end() {
       finish_offload(unit);
     }
   }
-  first_iteration = false;
+  first_iteration_ = false;
   post_forward_order.clear();
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     UnitData& u = units[unit];

@@ -11,7 +11,7 @@ namespace shardlens::schedule {
 // Source   torch 2.11 fsdp/_runtime_utils.py, _limiter_utils.py, _exec_order_utils.py,
 //          _flat_param.py.
 struct Fsdp1 final : Dialect {
-  explicit Fsdp1(size_t count) { forward_order.reserve(count); }
+  explicit Fsdp1(size_t count) { forward_order_.reserve(count); }
   void on(const HookEvent& event, UnitId unit) override;
 
  private:
@@ -30,8 +30,8 @@ struct Fsdp1 final : Dialect {
   void post_backward(UnitId unit, Grads grads);
   void backward_end();
 
-  bool first_iteration = true;
-  std::vector<UnitId> forward_order;  // pre-forward order of the first iteration
+  bool first_iteration_ = true;
+  std::vector<UnitId> forward_order_;  // pre-forward order of the first iteration
 };
 
 }  // namespace shardlens::schedule
