@@ -21,6 +21,7 @@
 #include "cli/command/subcommand.h"
 #include "cli/flags/outputs.h"
 #include "cli/flags/scenario_options.h"
+#include "cli/flags/size_option.h"
 #include "cli/results/advice_text.h"
 #include "cli/results/output.h"
 
@@ -95,10 +96,10 @@ Action add_advise_command(CLI::App& app) {
                  "DDP; one run")
       ->required();
   app.add_option("--memory-limit", options->memory_limit,
-                 "limit on the memory that the allocator reserves per rank: bytes, or such as "
+                 "limit on the memory that the allocator reserves per rank, such as "
                  "80GiB [the machine's, if it is known]")
-      ->transform(CLI::AsSizeValue(false))
-      ->option_text("BYTES");
+      ->transform(CLI::Validator(size_to_bytes, ""))
+      ->option_text("SIZE");
   app.add_option("--top", options->top, "list at most N changes")->capture_default_str();
   app.add_option("--measure", options->measure,
                  "capture the run's own plan and the first K changes again, alternately, and show "

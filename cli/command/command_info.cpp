@@ -21,6 +21,8 @@ ArgumentInfo info_of(const CLI::Option& option) {
     }
   }
   out.value = option.get_positional() ? option.get_name() : value_of(option);
+  out.required = option.get_required();
+  out.several = option.get_items_expected_max() > 1;
   out.help = option.get_description();
   out.choices = choices_of(option);
   out.is_file = may_be_path(option);
@@ -32,16 +34,21 @@ ArgumentInfo info_of(const CLI::Option& option) {
 
 }  // namespace
 
+CommandInfo describe(const Subcommand& subcommand) {
+  CommandInfo command{
+      std::string(subcommand.name), std::string(subcommand.help), {}, examples_of(subcommand.name)};
+  CLI::App app(command.help, "shardlens " + command.name);
+  (void)subcommand.add(app);
+  for (const CLI::Option* option : app.get_options()) {
+    command.arguments.push_back(info_of(*option));
+  }
+  return command;
+}
+
 std::vector<CommandInfo> describe(std::span<const Subcommand> table) {
   std::vector<CommandInfo> out;
   for (const Subcommand& each : table) {
-    CommandInfo command{std::string(each.name), std::string(each.help), {}};
-    CLI::App app(command.help, "shardlens " + command.name);
-    (void)each.add(app);
-    for (const CLI::Option* option : app.get_options()) {
-      command.arguments.push_back(info_of(*option));
-    }
-    out.push_back(std::move(command));
+    out.push_back(describe(each));
   }
   return out;
 }

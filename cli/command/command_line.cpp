@@ -19,6 +19,7 @@
 #include "core/base/standard_output.h"
 
 #include "cli/capture/engine_program.h"
+#include "cli/command/command_text.h"
 #include "cli/command/subcommand.h"
 #include "cli/flags/parse_flags.h"
 #include "cli/flags/standard_descriptors.h"
@@ -52,8 +53,8 @@ Shown top_help(std::span<const Subcommand> table) {
     out += show("  {:<12}{}\n", each.name, each.help);
   }
   return out +
-         "\nshardlens SUBCOMMAND --help describes its flags; --version [--json] prints the "
-         "version.\n";
+         "\nshardlens SUBCOMMAND --help describes its flags and has examples; --version [--json] "
+         "prints the version.\n";
 }
 
 ExitCode print_version(const std::vector<std::string>& rest) {
@@ -77,6 +78,10 @@ ExitCode print_version(const std::vector<std::string>& rest) {
   return ExitCode::kOk;
 }
 
+void print_help(const Subcommand& subcommand) {
+  write_data(help_text(describe(subcommand), width_of_stdout()));  // text of this program
+}
+
 // Flags contain no spaces, so an argument that begins with "--" and contains a space is the value
 // of the flag before it: check --run "--model DIR --steps 10".
 void join_quoted_flags(std::vector<std::string>& arguments) {
@@ -95,7 +100,15 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
     throw UsageError("expected a subcommand\n\n" + top_help(table));
   }
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
-    write_stdout(top_help(table));
+    if (arguments.size() > 2) {
+      throw UsageError(
+          show("{}: expected one subcommand, found '{}' too", arguments[0], arguments[2]));
+    }
+    if (arguments.size() == 2) {
+      print_help(named(table, arguments[1]));
+    } else {
+      write_stdout(top_help(table));
+    }
     return ExitCode::kOk;
   }
   if (arguments[0] == "--version") {
@@ -103,12 +116,11 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   }
   const Subcommand& chosen = named(table, arguments[0]);
   CLI::App app(std::string(chosen.help), "shardlens " + std::string(chosen.name));
-  app.get_formatter()->column_width(34);
   const Action action = chosen.add(app);
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   join_quoted_flags(rest);
   if (!parse_flags(app, chosen.name, rest)) {
-    write_data(app.help());  // text of this program, with its lines
+    print_help(chosen);
     return ExitCode::kOk;
   }
   return action();

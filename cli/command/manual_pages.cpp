@@ -82,8 +82,14 @@ std::string command_page(const CommandInfo& command) {
     flags += argument.value.empty() ? "" : fmt::format(" \\fI{}\\fR", for_troff(argument.value));
     flags += "\n" + for_troff(argument.help) + "\n";
   }
+  std::string examples;
+  for (const ExampleInfo& example : command.examples) {
+    examples +=
+        fmt::format(".TP\n.B {}\n{}\n", for_troff(example.command), for_troff(example.says));
+  }
   return out + "\n" + (arguments.empty() ? "" : ".SH ARGUMENTS\n" + arguments) + ".SH OPTIONS\n" +
-         flags + std::string(kExitCodes) + ".SH SEE ALSO\n.BR shardlens (1)\n";
+         flags + ".SH EXAMPLES\n" + examples + std::string(kExitCodes) +
+         ".SH SEE ALSO\n.BR shardlens (1)\n";
 }
 
 }  // namespace shardlens::cli

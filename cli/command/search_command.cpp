@@ -35,6 +35,7 @@
 #include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/scenario_options.h"
+#include "cli/flags/size_option.h"
 #include "cli/results/largest_steps.h"
 #include "cli/results/output.h"
 #include "cli/results/search_state.h"
@@ -510,10 +511,10 @@ Action add_search_command(CLI::App& app) {
   add_step_options(app, options->run);
   precisions->excludes(app.get_option("--precision"));
   app.add_option("--memory-limit", options->memory_limit,
-                 "limit on the memory that the allocator reserves per GPU: bytes, or such as 80GiB")
+                 "limit on the memory that the allocator reserves per GPU, such as 80GiB")
       ->required()
-      ->transform(CLI::AsSizeValue(false))
-      ->option_text("BYTES (required)");
+      ->transform(CLI::Validator(size_to_bytes, ""))
+      ->option_text("SIZE (required)");
   options->outputs.add(app, "--out", "write the fastest plan to this file, a plan for capture");
   options->outputs.add(app, "--state", "save results in this file; if it exists, continue from it");
   app.add_option("--threads", options->threads, "number of concurrent simulations [cores]");

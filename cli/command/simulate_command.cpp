@@ -22,6 +22,7 @@
 #include "cli/flags/outputs.h"
 #include "cli/flags/run_options.h"
 #include "cli/flags/scenario_options.h"
+#include "cli/flags/size_option.h"
 #include "cli/results/largest_steps.h"
 #include "cli/results/output.h"
 #include "cli/results/simulated_result.h"
@@ -208,9 +209,9 @@ Action add_simulate_command(CLI::App& app) {
   app.add_option(
          "--memory-limit", options->memory_limit,
          "with --fits: limit on the memory that the allocator reserves per GPU, in addition "
-         "to the machine's: bytes, or such as 80GiB")
-      ->transform(CLI::AsSizeValue(false))
-      ->option_text("BYTES [the machine's]")
+         "to the machine's, such as 80GiB")
+      ->transform(CLI::Validator(size_to_bytes, ""))
+      ->option_text("SIZE [the machine's]")
       ->needs(fits);
   options->outputs
       .add(app, "--out", "write the step as a capture directory for analyze",

@@ -33,7 +33,7 @@ std::vector<std::string> words_of(std::string_view value) {
 bool shows_a_path(std::string_view value) {
   constexpr std::array<std::string_view, 21> kOther{"INT",      "UINT",     "FLOAT",
                                                     "N",        "W",        "RxS",
-                                                    "SKEW",     "BYTES",    "UNIT",
+                                                    "SKEW",     "SIZE",     "UNIT",
                                                     "R:FACTOR", "FROM..TO", "NAME",
                                                     "WxH",      "FLAGS",    "IMPL",
                                                     "S",        "A:B",      "NAME[:LIMIT]",

@@ -2,12 +2,19 @@
 
 #include <cstdlib>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 namespace shardlens::cli {
 report::Style style_of_stdout() {
   static const bool kTerminal = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
   return kTerminal ? report::Style::kTerminal : report::Style::kPlain;
+}
+
+size_t width_of_stdout() {
+  winsize size{};
+  const bool known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : 100;
 }
 
 Shown bold(const Shown& text) {

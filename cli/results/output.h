@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -10,6 +11,9 @@ namespace shardlens::cli {
 
 // Whether tables for stdout contain escape sequences: on a terminal, unless NO_COLOR is set.
 [[nodiscard]] report::Style style_of_stdout();
+
+// Columns of the terminal that stdout is; 100 if it is none.
+[[nodiscard]] size_t width_of_stdout();
 
 // `text` in bold if stdout is a terminal and NO_COLOR is unset; otherwise unchanged.
 [[nodiscard]] Shown bold(const Shown& text);

@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -132,6 +134,52 @@ class CompletionTest : public ShardlensCommandTest {
     return out;
   }
 };
+
+// The help of each subcommand: in 100 columns where nothing is a terminal, with examples whose
+// flags it has.
+TEST_F(CompletionTest, EveryHelpHasExamplesThatUseItsFlags) {
+  std::map<std::string, std::set<std::string>> known;
+  for (const auto& [command, flag] : flags()) {
+    known[command].insert("--" + flag);
+  }
+  EXPECT_EQ(known.size(), 17U);
+  for (const auto& [command, its] : known) {
+    const CommandResult help = run(command + " --help"), same = run("help " + command);
+    EXPECT_EQ(help.out, same.out);
+    EXPECT_EQ(same.code, 0);
+    EXPECT_THAT(help.out, testing::Not(testing::AnyOf(HasSubstr("{"), HasSubstr("Excludes"),
+                                                      HasSubstr("Needs"), HasSubstr("=false"))))
+        << command;
+    std::istringstream lines(help.out.substr(help.out.find("\nExamples:\n") + 1));
+    std::string line;
+    std::getline(lines, line);
+    EXPECT_EQ(line, "Examples:") << command;
+    int examples = 0;
+    while (std::getline(lines, line)) {
+      if (!line.starts_with("  shardlens ")) {
+        continue;
+      }
+      ++examples;
+      std::istringstream words(line);
+      std::string word;
+      words >> word >> word;
+      EXPECT_EQ(word, command);
+      while (words >> word) {
+        if (word.starts_with("--")) {
+          EXPECT_TRUE(its.contains(word)) << line;
+        }
+      }
+    }
+    EXPECT_GE(examples, 1) << command;
+    std::istringstream all(help.out);
+    while (std::getline(all, line)) {
+      EXPECT_LE(line.size(), 104U) << line;  // "µ" and "…" have more bytes than columns
+    }
+  }
+  EXPECT_EQ(run("help serch").code, 2);
+  EXPECT_THAT(run("help serch").err, HasSubstr("did you mean 'search'?"));
+  EXPECT_EQ(run("help plan search").code, 2);
+}
 
 TEST_F(CompletionTest, EveryFlagIsInEveryShellAndInItsPage) {
   ASSERT_EQ(run("completion man --out " + folder_ + "/man").code, 0);

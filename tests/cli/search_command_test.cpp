@@ -242,7 +242,15 @@ TEST_F(SearchCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run(precisions + "bf16 --precision bf16").code, 2);
   EXPECT_EQ(run(kSearch).code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit many").code, 2);
-  EXPECT_EQ(run(kSearch + "--memory-limit 0").code, 2);
+  EXPECT_EQ(run(kSearch + "--memory-limit 0GiB").code, 2);
+  for (const auto& [size, message] :
+       {std::pair{"80", "--memory-limit: '80' has no unit; expected a size such as 80GiB"},
+        {"80XB", "--memory-limit: '80XB': expected a size such as 80GiB or 512MiB"},
+        {"GiB", "--memory-limit: 'GiB': expected a size such as 80GiB or 512MiB"}}) {
+    const CommandResult result = run(kSearch + "--memory-limit " + size);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr(message));
+  }
   const CommandResult threads = run(kSearch + "--memory-limit 80GiB --threads 100000");
   EXPECT_EQ(threads.code, 2);
   EXPECT_THAT(threads.err, HasSubstr("--threads 100000: expected at most 1024"));

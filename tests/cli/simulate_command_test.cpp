@@ -350,7 +350,7 @@ TEST_F(SimulateCommandTest, TextNamesThePeak) {
 TEST_F(SimulateCommandTest, AContextIsRefused) {
   const std::string plan = folder_ + "/context.json";
   std::ofstream(plan) << R"({"version": 1, "mesh": {"context": 2}})";
-  for (const char* command : {"simulate", "search --memory-limit 80"}) {
+  for (const char* command : {"simulate", "search --memory-limit 80GiB"}) {
     const CommandResult result =
         run(command + (" --model " + kLlama + " --hardware 8xH100 --plan " + plan));
     EXPECT_EQ(result.code, 3) << result.err;
@@ -433,8 +433,8 @@ TEST_F(SimulateCommandTest, FitsFindsTheLargestSteps) {
         .get<int64_t>();
   };
   const int64_t limit = 64 << 20;
-  const json out =
-      simulated(machine + "--batch 2 --seq 64 --fits --memory-limit " + std::to_string(limit));
+  const json out = simulated(machine + "--batch 2 --seq 64 --fits --memory-limit " +
+                             std::to_string(limit) + "B");
   EXPECT_EQ(out["memory_limit"], limit);
   const json& batch = out["fits"]["batch"];
   const int64_t samples = batch["value"];
@@ -457,15 +457,15 @@ TEST_F(SimulateCommandTest, FitsFindsTheLargestSteps) {
 }
 
 TEST_F(SimulateCommandTest, FitsSaysThatNothingFits) {
-  const json out = simulated("--hardware 8xH100 --fits --memory-limit 1024");
+  const json out = simulated("--hardware 8xH100 --fits --memory-limit 1KiB");
   EXPECT_EQ(out["fits"]["batch"]["value"], 0);
   EXPECT_EQ(out["fits"]["batch"]["largest"], nullptr);
   EXPECT_EQ(out["fits"]["batch"]["beyond"]["value"], 1);
   const CommandResult text =
-      run("simulate --model " + kLlama + " --hardware 8xH100 --fits --memory-limit 1024");
+      run("simulate --model " + kLlama + " --hardware 8xH100 --fits --memory-limit 1KiB");
   EXPECT_THAT(text.out, HasSubstr("largest batch  none"));
-  refused("--hardware 8xH100 --memory-limit 5", 2, "--fits");
-  refused("--hardware 8xH100 --fits --memory-limit 0", 2, "--memory-limit");
+  refused("--hardware 8xH100 --memory-limit 5GiB", 2, "--fits");
+  refused("--hardware 8xH100 --fits --memory-limit 0GiB", 2, "--memory-limit");
 }
 
 // Of a recorded run other microbatches are not known.
