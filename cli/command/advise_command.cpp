@@ -14,6 +14,7 @@
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "sim/advise/advice_json.h"
 #include "sim/advise/advise.h"
 
@@ -69,12 +70,13 @@ ExitCode run(const AdviseCommand& options) {
   sim::AdviseOptions settings;
   settings.memory_limit = options.memory_limit;
   settings.top = static_cast<size_t>(options.top);
-  const trace::Run opened = sim::RecordedRun::read(options.paths);
+  const analysis::AnalyzedRun opened = sim::RecordedRun::read(options.paths);
   const auto recorded = sim::RecordedRun::of(opened);
   write_recorder_notes(*recorded);
   sim::Advice advice = sim::advise(recorded, analysis::analyze(opened), settings);
   if (options.measure > 0) {
-    measure_changes(options.paths.front(), opened, static_cast<size_t>(options.measure), advice);
+    measure_changes(options.paths.front(), opened.run(), static_cast<size_t>(options.measure),
+                    advice);
   }
   if (!out.empty()) {
     write_plans(advice, options.outputs, out);
@@ -82,7 +84,7 @@ ExitCode run(const AdviseCommand& options) {
   if (options.json) {
     write_data(plan::json_text(sim::advice_json(advice), 1) + "\n");
   } else {
-    write_stdout(advice_text(advice, opened.source, style_of_stdout()));
+    write_stdout(advice_text(advice, opened.run().source, style_of_stdout()));
   }
   return advice.is_uncertain() ? ExitCode::kInconclusive : ExitCode::kOk;
 }

@@ -12,7 +12,7 @@
 #include "core/files/atomic_file.h"
 #include "core/plan/plan.h"
 #include "profiler/analysis/analysis.h"
-#include "profiler/analysis/recover/recorded_program.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/html_report.h"
 #include "profiler/trace/run.h"
@@ -64,12 +64,19 @@ ExitCode run(const ReportOptions& options) {
   const std::filesystem::path out = options.outputs.file("--out");
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   settings.detail = analysis::DetailLevel::kAll;
-  const trace::Run opened = analysis::open_run(options.analysis.paths);
-  const analysis::Analysis result = analysis::analyze(opened, settings);
+  const auto analyzed = analysis::AnalyzedRun::open(options.analysis.paths);
+  const trace::Run& opened = analyzed.run();
+  // The simulator measures the run as it is, so timelines with other options are not shared.
+  const bool shares = settings.timeline.communication == nullptr && !settings.timeline.device;
+  const analysis::Analysis result =
+      shares ? analysis::analyze(analyzed, settings) : analysis::analyze(opened, settings);
   report::HtmlOptions page;
   const bool simulates = options.simulate || !options.plans.empty();
   if (simulates || options.advise) {
-    const auto recorded = sim::RecordedRun::open(options.analysis.paths);
+    // With the arguments of events the page would have other sizes, so they are read apart.
+    const auto recorded = sim::RecordedRun::needs_arguments(opened)
+                              ? sim::RecordedRun::open(options.analysis.paths)
+                              : sim::RecordedRun::of(analyzed);
     if (simulates) {
       page.simulated = simulated(recorded, options);
     }

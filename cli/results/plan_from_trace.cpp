@@ -15,7 +15,7 @@
 #include "core/files/output_folder.h"
 #include "core/json/json_dump.h"
 #include "core/plan/resolve.h"
-#include "profiler/analysis/recover/recorded_program.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/parallel_axes.h"
@@ -228,8 +228,9 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
   const std::filesystem::path out = options.outputs->directory("--out");
   trace::ReadOptions read;
   read.keep_args = true;
-  const trace::Run run = analysis::open_run(options.traces, read);
-  RecoveredPlan recovered = analysis::recover_plan(run.traces.front());
+  const auto analyzed = analysis::AnalyzedRun::open(options.traces, read);
+  const trace::Run& run = analyzed.run();
+  RecoveredPlan recovered = analyzed.recovered_plan();
   for (const std::string& note : trace::notes_of_run(run.environment)) {
     trace::add_diagnostic(recovered.diagnostics, trace::Severity::kNote,
                           "shardlens.record: " + note);

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/rank_summary.h"
 #include "profiler/trace/bytes/parallel.h"
 
@@ -27,19 +28,30 @@ void find_critical_paths(const trace::Run& run,
   }
 }
 
-}  // namespace
-
-Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
+// `shared`: the run's timelines, if others use them too. Otherwise each is dropped when its rank
+// has been summarized, because those of many ranks need much memory.
+Analysis analyze_ranks(const trace::Run& run,
+                       const AnalyzedRun* shared,
+                       const AnalysisOptions& options) {
   const size_t ranks = run.traces.size();
+  const bool changes = options.steps || options.critical_path || options.keep_timelines;
   std::vector<Timeline> timelines(ranks);
   std::vector<std::optional<Dependencies>> dependencies(ranks);
   std::vector<RankSummary> summaries(ranks);
   const trace::PlannedInputs* planned = run.planned ? &*run.planned : nullptr;
   trace::in_parallel(ranks, [&](size_t i) {
-    timelines[i] = make_timeline(run.traces[i], options.timeline);
-    dependencies[i].emplace(run.traces[i], timelines[i]);
-    summaries[i] = summarize(run.traces[i], timelines[i], *dependencies[i], planned,
-                             static_cast<int64_t>(i), options);
+    const trace::Trace& trace = run.traces[i];
+    const auto position = static_cast<int64_t>(i);
+    if (shared != nullptr && !changes) {
+      const Timeline& timeline = shared->timeline(i);
+      summaries[i] = summarize_all_steps(trace, timeline, Dependencies(trace, timeline), planned,
+                                         position, options);
+    } else {
+      timelines[i] =
+          shared != nullptr ? shared->timeline(i) : make_timeline(trace, options.timeline);
+      dependencies[i].emplace(trace, timelines[i]);
+      summaries[i] = summarize(trace, timelines[i], *dependencies[i], planned, position, options);
+    }
     summaries[i].run_diagnostics = run.diagnostics;
     if (!options.critical_path) {
       dependencies[i].reset();
@@ -61,6 +73,16 @@ Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
     out.timelines = std::move(timelines);
   }
   return out;
+}
+
+}  // namespace
+
+Analysis analyze(const trace::Run& run, const AnalysisOptions& options) {
+  return analyze_ranks(run, nullptr, options);
+}
+
+Analysis analyze(const AnalyzedRun& run, const AnalysisOptions& options) {
+  return analyze_ranks(run.run(), &run, options);
 }
 
 }  // namespace shardlens::analysis

@@ -108,4 +108,8 @@ struct Analysis {
 // analysis was stopped.
 [[nodiscard]] Analysis analyze(const trace::Run& run, const AnalysisOptions& options = {});
 
+class AnalyzedRun;
+// The same with the timelines of a run that others use too; options.timeline is not read.
+[[nodiscard]] Analysis analyze(const AnalyzedRun& run, const AnalysisOptions& options = {});
+
 }  // namespace shardlens::analysis

@@ -172,14 +172,11 @@ void explain(const Trace& trace,
   }
 }
 
-}  // namespace
-
-RankSummary summarize(const Trace& trace,
-                      Timeline& timeline,
-                      const Dependencies& dependencies,
-                      const trace::PlannedInputs* planned,
-                      int64_t position,
-                      const AnalysisOptions& options) {
+// What is the same whichever steps are chosen. `timeline`: with all of them.
+RankSummary summary_of_trace(const Trace& trace,
+                             const Timeline& timeline,
+                             int64_t position,
+                             const AnalysisOptions& options) {
   options.timeline.check();
   RankSummary out;
   out.source = trace.metadata.source;
@@ -192,9 +189,16 @@ RankSummary summarize(const Trace& trace,
   for (const Step& step : timeline.steps) {
     out.recorded_steps.push_back(step.number);
   }
-  if (options.steps) {
-    choose_steps(timeline, *options.steps);
-  }
+  return out;
+}
+
+// Adds the figures of the timeline's steps.
+void add_figures(const Trace& trace,
+                 const Timeline& timeline,
+                 const Dependencies& dependencies,
+                 const trace::PlannedInputs* planned,
+                 const AnalysisOptions& options,
+                 RankSummary& out) {
   RankAnalysis& rank = out.analysis;
   std::vector<trace::Diagnostic> of_rank;
   rank.rank = trace.metadata.rank.value_or(0);
@@ -260,6 +264,33 @@ RankSummary summarize(const Trace& trace,
       trace::add_diagnostic(out.diagnostics, d.severity, d.message, d.count);
     }
   }
+}
+
+}  // namespace
+
+RankSummary summarize(const Trace& trace,
+                      Timeline& timeline,
+                      const Dependencies& dependencies,
+                      const trace::PlannedInputs* planned,
+                      int64_t position,
+                      const AnalysisOptions& options) {
+  RankSummary out = summary_of_trace(trace, timeline, position, options);
+  if (options.steps) {
+    choose_steps(timeline, *options.steps);
+  }
+  add_figures(trace, timeline, dependencies, planned, options, out);
+  return out;
+}
+
+RankSummary summarize_all_steps(const Trace& trace,
+                                const Timeline& timeline,
+                                const Dependencies& dependencies,
+                                const trace::PlannedInputs* planned,
+                                int64_t position,
+                                const AnalysisOptions& options) {
+  SHARDLENS_CHECK(!options.steps, "steps are chosen in a timeline of one's own");
+  RankSummary out = summary_of_trace(trace, timeline, position, options);
+  add_figures(trace, timeline, dependencies, planned, options, out);
   return out;
 }
 
@@ -295,7 +326,10 @@ void RankMerge::match(const std::string& source) {
   if (chosen_ && !has_steps_) {
     throw InputError(source, trace::no_step({chosen_->first, chosen_->last}, recorded_steps_));
   }
-  out_.matching = match_ranks(collectives_, out_.diagnostics);
+  out_.matching = match_ranks(collectives_);
+  for (const trace::Diagnostic& each : out_.matching.diagnostics) {
+    trace::add_diagnostic(out_.diagnostics, each.severity, each.message, each.count);
+  }
   if (unnumbered_ > 0 && collectives_.size() > 1) {
     trace::add_diagnostic(out_.diagnostics, Severity::kNote,
                           "collectives without a sequence number ('Seq') are matched across ranks "

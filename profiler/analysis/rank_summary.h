@@ -44,6 +44,14 @@ struct RankSummary {
                                     int64_t position,
                                     const AnalysisOptions& options);
 
+// The same of all steps: `options` must not choose any. Does not change the timeline.
+[[nodiscard]] RankSummary summarize_all_steps(const trace::Trace& trace,
+                                              const Timeline& timeline,
+                                              const Dependencies& dependencies,
+                                              const trace::PlannedInputs* planned,
+                                              int64_t position,
+                                              const AnalysisOptions& options);
+
 // The summary of a run's only trace, with all spans.
 //
 // Errors  UsageError if the run has several traces.

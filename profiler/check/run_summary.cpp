@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -12,11 +13,11 @@
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/critical_path/idle.h"
 #include "profiler/analysis/exposed/frozen_views.h"
 #include "profiler/analysis/figures/figure_table.h"
 #include "profiler/analysis/figures/window_figures.h"
-#include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/timeline/dependencies.h"
 #include "profiler/analysis/units/unit_figures.h"
 #include "profiler/check/statistics.h"
@@ -433,20 +434,18 @@ RunSummary summarize(const trace::Run& run, const SummaryOptions& options) {
   summary.source = run.source;
   summary.fingerprint = fingerprint_of(run);
   summary.exact = true;
-  std::vector<Timeline> timelines;
+  const analysis::AnalyzedRun analyzed(run, options.timeline);
+  const std::span<const Timeline> timelines = analyzed.matched();
   for (const Trace& trace : run.traces) {
-    timelines.push_back(analysis::make_timeline(trace, options.timeline));
     summary.ranks.push_back(trace.metadata.rank.value_or(0));
     summary.exact = summary.exact && trace.metadata.simulated();
   }
-  std::vector<trace::Diagnostic> diagnostics;
-  (void)match_ranks(run.traces, timelines, diagnostics);
   const bool may_be_frozen = !run.planned || run.planned->plan.plan.views == plan::Views::kFrozen;
   std::vector<Rank> ranks;
   for (size_t r = 0; r < timelines.size(); ++r) {
     ranks.emplace_back(run.traces[r], timelines[r], may_be_frozen);
   }
-  find_doubts(run, diagnostics, summary);
+  find_doubts(run, analyzed.matching().diagnostics, summary);
   const std::vector<StepTimes> steps =
       settled_steps(common_steps(run, ranks, options.steps), summary);
   if (steps.empty()) {

@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "profiler/analysis/events/names.h"
-#include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/outside_time.h"
@@ -66,6 +65,7 @@ class RankObserver {
         timeline_(timeline),
         in_(about),
         kernels_(trace, timeline),
+        outside_(timeline, kernels_),
         transfers_(transfers(timeline)) {
     collect();
   }
@@ -392,15 +392,14 @@ class RankObserver {
     at_ = seen.end;
   }
 
-  void outside(const Interval& when, ObservedStep& step) {
-    add_outside(timeline_, kernels_, in_.host, when, step);
-  }
+  void outside(const Interval& when, ObservedStep& step) { outside_.add(in_.host, when, step); }
 
   const Trace& trace_;
   const Timeline& timeline_;
   const Observation& in_;
   std::vector<Instant> instants_, operators_;  // by time
   LaunchedKernels kernels_;
+  OutsideTime outside_;
   IntervalSet hook_ranges_, transfers_;
   std::vector<Nanoseconds> ends_;  // ends of collectives
   std::vector<Interval> waits_;    // when the host waited
@@ -425,7 +424,7 @@ std::string emulated_hardware(const trace::Run& run) {
 }
 
 void observe_sharded_steps(const trace::Run& run,
-                           const std::vector<Timeline>& timelines,
+                           std::span<const Timeline> timelines,
                            Observation& out) {
   std::vector<IntervalSet> busy;
   for (size_t i = 0; i < timelines.size(); ++i) {
@@ -487,6 +486,11 @@ const trace::Diagnostic* unreadable_plan(const trace::Run& run) {
 }
 
 Observation observe(const trace::Run& run) {
+  return observe(analysis::AnalyzedRun(run));
+}
+
+Observation observe(const analysis::AnalyzedRun& analyzed) {
+  const trace::Run& run = analyzed.run();
   if (!run.planned) {
     const trace::Diagnostic* why = unreadable_plan(run);
     throw InputError(run.source,
@@ -501,11 +505,8 @@ Observation observe(const trace::Run& run) {
   out.config = run.planned->config;
   out.planned = schedule::planned_step(out.workload, out.plan, 3, out.settings);
   out.emulated = emulated_hardware(run);
-  std::vector<Timeline> timelines;
-  for (const Trace& trace : run.traces) {
-    timelines.push_back(analysis::make_timeline(trace));
-  }
-  (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
+  const std::span<const Timeline> timelines = analyzed.matched();
+  out.diagnostics = analyzed.matching().diagnostics;
   const bool device = timelines.front().device;
   out.host = device ? HostMode::kAhead : HostMode::kCompute;
   size_t steps = 0;
@@ -516,7 +517,7 @@ Observation observe(const trace::Run& run) {
   bool by_hooks = !replicated;
   if (replicated) {
     const std::vector<trace::Diagnostic> before = out.diagnostics;
-    by_hooks = !observe_replicated_steps(run, timelines, out);
+    by_hooks = !observe_replicated_steps(analyzed, out);
     if (by_hooks) {  // a simulated run has hooks and actions, but no Reducer
       out.collectives.clear();
       out.diagnostics = before;

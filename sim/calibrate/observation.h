@@ -12,7 +12,7 @@
 #include "core/schedule/planned/planned.h"
 #include "core/workload/step_settings.h"
 #include "core/workload/workload.h"
-#include "profiler/analysis/recover/recovered_plan.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
 #include "sim/engine/simulator.h"
@@ -97,23 +97,24 @@ struct Observation {
 //
 // Errors  InputError for a run without plan and workload, without steps, or without a step that
 // matches the plan.
+[[nodiscard]] Observation observe(const analysis::AnalyzedRun& run);
 [[nodiscard]] Observation observe(const trace::Run& run);
 
 // Measures traces of PyTorch's FSDP or DDP (or of a capture without its plan): all steps of all
-// ranks that have the collectives of the plan. `plan` is the recovered plan on a tree of its units
-// (recorded_tree.h), `workload` the recovered pass, `planned` the order that the plan gives. If no
-// step has it, only the recovered pass is measured, with the host's time by hook instead of by
-// action, and `planned` is the recorded order itself.
+// ranks that have the collectives of the plan. `plan` is the run's recovered plan on a tree of its
+// units (recorded_tree.h), `workload` the recovered pass, `planned` the order that the plan gives.
+// If no step has it, only the recovered pass is measured, with the host's time by hook instead of
+// by action, and `planned` is the recorded order itself.
 //
 // Errors  InputError for a trace without shapes of operators or sizes of collectives.
-[[nodiscard]] Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered);
+[[nodiscard]] Observation observe_recovered(const analysis::AnalyzedRun& run);
 
 // Measures a run of shardlens.record, whose `planned` analysis::find_planned() has set and whose
-// traces have their arguments: as observe() of traces of FSDP, with the program's own plan on its
-// own modules.
+// traces have their arguments: as observe_recovered() of traces of FSDP, with the program's own
+// plan on its own modules.
 //
 // Errors  as observe(), and as analysis::recorded_pass().
-[[nodiscard]] Observation observe_recorded(const trace::Run& run);
+[[nodiscard]] Observation observe_recorded(const analysis::AnalyzedRun& run);
 
 // Step settings read from a recorded pass of PyTorch: one microbatch, and the optimizer that
 // torch.optim names.

@@ -23,27 +23,27 @@ Nanoseconds norm_within(const analysis::Timeline& timeline, const Interval& when
 
 }  // namespace
 
-void add_outside(const analysis::Timeline& timeline,
-                 const LaunchedKernels& kernels,
-                 HostMode host,
-                 const Interval& when,
-                 ObservedStep& step) {
+OutsideTime::OutsideTime(const analysis::Timeline& timeline, const LaunchedKernels& kernels)
+    : timeline_(timeline),
+      kernels_(kernels),
+      running_(analysis::unite(timeline.communication, timeline.compute)),
+      busy_(analysis::unite(running_, timeline.copy)) {}
+
+void OutsideTime::add(HostMode host, const Interval& when, ObservedStep& step) const {
   if (when.end <= when.start) {
     return;
   }
-  const analysis::IntervalSet running = analysis::unite(timeline.communication, timeline.compute);
   if (host == HostMode::kCompute) {
     const Nanoseconds exposed =
-        analysis::length_within(running, when) - analysis::length_within(timeline.compute, when);
-    const Nanoseconds norm = std::min(exposed, norm_within(timeline, when));
+        analysis::length_within(running_, when) - analysis::length_within(timeline_.compute, when);
+    const Nanoseconds norm = std::min(exposed, norm_within(timeline_, when));
     step.norm_communication += norm;
     step.outside_communication += exposed - norm;
     step.outside += when.length() - exposed;
     return;
   }
-  step.outside += when.length() -
-                  analysis::length_within(analysis::unite(running, timeline.copy), when) +
-                  kernels.within(when, analysis::Nature::kCompute).duration;
+  step.outside += when.length() - analysis::length_within(busy_, when) +
+                  kernels_.within(when, analysis::Nature::kCompute).duration;
 }
 
 }  // namespace shardlens::sim

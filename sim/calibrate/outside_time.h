@@ -6,15 +6,25 @@
 
 namespace shardlens::sim {
 
-// Adds an interval of the training loop's own time to what is outside the step's plan.
+// The training loop's own time, which is outside the step's plan.
 //
 // On the host its exposed communication is counted apart, the gradient norm's too. A device
 // continues with work that was launched before, so there only the time in which it is idle, and
-// kernels launched in this interval, are the loop's.
-void add_outside(const analysis::Timeline& timeline,
-                 const LaunchedKernels& kernels,
-                 HostMode host,
-                 const analysis::Interval& when,
-                 ObservedStep& step);
+// kernels launched in an interval, are the loop's.
+//
+// Ownership  the arguments must outlive it.
+class OutsideTime {
+ public:
+  OutsideTime(const analysis::Timeline& timeline, const LaunchedKernels& kernels);
+
+  // Adds an interval of it to the step.
+  void add(HostMode host, const analysis::Interval& when, ObservedStep& step) const;
+
+ private:
+  const analysis::Timeline& timeline_;
+  const LaunchedKernels& kernels_;
+  analysis::IntervalSet running_;  // compute or communication
+  analysis::IntervalSet busy_;     // the same, or a copy
+};
 
 }  // namespace shardlens::sim

@@ -10,9 +10,8 @@
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
 #include "core/schedule/planned/awaited_communications.h"
-#include "profiler/analysis/events/event_lists.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
-#include "profiler/analysis/ranks/rank_matching.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
@@ -195,7 +194,7 @@ schedule::PlannedStep as_recorded(const plan::Workload& workload) {
 
 // A run of PyTorch's FSDP, and what its traces call the units of the plan.
 struct ProgramRun {
-  const trace::Run& run;
+  const analysis::AnalyzedRun& run;
   analysis::RecoveredWorkload recorded;  // the pass that the workload is from
   std::vector<UnitNames> names;          // by rank
   GroupSizes unnamed;
@@ -212,12 +211,13 @@ int64_t microbatches_in(const Timeline& timeline) {
 
 // The steps of all ranks that are like the planned step.
 void observe_steps(const ProgramRun& program,
-                   const std::vector<Timeline>& timelines,
+                   std::span<const Timeline> timelines,
                    Observation& out) {
   out.planned = schedule::planned_step(out.workload, out.plan, kSteady, out.settings);
   std::map<std::string, int64_t> left_out;
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
-    const ProgramReader reader(program.run.traces[rank], timelines[rank], out, program.names[rank]);
+    const ProgramReader reader(program.run.run().traces[rank], timelines[rank], out,
+                               program.names[rank]);
     for (const analysis::Step& step : timelines[rank].steps) {
       if (const std::string reason = reader.difference(step); !reason.empty()) {
         ++left_out[reason];
@@ -243,15 +243,15 @@ void observe_steps(const ProgramRun& program,
 // Every step that is like the planned one. If none is, the recorded pass by itself, in the order in
 // which it ran.
 void observe_program(ProgramRun program, Observation& out) {
-  std::vector<Timeline> timelines;
-  for (const trace::Trace& trace : program.run.traces) {
-    timelines.push_back(analysis::make_timeline(trace));
+  const std::vector<trace::Trace>& traces = program.run.run().traces;
+  const std::span<const Timeline> timelines = program.run.matched();
+  for (const trace::Diagnostic& each : program.run.matching().diagnostics) {
+    trace::add_diagnostic(out.diagnostics, each.severity, each.message, each.count);
   }
-  (void)analysis::match_ranks(program.run.traces, timelines, out.diagnostics);
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
-  out.blocking = blocking_kinds(program.run.traces, timelines);
+  out.blocking = blocking_kinds(traces, timelines);
   const std::vector<RecordedCommunication> communications = add_communications(
-      recorded_communications(program.run.traces.front(), timelines.front(), program.names.front()),
+      recorded_communications(traces.front(), timelines.front(), program.names.front()),
       program.recorded, out);
   const plan::StepSettings settings = out.settings;
   if (program.guesses_microbatches) {
@@ -277,7 +277,7 @@ void observe_program(ProgramRun program, Observation& out) {
     out.settings.accumulate = 1;
     out.planned = as_recorded(out.workload);
     out.steps.push_back(
-        PassReader(program.run.traces.front(), timelines.front(), program.recorded, communications)
+        PassReader(traces.front(), timelines.front(), program.recorded, communications)
             .read(out.planned));
     observed = 1;
   }
@@ -311,10 +311,12 @@ void require_shapes(const trace::Run& run, const analysis::RecoveredWorkload& re
   }
 }
 
-Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recovered) {
+Observation observe_recovered(const analysis::AnalyzedRun& analyzed) {
+  const trace::Run& run = analyzed.run();
+  const analysis::RecoveredPlan& recovered = analyzed.recovered_plan();
   require_shapes(run, recovered.recorded);
   if (recovered.replicated()) {
-    return observe_replicated(run, recovered);
+    return observe_replicated(analyzed);
   }
   Observation out;
   out.source = run.source;
@@ -328,7 +330,7 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
     names.emplace(out.plan.units[unit].fqn, unit);
   }
   const int64_t replicas = out.plan.replicas();
-  ProgramRun program{run,
+  ProgramRun program{analyzed,
                      recovered.recorded,
                      {},
                      {replicas > 1 ? replicas : out.plan.shards(), out.plan.shards()}};
@@ -338,22 +340,23 @@ Observation observe(const trace::Run& run, const analysis::RecoveredPlan& recove
   return out;
 }
 
-Observation observe_recorded(const trace::Run& run) {
+Observation observe_recorded(const analysis::AnalyzedRun& analyzed) {
+  const trace::Run& run = analyzed.run();
   const trace::PlannedInputs& planned = *run.planned;
   Observation out;
   out.source = run.source;
   out.pytorch = true;
   out.plan = planned.plan;
   out.settings = planned.settings;
-  const analysis::RecoveredWorkload recorded =
-      analysis::recorded_pass(run.traces.front(), out.plan, out.diagnostics);
+  const analysis::RecoveredWorkload& recorded = analyzed.recorded_pass().recovered;
+  out.diagnostics = analyzed.recorded_pass().diagnostics;
   require_shapes(run, recorded);
   out.workload = recorded.workload;
   add_activations(recorded_activations(run.environment), out.plan, out.workload);
-  ProgramRun program{run, recorded, {}, {out.plan.replicas(), out.plan.shards()}};
-  for (const trace::Trace& trace : run.traces) {
-    analysis::FsdpLog log = analysis::read_fsdp_log(trace, analysis::EventLists(trace));
-    const std::vector<uint32_t> units = analysis::log_units_of(trace, out.plan, log);
+  ProgramRun program{analyzed, recorded, {}, {out.plan.replicas(), out.plan.shards()}};
+  for (size_t rank = 0; rank < run.traces.size(); ++rank) {
+    analysis::FsdpLog log = analyzed.timeline(rank).fsdp;
+    const std::vector<uint32_t> units = analysis::log_units_of(run.traces[rank], out.plan, log);
     UnitNames& names = program.names.emplace_back();
     for (UnitId unit = 0; unit < units.size(); ++unit) {
       names.emplace(log.units[units[unit]].fqn, unit);

@@ -5,12 +5,13 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <span>
 #include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
-#include "profiler/analysis/ranks/rank_matching.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/step_reader.h"
 
@@ -322,7 +323,9 @@ std::vector<const DdpPass*> microbatches_of(const analysis::RecoveredPlan& recov
 
 }  // namespace
 
-Observation observe_replicated(const trace::Run& run, const analysis::RecoveredPlan& recovered) {
+Observation observe_replicated(const analysis::AnalyzedRun& analyzed) {
+  const trace::Run& run = analyzed.run();
+  const analysis::RecoveredPlan& recovered = analyzed.recovered_plan();
   Observation out;
   out.source = run.source;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
@@ -331,19 +334,21 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
   out.settings.accumulate = recovered.accumulate;
   out.settings.sync_every_microbatch = recovered.sync_every_microbatch;
   out.planned = schedule::planned_step(out.workload, out.plan, 3, out.settings);
-  std::vector<Timeline> timelines;
-  for (const trace::Trace& trace : run.traces) {
-    timelines.push_back(analysis::make_timeline(trace));
-  }
-  (void)analysis::match_ranks(run.traces, timelines, out.diagnostics);
-  serialize_collectives(timelines);
+  std::span<const Timeline> timelines = analyzed.matched();
+  out.diagnostics = analyzed.matching().diagnostics;
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
+  std::vector<Timeline> serialized;
+  if (out.host == HostMode::kCompute) {
+    serialized.assign(timelines.begin(), timelines.end());
+    serialize_collectives(serialized);
+    timelines = serialized;
+  }
   for (size_t i = 0; i < timelines.size(); ++i) {
-    observe_steps(run.traces[i], timelines[i], analysis::read_ddp_log(run.traces[i]), out);
+    observe_steps(run.traces[i], timelines[i], analyzed.ddp_log(i), out);
   }
   const size_t observed = out.steps.empty() ? 1 : timelines.size();
   if (out.steps.empty()) {  // the trace has no ProfilerStep ranges, or no complete step
-    const analysis::DdpLog log = analysis::read_ddp_log(run.traces.front());
+    const analysis::DdpLog& log = analyzed.ddp_log(0);
     const std::vector<const DdpPass*> passes = microbatches_of(recovered, log);
     const ReplicatedReader reader(run.traces.front(), timelines.front(), out);
     if (auto step = reader.read(step_of(recovered, passes), passes)) {
@@ -365,15 +370,14 @@ Observation observe_replicated(const trace::Run& run, const analysis::RecoveredP
   return out;
 }
 
-bool observe_replicated_steps(const trace::Run& run,
-                              std::vector<Timeline>& timelines,
-                              Observation& out) {
+bool observe_replicated_steps(const analysis::AnalyzedRun& run, Observation& out) {
+  const std::span<const Timeline> timelines = run.matched();
   std::vector<IntervalSet> busy;
   bool reduces = false;
   for (size_t i = 0; i < timelines.size(); ++i) {
-    const analysis::DdpLog log = analysis::read_ddp_log(run.traces[i]);
+    const analysis::DdpLog& log = run.ddp_log(i);
     reduces = reduces || !log.passes.empty();
-    observe_steps(run.traces[i], timelines[i], log, out);
+    observe_steps(run.run().traces[i], timelines[i], log, out);
     busy.push_back(busy_of(timelines[i], log));
   }
   observe_collectives(timelines, busy, timelines.size(), {}, out);

@@ -60,14 +60,11 @@ class ReplicatedReader {
 };
 
 // Measures a DDP trace: its steps that match the recovered plan, or, if none does, the step that
-// ends with the recovered pass. As observe(run, recovered).
-[[nodiscard]] Observation observe_replicated(const trace::Run& run,
-                                             const analysis::RecoveredPlan& recovered);
+// ends with the recovered pass. As observe_recovered().
+[[nodiscard]] Observation observe_replicated(const analysis::AnalyzedRun& run);
 // Adds the steps and collectives of a capture whose units are all replicated. false: the capture
 // has no Reducer, like a simulated run.
-[[nodiscard]] bool observe_replicated_steps(const trace::Run& run,
-                                            std::vector<analysis::Timeline>& timelines,
-                                            Observation& out);
+[[nodiscard]] bool observe_replicated_steps(const analysis::AnalyzedRun& run, Observation& out);
 
 // Gloo uses several threads for one group, so collectives of a rank run concurrently and slow each
 // other down; a communicator of the simulator runs one collective at a time. So each collective is

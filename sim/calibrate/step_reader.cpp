@@ -8,7 +8,6 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
-#include "sim/calibrate/outside_time.h"
 
 namespace shardlens::sim {
 namespace {
@@ -37,7 +36,7 @@ double share_of(Nanoseconds part, Nanoseconds whole) {
 }  // namespace
 
 TraceIndex::TraceIndex(const trace::Trace& of, const Timeline& its)
-    : trace(of), timeline(its), kernels(of, its), moves(data_moves(its)) {
+    : trace(of), timeline(its), kernels(of, its), outside(its, kernels), moves(data_moves(its)) {
   for (const analysis::Collective& each : its.collectives) {
     ends.push_back(each.when.end);
   }
@@ -227,7 +226,7 @@ void StepReader::take(const Piece& piece) {
 }
 
 void StepReader::outside(const Interval& when) {
-  add_outside(timeline_, index_.kernels, in_.host, when, out_);
+  index_.outside.add(in_.host, when, out_);
 }
 
 }  // namespace shardlens::sim

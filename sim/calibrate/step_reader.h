@@ -9,6 +9,7 @@
 #include "profiler/trace/model/trace.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
+#include "sim/calibrate/outside_time.h"
 
 namespace shardlens::sim {
 
@@ -29,10 +30,13 @@ struct Piece {
 // An index of one trace for reading its steps; built once.
 struct TraceIndex {
   TraceIndex(const trace::Trace& of, const analysis::Timeline& its);
+  TraceIndex(const TraceIndex&) = delete;  // `outside` refers to `kernels`
+  TraceIndex& operator=(const TraceIndex&) = delete;
 
   const trace::Trace& trace;
   const analysis::Timeline& timeline;
   LaunchedKernels kernels;
+  OutsideTime outside;
   analysis::IntervalSet moves;      // while data of collectives moves
   std::vector<Nanoseconds> ends;    // ends of collectives
   std::vector<uint32_t> operators;  // operators of all threads, by start

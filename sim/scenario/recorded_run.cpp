@@ -8,8 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/model/step_workload.h"
-#include "profiler/analysis/recover/recorded_program.h"
-#include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/trace/parallel_axes.h"
 #include "sim/calibrate/calibration.h"
@@ -27,7 +25,8 @@ bool has_program(const trace::Run& run) {
 }
 
 // A plan has every axis but that of a pipeline.
-void require_predictable(const trace::Run& run) {
+void require_predictable(const analysis::AnalyzedRun& analyzed) {
+  const trace::Run& run = analyzed.run();
   const trace::Trace& first = run.traces.front();
   const std::vector<trace::ModelAxis> axes = trace::model_axes(first.metadata.groups);
   const std::string because = run.plan_problem.empty() ? "" : "; " + run.plan_problem;
@@ -39,7 +38,7 @@ void require_predictable(const trace::Run& run) {
                     "predicted{}; `shardlens analyze` shows where the time of this one went",
                     trace::words_of(axes), because));
   }
-  if (const std::string evidence = analysis::missing_kernels(first); !evidence.empty()) {
+  if (const std::string& evidence = analyzed.timeline(0).missing_kernels; !evidence.empty()) {
     throw InputError(run.source,
                      fmt::format("the trace has no kernels, although {}: no time of the device is "
                                  "known; record with activities=[ProfilerActivity.CPU, "
@@ -48,19 +47,19 @@ void require_predictable(const trace::Run& run) {
   }
 }
 
-Observation observe_known(const trace::Run& run) {
+Observation observe_known(const analysis::AnalyzedRun& analyzed) {
+  const trace::Run& run = analyzed.run();
   // For a capture whose plan cannot be read, observe() throws the reason.
   if ((run.planned && !run.planned->recorded) || unreadable_plan(run) != nullptr) {
-    return observe(run);
+    return observe(analyzed);
   }
-  return has_program(run) ? observe_recorded(run)
-                          : observe(run, analysis::recover_plan(run.traces.front()));
+  return has_program(run) ? observe_recorded(analyzed) : observe_recovered(analyzed);
 }
 
-Observation observe_any(const trace::Run& run) {
+Observation observe_any(const analysis::AnalyzedRun& run) {
   require_predictable(run);
   Observation out = observe_known(run);
-  for (const std::string& note : trace::notes_of_run(run.environment)) {
+  for (const std::string& note : trace::notes_of_run(run.run().environment)) {
     trace::add_diagnostic(out.diagnostics, trace::Severity::kNote, "shardlens.record: " + note);
   }
   return out;
@@ -89,8 +88,8 @@ std::string Baseline::measured_text(const std::string& run) const {
                   : fmt::format("{} step{} of {}{}", steps, steps == 1 ? "" : "s", run, rest);
 }
 
-trace::Run RecordedRun::read(std::span<const std::filesystem::path> paths,
-                             trace::Progress* progress) {
+analysis::AnalyzedRun RecordedRun::read(std::span<const std::filesystem::path> paths,
+                                        trace::Progress* progress) {
   // A capture by Shardlens; for all other runs the operators are read from the traces.
   const auto has_workload = [](const std::filesystem::path& path) {
     std::error_code none;
@@ -101,12 +100,12 @@ trace::Run RecordedRun::read(std::span<const std::filesystem::path> paths,
   trace::ReadOptions options;
   options.progress = progress;
   options.keep_args = !std::any_of(paths.begin(), paths.end(), has_workload);
-  trace::Run run = analysis::open_run(paths, options);
-  if (options.keep_args || !needs_arguments(run)) {
+  analysis::AnalyzedRun run = analysis::AnalyzedRun::open(paths, options);
+  if (options.keep_args || !needs_arguments(run.run())) {
     return run;
   }
   options.keep_args = true;  // there is a workload.json, but not the rest of a capture
-  return analysis::open_run(paths, options);
+  return analysis::AnalyzedRun::open(paths, options);
 }
 
 Observation open_observation(const std::filesystem::path& path) {
@@ -123,6 +122,10 @@ std::shared_ptr<const RecordedRun> RecordedRun::open(std::span<const std::filesy
 }
 
 std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
+  return of(analysis::AnalyzedRun(run));
+}
+
+std::shared_ptr<const RecordedRun> RecordedRun::of(const analysis::AnalyzedRun& run) {
   std::shared_ptr<RecordedRun> out(new RecordedRun(observe_any(run)));
   // As every other plan of the run, so that the own plan has one prediction.
   const Prediction own = evaluate(own_scenario(out));

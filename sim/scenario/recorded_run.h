@@ -13,6 +13,7 @@
 #include "core/tree/module_tree.h"
 #include "core/workload/step_settings.h"
 #include "core/workload/workload.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/run.h"
 #include "sim/calibrate/observation.h"
@@ -54,9 +55,10 @@ class RecordedRun {
   [[nodiscard]] static std::shared_ptr<const RecordedRun> open(
       std::span<const std::filesystem::path> paths, trace::Progress* progress = nullptr);
   // Only reads the traces, for of() and other uses.
-  [[nodiscard]] static trace::Run read(std::span<const std::filesystem::path> paths,
-                                       trace::Progress* progress = nullptr);
+  [[nodiscard]] static analysis::AnalyzedRun read(std::span<const std::filesystem::path> paths,
+                                                  trace::Progress* progress = nullptr);
   // For a run that is already open. needs_arguments() must be false for it, or the arguments kept.
+  [[nodiscard]] static std::shared_ptr<const RecordedRun> of(const analysis::AnalyzedRun& run);
   [[nodiscard]] static std::shared_ptr<const RecordedRun> of(const trace::Run& run);
   // The plan of traces without one is recovered from their events' arguments, which Run::open()
   // keeps only on request.

@@ -11,6 +11,7 @@
 #include "core/plan/resolve.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/what_if/fit_text.h"
+#include "profiler/analysis/analyzed_run.h"
 #include "profiler/trace/bytes/progress.h"
 
 namespace shardlens::gui {
@@ -49,7 +50,8 @@ struct PlanSession::Observing {
     try {
       recorded = sim::RecordedRun::needs_arguments(run->run)
                      ? sim::RecordedRun::open(paths, &progress)
-                     : sim::RecordedRun::of(run->run);
+                     : sim::RecordedRun::of(analysis::AnalyzedRun(run->run, run->analysis.timelines,
+                                                                  run->analysis.matching));
       uncertainty = std::make_shared<const sim::Uncertainty>(recorded);
       parts = sim::baseline_parts(recorded, run->analysis);
     } catch (const std::exception& what) {

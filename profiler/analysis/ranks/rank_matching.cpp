@@ -126,18 +126,18 @@ class RankFigures {
 
 }  // namespace
 
-Matching match_ranks(std::vector<RankCollectives>& ranks,
-                     std::vector<trace::Diagnostic>& diagnostics) {
+Matching match_ranks(std::vector<RankCollectives>& ranks) {
   if (ranks.size() < 2) {
     return {};
   }
+  std::vector<trace::Diagnostic> diagnostics;
   const CollectiveMatching matching = match_collectives(ranks, diagnostics);
-  return RankFigures(ranks, matching).run();
+  Matching out = RankFigures(ranks, matching).run();
+  out.diagnostics = std::move(diagnostics);
+  return out;
 }
 
-Matching match_ranks(const std::vector<trace::Trace>& traces,
-                     std::vector<Timeline>& timelines,
-                     std::vector<trace::Diagnostic>& diagnostics) {
+Matching match_ranks(const std::vector<trace::Trace>& traces, std::vector<Timeline>& timelines) {
   if (traces.size() < 2) {
     return {};
   }
@@ -145,7 +145,7 @@ Matching match_ranks(const std::vector<trace::Trace>& traces,
   for (size_t i = 0; i < traces.size(); ++i) {
     ranks.push_back(rank_collectives(traces[i], timelines[i], static_cast<int64_t>(i)));
   }
-  Matching out = match_ranks(ranks, diagnostics);
+  Matching out = match_ranks(ranks);
   for (size_t i = 0; i < traces.size(); ++i) {
     copy_matches(ranks[i], timelines[i]);
   }

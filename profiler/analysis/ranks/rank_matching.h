@@ -46,19 +46,19 @@ struct Matching {                            // the ranks of a run compared
   std::vector<ClockFigures> clocks;          // by rank; empty if nothing was matched
   std::vector<StragglerFigures> stragglers;  // by rank
   std::vector<MatchedFigures> collectives;   // longest total transfer first
+  // Collectives that do not fit together, which are not matched.
+  std::vector<trace::Diagnostic> diagnostics;
 };
 
 // Matches collectives across ranks (see [Note: Matching] in collective_matching.h), aligns the
 // clocks by their ends, and sets last_start, last_rank, last_index and transfer of the matched
-// ones. Collectives that do not fit together are not matched and are reported as a diagnostic.
+// ones.
 //
 // Complexity  O(n log n) in the collectives.
-[[nodiscard]] Matching match_ranks(std::vector<RankCollectives>& ranks,
-                                   std::vector<trace::Diagnostic>& diagnostics);
+[[nodiscard]] Matching match_ranks(std::vector<RankCollectives>& ranks);
 // The same for the collectives of timelines.
 [[nodiscard]] Matching match_ranks(const std::vector<trace::Trace>& traces,
-                                   std::vector<Timeline>& timelines,
-                                   std::vector<trace::Diagnostic>& diagnostics);
+                                   std::vector<Timeline>& timelines);
 
 // Sets last_start, last_rank, last_index and transfer of the timeline's collectives.
 void copy_matches(const RankCollectives& from, Timeline& to);

@@ -12,11 +12,8 @@
 
 #include "core/base/error.h"
 #include "core/workload/differentiated.h"
-#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/events/names.h"
-#include "profiler/analysis/fsdp_log/fsdp_log.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
-#include "profiler/analysis/fsdp_log/sections.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -51,14 +48,13 @@ std::map<uint32_t, ProgramPass> program_passes(const FsdpLog& log) {
 }
 
 // The recorder counts forwards, of which several may have one backward.
-int64_t recorded_microbatches(const Trace& trace) {
-  const EventLists lists(trace);
+int64_t recorded_microbatches(const Trace& trace, const HostLog& host) {
   std::vector<Interval> steps;
   const auto is_step = [](std::string_view name) { return parse_profiler_step(name).has_value(); };
-  lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
+  host.lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
     steps.push_back({trace.events[i].start, trace.events[i].end()});
   });
-  return microbatches_of(training_passes(read_fsdp_log(trace, lists)), steps);
+  return microbatches_of(training_passes(host.fsdp), steps);
 }
 
 // See recorded_pass().
@@ -184,25 +180,26 @@ std::vector<uint32_t> log_units_of(const Trace& trace,
 }
 
 RecoveredWorkload recorded_pass(const Trace& trace,
+                                const HostLog& host,
                                 const plan::ResolvedPlan& plan,
                                 std::vector<trace::Diagnostic>& diagnostics) {
-  const EventLists lists(trace);
-  FsdpLog log = read_fsdp_log(trace, lists);
+  FsdpLog log = host.fsdp;
   if (log.source == FsdpSource::kNone) {
     throw InputError(trace.metadata.source, "no ranges of FSDP in the trace");
   }
-  const Sections sections(trace, lists, log);  // adds the root to the log if it has no parameters
   const uint32_t pass = common_pass(trace, log);
   const std::vector<uint32_t> units = log_units_of(trace, plan, log);
-  RecoveredWorkload out = recover_workload(trace, log, sections, pass, units, diagnostics);
+  RecoveredWorkload out = recover_workload(trace, log, host.sections, pass, units, diagnostics);
   TrainedModules(plan).name(out.workload);
   return out;
 }
 
-void find_planned(trace::Run& run) {
-  if (!run.program || run.planned || run.traces.empty()) {
-    return;
-  }
+bool lacks_planned(const trace::Run& run) {
+  return run.program && !run.planned && !run.traces.empty();
+}
+
+std::optional<RecordedPass> find_planned(trace::Run& run, const HostLog& host) {
+  std::optional<RecordedPass> pass;
   trace::PlannedInputs planned = *run.program;
   planned.recorded = true;
   try {
@@ -211,22 +208,27 @@ void find_planned(trace::Run& run) {
     });
     // The order of DDP's all-reduces follows from the gradients, which have no names in a trace.
     if (!replicated) {
-      std::vector<trace::Diagnostic> of_operators;
-      planned.workload = recorded_pass(run.traces.front(), planned.plan, of_operators).workload;
-      planned.settings.accumulate = recorded_microbatches(run.traces.front());
+      pass.emplace();
+      pass->recovered = recorded_pass(run.traces.front(), host, planned.plan, pass->diagnostics);
+      planned.workload = pass->recovered.workload;
+      planned.settings.accumulate = recorded_microbatches(run.traces.front(), host);
     }
     run.planned = std::move(planned);
   } catch (const Error& error) {
     run.plan_problem = error.what();
     trace::add_diagnostic(run.diagnostics, Severity::kWarning,
                           fmt::format("the planned order is not known: {}", run.plan_problem));
+    pass.reset();
   }
+  return pass;
 }
 
 trace::Run open_run(std::span<const std::filesystem::path> paths,
                     const trace::ReadOptions& options) {
   trace::Run run = trace::Run::open(paths, options);
-  find_planned(run);
+  if (lacks_planned(run)) {
+    find_planned(run, read_host_log(run.traces.front()));
+  }
   return run;
 }
 

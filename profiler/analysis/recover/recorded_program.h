@@ -2,11 +2,12 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "core/plan/resolved_plan.h"
-#include "profiler/analysis/fsdp_log/fsdp_log.h"
+#include "profiler/analysis/fsdp_log/host_log.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/trace/run.h"
 
@@ -16,11 +17,12 @@ namespace shardlens::analysis {
 
 // One pass of the program: that of the trace's passes whose modules ran in the most common order,
 // the last of these. Its units are those of `plan`, by index. Sizes of operators are known if the
-// trace was read with ReadOptions::keep_args.
+// trace was read with ReadOptions::keep_args. `host`: of the trace.
 //
 // Errors  InputError for a trace without FSDP's ranges, without a pass with forward and backward,
 //         or with a unit that the plan has not.
 [[nodiscard]] RecoveredWorkload recorded_pass(const trace::Trace& trace,
+                                              const HostLog& host,
                                               const plan::ResolvedPlan& plan,
                                               std::vector<trace::Diagnostic>& diagnostics);
 
@@ -30,11 +32,21 @@ namespace shardlens::analysis {
                                                  const plan::ResolvedPlan& plan,
                                                  FsdpLog& log);
 
-// Sets `planned` of a run of shardlens.record from `program` and the first rank's trace. Where that
-// is not possible, plan_problem and a diagnostic say why. Does nothing for other runs.
-void find_planned(trace::Run& run);
+// A run of shardlens.record whose plan has not been found yet.
+[[nodiscard]] bool lacks_planned(const trace::Run& run);
 
-// Run::open() and find_planned().
+// The pass that the workload of a run is from, and what could not be read of it.
+struct RecordedPass {
+  RecoveredWorkload recovered;
+  std::vector<trace::Diagnostic> diagnostics;
+};
+// Sets `planned` of a run that lacks it from `program` and the first rank's trace, whose log `host`
+// is. Where that is not possible, plan_problem and a diagnostic say why. nullopt: the plan has no
+// sharded units, or was not found.
+std::optional<RecordedPass> find_planned(trace::Run& run, const HostLog& host);
+
+// Run::open() and find_planned(), for a run that is read and not analyzed here; others are opened
+// with AnalyzedRun::open().
 [[nodiscard]] trace::Run open_run(std::span<const std::filesystem::path> paths,
                                   const trace::ReadOptions& options = {});
 

@@ -520,8 +520,12 @@ class Recovery {
 
 RecoveredPlan recover_plan(const Trace& trace) {
   const Timeline timeline = make_timeline(trace);
+  return recover_plan(trace, timeline,
+                      timeline.fsdp.source == FsdpSource::kNone ? read_ddp_log(trace) : DdpLog());
+}
+
+RecoveredPlan recover_plan(const Trace& trace, const Timeline& timeline, const DdpLog& ddp) {
   if (timeline.fsdp.source == FsdpSource::kNone) {
-    const DdpLog ddp = read_ddp_log(trace);
     if (!ddp.passes.empty()) {
       return recover_ddp(trace, ddp);
     }

@@ -11,6 +11,7 @@
 #include "profiler/analysis/fsdp_log/ddp_log.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 #include "profiler/analysis/fsdp_log/sections.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 #include "profiler/trace/parallel_axes.h"
 
@@ -80,6 +81,10 @@ struct RecoveredPlan {
 // Errors  InputError for a trace without such ranges, or without a step with forward and backward;
 //         the message lists what was searched for.
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
+// The same with the trace's timeline, and with its log of DDP if the timeline has none of FSDP.
+[[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace,
+                                         const Timeline& timeline,
+                                         const DdpLog& ddp);
 
 // The hook at the start of a call of FSDP, at its end for kPostForward; nullopt: an action.
 [[nodiscard]] std::optional<Hook> hook_of(FsdpCall call);

@@ -157,11 +157,6 @@ std::string missing_kernels(const Sources& sources) {
   return found;
 }
 
-std::string missing_kernels(const Trace& trace) {
-  const EventLists lists(trace);
-  return missing_kernels(Sources(trace, lists, {}));
-}
-
 std::string_view activity_of_kernels(const Trace& trace) {
   const DeviceBackend* backend = backend_named(trace.metadata.backend);
   return backend == nullptr ? "CUDA" : backend->activity;

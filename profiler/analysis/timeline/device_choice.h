@@ -24,8 +24,6 @@ void choose_device(const trace::Trace& trace,
 // (nccl:all_reduce)"; "": nothing, or the trace has kernels.
 [[nodiscard]] std::string missing_kernels(const Sources& sources);
 
-[[nodiscard]] std::string missing_kernels(const trace::Trace& trace);
-
 // The profiler's activity that records the kernels; for messages.
 [[nodiscard]] std::string_view activity_of_kernels(const trace::Trace& trace);
 

@@ -124,13 +124,11 @@ std::string_view name_of(UnitPart part) {
 
 Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   Timeline timeline;
-  timeline.lists = EventLists(trace);
+  static_cast<HostLog&>(timeline) = read_host_log(trace);
+  options.check();
   std::vector<trace::Diagnostic> of_devices;
   choose_device(trace, options, timeline.lists, of_devices);
   const Sources sources(trace, timeline.lists, options);
-  options.check();
-  timeline.fsdp = read_fsdp_log(trace, timeline.lists);
-  timeline.sections = Sections(trace, timeline.lists, timeline.fsdp);
   options.check();
   timeline.units = trace.units;
   for (size_t i = trace.units.size(); i < timeline.fsdp.units.size(); ++i) {

@@ -9,11 +9,9 @@
 #include "core/base/collective.h"
 #include "core/base/units.h"
 #include "core/schedule/action.h"
-#include "profiler/analysis/events/event_lists.h"
 #include "profiler/analysis/events/intervals.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
-#include "profiler/analysis/fsdp_log/fsdp_log.h"
-#include "profiler/analysis/fsdp_log/sections.h"
+#include "profiler/analysis/fsdp_log/host_log.h"
 #include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/model/trace.h"
 
@@ -111,8 +109,7 @@ struct DeviceEvent {
 static_assert(sizeof(DeviceEvent) <= 40);
 
 // A trace, divided into compute, communication and copies; docs/metrics.md defines each.
-struct Timeline {
-  EventLists lists;
+struct Timeline : HostLog {
   // The work ran on a device; otherwise host operators are the compute.
   bool device = false;
   // What shows that the trace lacks the device's kernels ("NCCL ran (nccl:all_reduce)"). Then there
@@ -127,9 +124,7 @@ struct Timeline {
   std::vector<DeviceEvent> device_events;  // by start
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
   std::vector<Place> places;               // of device and host events
-  FsdpLog fsdp;                            // what FSDP did, if the trace has its ranges
   DdpLog ddp;                              // what DDP did, in traces without FSDP ranges
-  Sections sections;                       // owners of the host's time
   std::vector<trace::Diagnostic> diagnostics;
 
   [[nodiscard]] const Place& place(const DeviceEvent& event) const { return places[event.place]; }

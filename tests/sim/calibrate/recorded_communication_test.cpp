@@ -245,7 +245,7 @@ TEST(RecordedCommunicationTest, TheRunsOwnPlanIsPredicted) {
 // loop.
 TEST(RecordedCommunicationTest, OnePassAsItRan) {
   const std::filesystem::path path = trace_of("fsdp2-tensor");
-  trace::Run run = RecordedRun::read(std::span(&path, 1));
+  trace::Run run = RecordedRun::read(std::span(&path, 1)).run();
   trace::Trace& trace = run.traces.front();
   for (trace::Event& event : trace.events) {
     if (trace.name(event).starts_with("ProfilerStep")) {

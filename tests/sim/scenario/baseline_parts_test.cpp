@@ -21,7 +21,7 @@ struct Opened {
 
 Opened open(const char* name) {
   const std::filesystem::path path = std::string(SHARDLENS_TEST_DATA) + "/../../traces/" + name;
-  const trace::Run run = RecordedRun::read(std::span(&path, 1));
+  const analysis::AnalyzedRun run = RecordedRun::read(std::span(&path, 1));
   Opened out{RecordedRun::of(run), analysis::analyze(run), {}};
   out.parts = baseline_parts(out.run, out.analysis).value();
   return out;

@@ -101,7 +101,7 @@ TEST(StepKinds, TheBaselineSaysWhatWasMeasured) {
 // A plan that is not that of the trace, so that no step is like it.
 TEST(StepKinds, OnePassHasTheRangeOfAllStepsAsItsNoise) {
   const std::filesystem::path path = path_of("closure");
-  trace::Run recorded = RecordedRun::read(std::span(&path, 1));
+  trace::Run recorded = RecordedRun::read(std::span(&path, 1)).run();
   for (plan::Unit& unit : recorded.planned->plan.units) {
     unit.reshard_after_forward = plan::Reshard{plan::Reshard::Kind::kNo, 0};
   }
