@@ -50,12 +50,12 @@ function(shardlens_headers_of out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-shardlens_exported(ShardlensTargets shardlens_headers shardlens_base shardlens_files shardlens_mesh shardlens_json shardlens_tree shardlens_layout shardlens_plan shardlens_workload shardlens_model shardlens_schedule shardlens_trace shardlens_analysis shardlens_check
+shardlens_exported(ShardlensTargets shardlens_headers shardlens_base shardlens_files shardlens_mesh shardlens_json shardlens_tree shardlens_layout shardlens_plan shardlens_workload shardlens_edits shardlens_model shardlens_schedule shardlens_trace shardlens_analysis shardlens_check
                    shardlens_report shardlens_hardware shardlens_cost shardlens_sim_memory shardlens_sim_engine shardlens_calibrate shardlens_scenario
                    shardlens_validate shardlens_search shardlens_advise)
 shardlens_interface(analysis ShardlensTargets shardlens_report shardlens_check shardlens_analysis shardlens_trace)
 shardlens_interface(sim ShardlensTargets shardlens_advise shardlens_search shardlens_validate shardlens_scenario)
-shardlens_headers_of(headers FOLDERS core/base core/files core/mesh core/json core/tree core/layout core/plan core/workload core/model core/schedule profiler/trace profiler/analysis profiler/check profiler/report sim)
+shardlens_headers_of(headers FOLDERS core/base core/files core/mesh core/json core/tree core/layout core/plan core/workload core/edits core/model core/schedule profiler/trace profiler/analysis profiler/check profiler/report sim)
 shardlens_install_headers(${headers})
 
 if(SHARDLENS_ENGINE)

@@ -114,7 +114,7 @@ bool larger_gain(const AdvisedChange& a, const AdvisedChange& b) {
 // A change, and what it consists of.
 struct Tried {
   AdvisedChange result;
-  std::vector<const PlanChange*> of;
+  std::vector<const plan::PlanEdit*> of;
 };
 
 class Adviser {
@@ -136,7 +136,7 @@ class Adviser {
   }
 
   Advice take() {
-    const std::vector<PlanChange> singles = single_changes(own_, *now_.priced.plan);
+    const std::vector<plan::PlanEdit> singles = single_changes(own_, *now_.priced.plan);
     std::vector<Tried> tried;
     for (size_t i = 0; i < singles.size(); ++i) {
       if (auto made = attempt({&singles[i]})) {
@@ -191,14 +191,14 @@ class Adviser {
   }
 
   // nullopt: it cannot be predicted.
-  std::optional<Tried> attempt(std::vector<const PlanChange*> of) {
+  std::optional<Tried> attempt(std::vector<const plan::PlanEdit*> of) {
     if (options_.cancelled != nullptr && *options_.cancelled) {
       throw RuntimeFault("advise was stopped");
     }
     Scenario scenario = own_;
     AdvisedChange out;
-    for (const PlanChange* each : of) {
-      each->apply(scenario);
+    for (const plan::PlanEdit* each : of) {
+      make(*each, scenario);
       out.title += (out.title.empty() ? "" : "; ") + each->title;
       out.pytorch.insert(out.pytorch.end(), each->pytorch.begin(), each->pytorch.end());
     }
@@ -252,11 +252,11 @@ class Adviser {
         best = *each;
         continue;
       }
-      std::vector<const PlanChange*> of = best->of;
-      const PlanChange& next = *each->of.front();
+      std::vector<const plan::PlanEdit*> of = best->of;
+      const plan::PlanEdit& next = *each->of.front();
       if (of.size() >= kMostCombined ||
-          std::any_of(of.begin(), of.end(), [&next](const PlanChange* made) {
-            return exclude_each_other(*made, next);
+          std::any_of(of.begin(), of.end(), [&next](const plan::PlanEdit* made) {
+            return plan::exclude_each_other(made->key, next.key);
           })) {
         continue;
       }

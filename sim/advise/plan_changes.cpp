@@ -4,17 +4,16 @@
 #include <set>
 #include <utility>
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
+#include "core/edits/module_values.h"
+#include "core/edits/plan_edits.h"
+#include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
-#include "core/plan/strategy_change.h"
-#include "sim/advise/pytorch_calls.h"
 
 namespace shardlens::sim {
 namespace {
 
-using plan::Plan;
+using plan::PlanEdit;
+using plan::PlanKey;
 using plan::Reshard;
 
 bool is_sharded(const plan::Unit& unit) {
@@ -28,14 +27,10 @@ class Changes {
       : tree_(plan.tree),
         now_(plan),
         step_(scenario.step),
-        pytorch_(plan.tree, plan.plan.dialect),
-        sharded_(std::any_of(plan.units.begin(), plan.units.end(), is_sharded)) {
-    for (const uint32_t block : tree_.blocks) {
-      blocks_.push_back(tree_.modules[block].fqn);
-    }
-  }
+        edits_(plan.tree, plan.world_size, plan.plan.dialect),
+        sharded_(std::any_of(plan.units.begin(), plan.units.end(), is_sharded)) {}
 
-  std::vector<PlanChange> take() {
+  std::vector<PlanEdit> take() {
     if (sharded_) {
       if (now_.shards() > 1) {
         reshard();
@@ -53,28 +48,13 @@ class Changes {
   }
 
  private:
-  template <typename Edit>
-  void add(std::vector<ChangeSubject> subjects,
-           std::string title,
-           PytorchCalls::Lines pytorch,
-           Edit edit) {
-    out_.push_back({std::move(subjects), std::move(title),
-                    [edit = std::move(edit)](Scenario& scenario) { edit(scenario.plan); },
-                    std::move(pytorch)});
-  }
+  void add(PlanEdit edit) { out_.push_back(std::move(edit)); }
 
   // Whether the unit is sharded between forward and backward.
   [[nodiscard]] bool frees(size_t unit) const {
     const Reshard::Kind kind = now_.units[unit].reshard_after_forward.kind;
     return kind == Reshard::Kind::kYes || kind == Reshard::Kind::kSubMesh ||
            (kind == Reshard::Kind::kAuto && unit != 0);
-  }
-
-  static void set_reshard(Plan& plan, Reshard::Kind kind) {
-    plan.reshard_after_forward = {kind, 0};
-    for (plan::UnitEntry& entry : plan.units) {
-      entry.reshard_after_forward.reset();
-    }
   }
 
   void reshard() {
@@ -85,13 +65,11 @@ class Changes {
       }
     }
     if (any_freed) {
-      add({ChangeSubject::kReshard}, "keep parameters after forward", pytorch_.reshard(false),
-          [](Plan& plan) { set_reshard(plan, Reshard::Kind::kNo); });
+      add(edits_.reshard(Reshard::Kind::kNo));
       keep_last();
     }
     if (any_kept) {
-      add({ChangeSubject::kReshard}, "free parameters after forward", pytorch_.reshard(true),
-          [](Plan& plan) { set_reshard(plan, Reshard::Kind::kAuto); });
+      add(edits_.reshard(Reshard::Kind::kAuto));
     }
   }
 
@@ -114,11 +92,8 @@ class Changes {
     counts.erase(0);
     counts.erase(freed.size());
     for (const size_t count : counts) {
-      const std::vector<std::string> kept(freed.end() - static_cast<ptrdiff_t>(count), freed.end());
-      add({ChangeSubject::kReshard},
-          count == 1 ? fmt::format("keep the parameters of {} after forward", kept.front())
-                     : fmt::format("keep the parameters of the last {} units after forward", count),
-          pytorch_.keep(kept), keep(kept));
+      add(edits_.keep({freed.end() - static_cast<ptrdiff_t>(count), freed.end()}, listed_units(),
+                      now_.plan.units));
     }
   }
 
@@ -129,34 +104,9 @@ class Changes {
       if (unit.modules.empty() || unit.group > 0) {
         continue;
       }
-      plan::UnitEntry entry;
-      if (unit.entry >= 0) {
-        entry = now_.plan.units[static_cast<size_t>(unit.entry)];
-      }
-      entry.grouped = unit.modules.size() > 1;
-      entry.globs.clear();
-      for (const uint32_t module : unit.modules) {
-        entry.globs.push_back(tree_.modules[module].fqn);
-      }
-      out.push_back(std::move(entry));
+      out.push_back(plan::own_entry(now_, unit));
     }
     return out;
-  }
-
-  // Without effect on a plan whose units another change has replaced.
-  [[nodiscard]] std::function<void(Plan&)> keep(const std::vector<std::string>& kept) const {
-    std::vector<plan::UnitEntry> units = listed_units();
-    for (plan::UnitEntry& entry : units) {
-      if (!entry.grouped &&
-          std::find(kept.begin(), kept.end(), entry.globs.front()) != kept.end()) {
-        entry.reshard_after_forward = Reshard{Reshard::Kind::kNo, 0};
-      }
-    }
-    return [units = std::move(units), before = now_.plan.units](Plan& plan) {
-      if (plan.units == before) {
-        plan.units = units;
-      }
-    };
   }
 
   void prefetch() {
@@ -169,38 +119,26 @@ class Changes {
       if (now_.plan.forward_prefetch == depth && !explicit_lists) {
         continue;
       }
-      add({ChangeSubject::kForwardPrefetch},
-          depth == 0   ? "no prefetch in forward"
-          : depth == 1 ? "prefetch the next unit in forward"
-                       : fmt::format("prefetch the next {} units in forward", depth),
-          pytorch_.forward_prefetch(depth), [depth](Plan& plan) {
-            plan.forward_prefetch = depth;
-            plan.forward_prefetch_lists.clear();
-          });
+      add(edits_.forward_prefetch(depth));
     }
     if (now_.plan.backward_prefetch != plan::BackwardPrefetch::kPre ||
         !now_.plan.backward_prefetch_lists.empty()) {
-      add({ChangeSubject::kBackwardPrefetch}, "prefetch the next unit before compute in backward",
-          pytorch_.backward_prefetch(), [](Plan& plan) {
-            plan.backward_prefetch = plan::BackwardPrefetch::kPre;
-            plan.backward_prefetch_lists.clear();
-          });
+      add(edits_.backward_prefetch(plan::BackwardPrefetch::kPre));
     }
   }
 
   // PyTorch's FSDP1 has one group for both.
   void communicators() {
     if (now_.plan.dialect == plan::Dialect::kFsdp2 && !now_.plan.separate_reduce_scatter_group) {
-      add({ChangeSubject::kCommunicators}, "a communicator of its own for reduce-scatter",
-          pytorch_.separate_reduce_scatter_group(),
-          [](Plan& plan) { plan.separate_reduce_scatter_group = true; });
+      add(edits_.separate_reduce_scatter_group());
     }
   }
 
   // Modules of each unit, sorted.
-  [[nodiscard]] static std::set<std::set<std::string>> division(const Plan& plan) {
+  [[nodiscard]] static std::set<std::set<std::string>> division(
+      const std::vector<plan::UnitEntry>& units) {
     std::set<std::set<std::string>> out;
-    for (const plan::UnitEntry& entry : plan.units) {
+    for (const plan::UnitEntry& entry : units) {
       out.emplace(entry.globs.begin(), entry.globs.end());
     }
     return out;
@@ -234,49 +172,37 @@ class Changes {
     return out;
   }
 
-  void set_units(std::string title, size_t together) {
-    Plan wanted;
-    wanted.units = plan::grouped_blocks(tree_, together);
+  void set_units(size_t together) {
+    std::vector<plan::UnitEntry> wanted = plan::grouped_blocks(tree_, together);
     const std::vector<plan::UnitEntry> listed = listed_units();
     const std::vector<plan::ParameterGroupEntry> groups = common_groups(listed);
-    for (plan::UnitEntry& entry : wanted.units) {
+    for (plan::UnitEntry& entry : wanted) {
       entry.groups = groups;
     }
     // Units whose parameters are all on the experts' mesh stay units of their own.
-    const size_t merged = wanted.units.size();
+    const size_t merged = wanted.size();
     for (const plan::UnitEntry& entry : listed) {
       if (entry.groups.size() == 1) {
-        wanted.units.push_back(entry);
+        wanted.push_back(entry);
       }
     }
-    if (division(wanted) == units_now_) {
+    if (division(wanted) == division(listed)) {
       return;
     }
-    if (wanted.units.size() > merged) {
-      title += ", experts as their own";
-    }
-    add({ChangeSubject::kUnits}, std::move(title), pytorch_.units(together),
-        [units = wanted.units](Plan& plan) {
-          plan.units = units;
-          plan.forward_prefetch_lists.clear();
-          plan.backward_prefetch_lists.clear();
-        });
+    const bool has_experts = wanted.size() > merged;
+    PlanEdit edit = edits_.units(together, std::move(wanted));
+    edit.title += has_experts ? ", experts as their own" : "";
+    add(std::move(edit));
   }
 
   void units() {
-    for (const plan::UnitEntry& entry : listed_units()) {
-      units_now_.emplace(entry.globs.begin(), entry.globs.end());
-    }
-    if (!blocks_.empty()) {
-      set_units("one block a unit", 1);
-      for (const size_t together : {2, 4}) {
-        if (together < blocks_.size()) {
-          set_units(fmt::format("{} blocks a unit", together), together);
-        }
+    for (const size_t together : {1, 2, 4}) {
+      if (together == 1 ? !tree_.blocks.empty() : together < tree_.blocks.size()) {
+        set_units(together);
       }
     }
     if (now_.units.size() > 1) {
-      set_units("the model as one unit", 0);
+      set_units(0);
     }
     own_units();
   }
@@ -290,14 +216,7 @@ class Changes {
     if (own.empty() || now_.units.size() < 2 || now_.plan.units.empty()) {
       return;
     }
-    add({ChangeSubject::kUnits},
-        fmt::format("{} as {} of {} own", fmt::join(own, ", "),
-                    own.size() == 1 ? "a unit" : "units", own.size() == 1 ? "its" : "their"),
-        pytorch_.own_units(own), [own](Plan& plan) {
-          for (const std::string& fqn : own) {
-            plan.units.emplace_back().globs = {fqn};
-          }
-        });
+    add(edits_.own_units(own));
   }
 
   // Other degrees of data parallelism. Those of the other axes are the program's.
@@ -313,45 +232,29 @@ class Changes {
           replica % sizes.expert != 0) {
         continue;
       }
-      const int64_t replicate = ranks / shard;
-      add({ChangeSubject::kMesh},
-          replicate == 1 ? fmt::format("shard over all {} ranks", ranks)
-          : shard == 1   ? fmt::format("{} replicas, each with all parameters", ranks)
-                         : fmt::format("{} replicas of {} shards", replicate, shard),
-          pytorch_.mesh(replicate, shard, sizes.tensor), [replicate, shard](Plan& plan) {
-            plan.mesh.replicate = replicate;
-            plan.mesh.shard = shard;
-          });
+      add(edits_.mesh(ranks / shard, shard, sizes.tensor));
     }
     if (!plan::divided_axis(sizes).first.empty()) {
       return;  // DDP has no such axes
     }
-    add({ChangeSubject::kUnits, ChangeSubject::kMesh, ChangeSubject::kReshard,
-         ChangeSubject::kForwardPrefetch, ChangeSubject::kBackwardPrefetch},
-        "replicate the model instead of sharding it", pytorch_.replicate(),
-        [tree = tree_](Plan& plan) { plan = plan::with_strategy(plan, "replicate", tree); });
+    add(edits_.strategy("replicate", "replicate"));
   }
 
   void checkpoints() {
-    const size_t checkpointed = now_.checkpointed_modules.size();
-    const auto set = [this](std::string title, size_t every) {
-      std::vector<std::string> chosen;
-      for (size_t i = 0; every > 0 && i < blocks_.size(); i += every) {
-        chosen.push_back(blocks_[i]);
-      }
-      if (now_.plan.activation_checkpointing != chosen) {
-        add({ChangeSubject::kCheckpoints}, std::move(title), pytorch_.checkpoints(every),
-            [chosen](Plan& plan) { plan.activation_checkpointing = chosen; });
+    const size_t checkpointed = now_.checkpointed_modules.size(), blocks = tree_.blocks.size();
+    const auto set = [this](size_t every) {
+      if (now_.plan.activation_checkpointing != plan::checkpointed_blocks(tree_, every)) {
+        add(edits_.checkpoints(every));
       }
     };
     if (checkpointed > 0) {
-      set("no activation checkpoints", 0);
+      set(0);
     }
-    if (!blocks_.empty() && checkpointed != blocks_.size()) {
-      set("checkpoint every block", 1);
+    if (blocks > 0 && checkpointed != blocks) {
+      set(1);
     }
-    if (blocks_.size() >= 2 && checkpointed != (blocks_.size() + 1) / 2) {
-      set("checkpoint every second block", 2);
+    if (blocks >= 2 && checkpointed != (blocks + 1) / 2) {
+      set(2);
     }
   }
 
@@ -363,20 +266,10 @@ class Changes {
           (batch != 2 * step_.batch && 2 * batch != step_.batch && batch != samples)) {
         continue;
       }
-      const int64_t accumulate = samples / batch;
-      out_.push_back({{ChangeSubject::kMicrobatches},
-                      fmt::format("microbatches of {} ({} a step)", batch, accumulate),
-                      [batch, accumulate](Scenario& scenario) {
-                        scenario.step.batch = batch;
-                        scenario.step.accumulate = accumulate;
-                      },
-                      pytorch_.microbatches(batch, accumulate)});
+      add(edits_.microbatches(batch, samples / batch));
     }
     if (step_.accumulate > 1 && step_.sync_every_microbatch) {
-      out_.push_back({{ChangeSubject::kGradientSync},
-                      "reduce gradients only in the last microbatch",
-                      [](Scenario& scenario) { scenario.step.sync_every_microbatch = false; },
-                      pytorch_.sync_last_microbatch()});
+      add(edits_.sync_last_microbatch());
     }
   }
 
@@ -384,13 +277,7 @@ class Changes {
     const double now = now_.plan.bucket_cap_mb.value_or(25);
     for (const double megabytes : {10.0, 25.0, 50.0, 100.0}) {
       if (megabytes != now) {
-        add({ChangeSubject::kBuckets}, fmt::format("buckets of {} MiB", megabytes),
-            pytorch_.buckets(megabytes), [megabytes](Plan& plan) {
-              plan.bucket_cap_mb = megabytes;
-              for (plan::UnitEntry& entry : plan.units) {
-                entry.bucket_cap_mb.reset();
-              }
-            });
+        add(edits_.buckets(megabytes));
       }
     }
   }
@@ -398,22 +285,23 @@ class Changes {
   const plan::ModuleTree& tree_;
   const plan::ResolvedPlan& now_;
   const plan::StepSettings& step_;
-  PytorchCalls pytorch_;
+  plan::PlanEdits edits_;
   bool sharded_;
-  std::vector<std::string> blocks_;
-  std::set<std::set<std::string>> units_now_;
-  std::vector<PlanChange> out_;
+  std::vector<PlanEdit> out_;
 };
 
 }  // namespace
 
-bool exclude_each_other(const PlanChange& a, const PlanChange& b) {
-  return std::any_of(a.subjects.begin(), a.subjects.end(), [&b](ChangeSubject subject) {
-    return std::find(b.subjects.begin(), b.subjects.end(), subject) != b.subjects.end();
-  });
+void make(const PlanEdit& change, Scenario& scenario) {
+  if (change.apply) {
+    change.apply(scenario.plan);
+  }
+  if (change.apply_to_step) {
+    change.apply_to_step(scenario.step);
+  }
 }
 
-std::vector<PlanChange> single_changes(const Scenario& scenario, const plan::ResolvedPlan& plan) {
+std::vector<PlanEdit> single_changes(const Scenario& scenario, const plan::ResolvedPlan& plan) {
   return Changes(scenario, plan).take();
 }
 

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
 #include "sim/search/candidates.h"
 
@@ -193,15 +194,12 @@ plan::Plan plan_of(const PlanFrame& frame,
                    const plan::ModuleTree& tree,
                    int64_t ranks) {
   plan::Plan out = base;
-  out.mesh.shard = frame.shard;
-  out.mesh.replicate = ranks / frame.shard;
-  out.reshard_after_forward = {};
-  out.backward_prefetch = plan::BackwardPrefetch::kPre;
-  out.forward_prefetch = frame.forward_prefetch;
-  out.forward_prefetch_lists.clear();
-  out.backward_prefetch_lists.clear();
-  out.units.clear();
-  out.activation_checkpointing.clear();
+  set_units(out, {});
+  set_mesh(out, ranks / frame.shard, frame.shard);
+  set_reshard(out, {});
+  set_backward_prefetch(out, plan::BackwardPrefetch::kPre);
+  set_forward_prefetch(out, frame.forward_prefetch);
+  set_checkpoints(out, tree, 0);
   if (frame.outer_units) {
     for (const uint32_t module : plan::large_outer_modules(tree)) {
       out.units.push_back(outer_entry(tree, module));
@@ -239,8 +237,8 @@ std::string name_of(const PlanFrame& frame, const BlockChoices& choices, int64_t
   const auto blocks = static_cast<int64_t>(choices.size());
   const int64_t units = count(&BlockChoice::starts), kept = count(&BlockChoice::kept);
   const int64_t checkpointed = count(&BlockChoice::checkpointed);
-  std::string out = units == blocks ? std::string("each block a unit")
-                                    : fmt::format("{} blocks in {} units", blocks, units);
+  std::string out =
+      units == blocks ? plan::units_label(1) : fmt::format("{} blocks in {} units", blocks, units);
   out += frame.outer_units ? ", embeddings apart" : "";
   out += kept == 0 ? "" : fmt::format(", {} of {} units kept after forward", kept, units);
   if (checkpointed > 0) {
@@ -248,9 +246,7 @@ std::string name_of(const PlanFrame& frame, const BlockChoices& choices, int64_t
     out += fmt::format(", {} of {} blocks checkpointed{}", checkpointed, blocks,
                        saved.empty() ? "" : fmt::format(" (saving {})", saved));
   }
-  out += frame.shard == 1       ? ", not sharded"
-         : frame.shard == ranks ? fmt::format(", sharded over {} ranks", ranks)
-                                : fmt::format(", sharded over {} of {} ranks", frame.shard, ranks);
+  out += ", " + plan::mesh_label(ranks / frame.shard, frame.shard);
   out += frame.forward_prefetch == 0 ? ""
                                      : fmt::format(", forward prefetch {}", frame.forward_prefetch);
   out += lists_of(frame, choices, "forward", &PrefetchCounts::forward);

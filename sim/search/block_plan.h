@@ -61,7 +61,7 @@ struct PlanFrame {
                                  const plan::ModuleTree& tree,
                                  int64_t ranks);
 
-// "each block a unit, 3 of 80 units kept after forward, 12 of 80 blocks checkpointed (saving
+// "one block a unit, 3 of 80 units kept after forward, 12 of 80 blocks checkpointed (saving
 // attention), sharded over 8 ranks, forward prefetch 1, 2 x 4"
 [[nodiscard]] std::string name_of(const PlanFrame& frame,
                                   const BlockChoices& choices,

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
 #include "core/workload/step_limits.h"
 
@@ -74,35 +75,22 @@ plan::Plan plan_of(const Candidate& candidate,
                    const plan::ModuleTree& tree,
                    int64_t ranks) {
   plan::Plan plan = base;
-  plan.mesh.shard = candidate.shard;
-  plan.mesh.replicate = ranks / candidate.shard;
-  plan.units = plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit));
-  plan.reshard_after_forward.kind =
-      candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo;
-  plan.backward_prefetch =
-      candidate.backward_prefetch ? plan::BackwardPrefetch::kPre : plan::BackwardPrefetch::kNone;
-  plan.forward_prefetch = candidate.forward_prefetch;
+  set_mesh(plan, ranks / candidate.shard, candidate.shard);
+  set_units(plan, plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit)));
+  set_reshard(plan, {candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo, 0});
+  set_backward_prefetch(plan, candidate.backward_prefetch ? plan::BackwardPrefetch::kPre
+                                                          : plan::BackwardPrefetch::kNone);
+  set_forward_prefetch(plan, candidate.forward_prefetch);
   plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
   set_precision(plan, candidate.precision);
-  plan.activation_checkpointing.clear();
-  if (candidate.checkpoint) {
-    for (const uint32_t block : tree.blocks) {
-      plan.activation_checkpointing.push_back(tree.modules[block].fqn);
-    }
-  }
+  set_checkpoints(plan, tree, candidate.checkpoint ? 1 : 0);
   return plan;
 }
 
 std::string name_of(const Candidate& candidate, int64_t ranks) {
-  std::string out = candidate.blocks_per_unit == 0 ? "the model one unit"
-                    : candidate.blocks_per_unit == 1
-                        ? "a block a unit"
-                        : fmt::format("{} blocks a unit", candidate.blocks_per_unit);
-  out += candidate.shard == 1 ? ", not sharded"
-         : candidate.shard == ranks
-             ? fmt::format(", sharded over {} ranks", ranks)
-             : fmt::format(", sharded over {} of {} ranks", candidate.shard, ranks);
-  out += candidate.reshard ? "" : ", kept after forward";
+  std::string out = plan::units_label(static_cast<size_t>(candidate.blocks_per_unit));
+  out += ", " + plan::mesh_label(ranks / candidate.shard, candidate.shard);
+  out += candidate.reshard ? "" : ", " + plan::reshard_label({plan::Reshard::Kind::kNo, 0});
   out += candidate.backward_prefetch ? "" : ", no backward prefetch";
   out += candidate.forward_prefetch == 0
              ? ""

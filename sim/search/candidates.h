@@ -44,7 +44,7 @@ struct Candidate {
                                  const plan::ModuleTree& tree,
                                  int64_t ranks);
 
-// "2 blocks a unit, sharded over 4 of 8 ranks, kept after forward, checkpointed, 2 x 4": for
+// "2 blocks a unit, 2 replicas of 4 shards, kept after forward, checkpointed, 2 x 4": for
 // output, and the candidate's key in a state file.
 [[nodiscard]] std::string name_of(const Candidate& candidate, int64_t ranks);
 

@@ -13,6 +13,7 @@
 #include <QTimer>
 #include <QUndoStack>
 
+#include "core/edits/plan_edit.h"
 #include "core/model/model_config.h"
 #include "core/plan/plan.h"
 #include "core/tree/module_tree.h"
@@ -25,8 +26,7 @@
 
 namespace shardlens::gui {
 
-// One property of a plan that is chosen from a list. To add a knob, only plan_knobs() has to
-// change.
+// A key of a plan (core/edits/plan_key.h) whose value is chosen from a list.
 struct PlanKnob {
   struct Choice {
     QString label;
@@ -36,6 +36,7 @@ struct PlanKnob {
   QString title, help;
   std::vector<Choice> choices;
 };
+[[nodiscard]] PlanKnob knob_of(plan::PlanKey key, std::vector<plan::PlanEdit> edits);
 [[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
 
 // A state and its simulation result.

@@ -14,18 +14,10 @@ namespace shardlens::gui {
 
 // The choices for single modules: whether each is a unit, and that unit's resharding, prefetching,
 // dtypes and API. `modules` are FQNs; several if a folded row is edited. If some of the modules is
-// not a unit, PlanKnob::Choice::apply() of the choices that need units leaves the plan unchanged.
+// not a unit, plan::PlanEdit::apply() of the choices that need units leaves the plan unchanged.
 [[nodiscard]] std::vector<PlanKnob> module_knobs(const plan::ModuleTree& tree,
                                                  int64_t world_size,
                                                  const std::vector<std::string>& modules);
-
-// `plan` with a separate entry for each unit that contains one of `modules`, so that these units
-// can be changed without changing others. The units themselves stay the same. Errors: InputError of
-// resolve().
-[[nodiscard]] plan::Plan with_own_entries(const plan::Plan& plan,
-                                          const plan::ModuleTree& tree,
-                                          int64_t world_size,
-                                          const std::vector<std::string>& modules);
 
 // How the plan treats the module, in a few words: "unit, kept, bf16, →2" (2 units prefetched); ""
 // if the module is not a unit.

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/edits/module_values.h"
 #include "core/plan/resolve.h"
 #include "tests/gui/qt_test.h"
 
@@ -85,8 +86,8 @@ TEST_F(ModuleEditsTest, ModulesAreTakenTogether) {
 
 TEST_F(ModuleEditsTest, OnlyTheChosenUnitChanges) {
   using Kind = plan::Reshard::Kind;
-  const plan::Plan kept = chosen(plan(), "Reshard", {"model.layers.3"}, "kept for backward");
-  const plan::Plan cast = chosen(kept, "Dtype", {"model.layers.3"}, "bf16, gradients reduced");
+  const plan::Plan kept = chosen(plan(), "Reshard", {"model.layers.3"}, "kept after forward");
+  const plan::Plan cast = chosen(kept, "Precision", {"model.layers.3"}, "bf16, reduced");
   for (const auto& [fqn, unit] : units(cast)) {
     const bool chosen_one = fqn == "model.layers.3";
     EXPECT_EQ(unit.reshard_after_forward.kind == Kind::kNo, chosen_one) << fqn;
@@ -105,7 +106,7 @@ TEST_F(ModuleEditsTest, OnlyTheChosenUnitChanges) {
 TEST_F(ModuleEditsTest, PrefetchNamesTheFollowingUnits) {
   plan::Plan start = plan();
   start.forward_prefetch = 1;
-  const plan::Plan after = chosen(start, "Prefetch", {"model.layers.1"}, "the next two");
+  const plan::Plan after = chosen(start, "Prefetch in forward", {"model.layers.1"}, "the next 2");
   const plan::ResolvedPlan edited = resolved(after);
   const auto names = [&](const std::string& fqn) {
     std::vector<std::string> out;
@@ -121,7 +122,7 @@ TEST_F(ModuleEditsTest, PrefetchNamesTheFollowingUnits) {
 
 // Choices for a module that is not a unit change nothing until it is made a unit.
 TEST_F(ModuleEditsTest, WithoutAUnitNothingChanges) {
-  for (const char* title : {"Reshard", "Dtype", "Strategy", "Prefetch"}) {
+  for (const char* title : {"Reshard", "Precision", "Strategy", "Prefetch in forward"}) {
     for (const PlanKnob::Choice& choice : knob(title, {"model.layers.2.mlp"}).choices) {
       plan::Plan after = plan();
       choice.apply(after);
@@ -151,7 +152,7 @@ TEST_F(ModuleEditsTest, TheEnginesReasonIsKnown) {
   EXPECT_EQ(standing_of(plan(), tree(), kRanks).why.toStdString(), "");
   // replicate() has no casts: engine_support.cpp.
   plan::Plan cast = chosen(plan(), "Strategy", {"model.layers.3"}, "replicate");
-  cast = chosen(cast, "Dtype", {"model.layers.3"}, "bf16, gradients too");
+  cast = chosen(cast, "Precision", {"model.layers.3"}, "bf16, gradients too");
   const PlanStanding standing = standing_of(cast, tree(), kRanks);
   EXPECT_TRUE(standing.resolves) << standing.why.toStdString();
   EXPECT_TRUE(standing.why.contains("engine")) << standing.why.toStdString();

@@ -465,7 +465,7 @@ TEST_F(MainWindowTest, AModuleIsEditedInTheTree) {
     }
     return false;
   };
-  ASSERT_TRUE(choose(1, "kept for backward"));
+  ASSERT_TRUE(choose(1, "kept after forward"));
   const QModelIndex row = tree.indexOf("model.layers.3").siblingAtColumn(UnitTree::kUnits);
   EXPECT_EQ(row.data().toString(), QStringLiteral("unit, kept, →1"));
   EXPECT_TRUE(row.data(UnitTree::kChangedRole).toBool());

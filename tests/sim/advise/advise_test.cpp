@@ -93,9 +93,9 @@ TEST(Advise, SaysWhatTheRunCannotTell) {
     titles.push_back(each.title);
     EXPECT_NE(each.reason, "");
   }
-  EXPECT_THAT(titles, ::testing::IsSupersetOf({"checkpoint every block",
-                                               "replicate the model instead of sharding it",
-                                               "4 replicas, each with all parameters"}));
+  EXPECT_THAT(titles, ::testing::IsSupersetOf(
+                          {"checkpoint every block", "replicate the model instead of sharding it",
+                           "not sharded: 4 replicas, each with all parameters"}));
 }
 
 TEST(Advise, HiddenTimesAreOfCollectivesOfTheRun) {
@@ -178,8 +178,9 @@ TEST(Advise, SaysThatPrefetchHidesNothingWhereAllGathersBlock) {
       }
     }
   }
-  EXPECT_THAT(titles, ::testing::IsSupersetOf({"prefetch the next unit in forward",
-                                               "2 replicas, each with all parameters"}));
+  EXPECT_THAT(titles,
+              ::testing::IsSupersetOf({"prefetch the next unit in forward",
+                                       "not sharded: 2 replicas, each with all parameters"}));
   EXPECT_FALSE(SimulatedRun("full_shard").advice().all_gathers_block);
 }
 

@@ -31,30 +31,30 @@ Scenario scenario_of(const char* strategy, int64_t ranks, plan::StepSettings ste
   return out;
 }
 
-std::vector<PlanChange> changes_of(const Scenario& scenario) {
+std::vector<plan::PlanEdit> changes_of(const Scenario& scenario) {
   return single_changes(scenario,
                         plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size));
 }
 
 std::vector<std::string> titles_of(const Scenario& scenario) {
   std::vector<std::string> out;
-  for (const PlanChange& each : changes_of(scenario)) {
+  for (const plan::PlanEdit& each : changes_of(scenario)) {
     out.push_back(each.title);
   }
   return out;
 }
 
-const PlanChange& find(const std::vector<PlanChange>& changes, std::string_view title) {
+const plan::PlanEdit& find(const std::vector<plan::PlanEdit>& changes, std::string_view title) {
   const auto at = std::find_if(changes.begin(), changes.end(),
-                               [title](const PlanChange& each) { return each.title == title; });
+                               [title](const plan::PlanEdit& each) { return each.title == title; });
   if (at == changes.end()) {
     throw std::runtime_error("no change " + std::string(title));
   }
   return *at;
 }
 
-plan::ResolvedPlan with(Scenario scenario, const PlanChange& change) {
-  change.apply(scenario);
+plan::ResolvedPlan with(Scenario scenario, const plan::PlanEdit& change) {
+  make(change, scenario);
   return plan::resolve(scenario.plan, scenario.model->tree(), scenario.world_size);
 }
 
@@ -62,9 +62,9 @@ TEST(PlanChanges, EachChangesThePlanOrTheStepAndCanBeSimulated) {
   for (const char* strategy :
        {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "replicate"}) {
     const Scenario own = scenario_of(strategy, 8, {.batch = 2, .accumulate = 2});
-    for (const PlanChange& change : changes_of(own)) {
+    for (const plan::PlanEdit& change : changes_of(own)) {
       Scenario changed = own;
-      change.apply(changed);
+      make(change, changed);
       EXPECT_FALSE(changed.plan == own.plan && changed.step == own.step)
           << strategy << ": " << change.title;
       EXPECT_EQ(refusal_of(changed), "") << strategy << ": " << change.title;
@@ -77,9 +77,9 @@ TEST(PlanChanges, EachChangesThePlanOrTheStepAndCanBeSimulated) {
 // A change that the plan already has is not listed: after it is made, its title is gone.
 TEST(PlanChanges, AreNotListedOnceMade) {
   const Scenario own = scenario_of("full_shard", 8, {.batch = 2, .accumulate = 2});
-  for (const PlanChange& change : changes_of(own)) {
+  for (const plan::PlanEdit& change : changes_of(own)) {
     Scenario changed = own;
-    change.apply(changed);
+    make(change, changed);
     EXPECT_THAT(titles_of(changed), Not(Contains(change.title)));
   }
 }
@@ -93,8 +93,9 @@ TEST(PlanChanges, FullyShardedModel) {
           "prefetch the next unit in forward", "prefetch the next 2 units in forward",
           "a communicator of its own for reduce-scatter", "2 blocks a unit", "4 blocks a unit",
           "the model as one unit", "model.embed_tokens, lm_head as units of their own",
-          "2 replicas, each with all parameters", "replicate the model instead of sharding it",
-          "checkpoint every block", "checkpoint every second block"));
+          "not sharded: 2 replicas, each with all parameters",
+          "replicate the model instead of sharding it", "checkpoint every block",
+          "checkpoint every second block"));
 }
 
 TEST(PlanChanges, ReduceScattersMayHaveTheirOwnCommunicator) {
@@ -138,12 +139,12 @@ TEST(PlanChanges, KeepingTheLastUnitsLeavesTheOthers) {
 TEST(PlanChanges, OfDifferentSubjectsCombine) {
   const Scenario own = scenario_of("full_shard", 8, {.batch = 2, .accumulate = 2});
   const auto changes = changes_of(own);
-  for (const PlanChange& first : changes) {
-    for (const PlanChange& second : changes) {
-      if (!exclude_each_other(first, second)) {
+  for (const plan::PlanEdit& first : changes) {
+    for (const plan::PlanEdit& second : changes) {
+      if (!plan::exclude_each_other(first.key, second.key)) {
         Scenario changed = own;
-        first.apply(changed);
-        second.apply(changed);
+        make(first, changed);
+        make(second, changed);
         EXPECT_EQ(refusal_of(changed), "") << first.title << "; " << second.title;
       }
     }
@@ -154,11 +155,11 @@ TEST(PlanChanges, OfDifferentSubjectsCombine) {
 TEST(PlanChanges, TheMeshKeepsTensorParallelism) {
   Scenario own = scenario_of("full_shard", 8);
   own.plan.mesh.tensor = 2;
-  const std::vector<PlanChange> changes = changes_of(own);
+  const std::vector<plan::PlanEdit> changes = changes_of(own);
   const auto& lines = find(changes, "2 replicas of 2 shards").pytorch;
   EXPECT_THAT(lines, Contains(HasSubstr("init_device_mesh(device, (2, 2, 2)")));
   EXPECT_THAT(lines, Contains(HasSubstr("mesh=mesh[\"replicate\", \"shard\"]")));
-  EXPECT_TRUE(std::ranges::none_of(changes, [](const PlanChange& each) {
+  EXPECT_TRUE(std::ranges::none_of(changes, [](const plan::PlanEdit& each) {
     return each.title == "replicate the model instead of sharding it";
   }));
 }
@@ -172,8 +173,8 @@ TEST(PlanChanges, ExpertsStayOnTheirMesh) {
   const std::vector<std::string> titles = titles_of(own);
   EXPECT_THAT(titles, Contains("2 replicas of 4 shards"));
   EXPECT_THAT(titles, testing::Not(Contains("4 replicas of 2 shards")));
-  EXPECT_THAT(titles, testing::Not(Contains("8 replicas, each with all parameters")));
-  const std::vector<PlanChange> changes = changes_of(own);
+  EXPECT_THAT(titles, testing::Not(Contains("not sharded: 8 replicas, each with all parameters")));
+  const std::vector<plan::PlanEdit> changes = changes_of(own);
   const plan::ResolvedPlan one =
       with(own, find(changes, "the model as one unit, experts as their own"));
   ASSERT_EQ(one.units.size(), 7U);  // the root, and the experts of six layers
@@ -185,7 +186,7 @@ TEST(PlanChanges, ExpertsStayOnTheirMesh) {
 
 TEST(PlanChanges, ReplicasOnlyAreAMeshOfFsdp2) {
   Scenario own = scenario_of("full_shard", 8);
-  const std::string title = "8 replicas, each with all parameters";
+  const std::string title = "not sharded: 8 replicas, each with all parameters";
   const auto changes = changes_of(own);
   const plan::ResolvedPlan replicas = with(own, find(changes, title));
   EXPECT_EQ(replicas.replicas(), 8);
@@ -231,7 +232,7 @@ TEST(PlanChanges, OfAModelWithoutBlocks) {
         R"([{"modules": "a", "api": "replicate"}, {"modules": "", "api": "replicate"}])"}) {
     own.plan =
         plan::parse_plan(std::string(R"({"version": 1, "units": )") + units + "}", "plan.json");
-    for (const PlanChange& change : changes_of(own)) {
+    for (const plan::PlanEdit& change : changes_of(own)) {
       (void)with(own, change);
     }
     EXPECT_THAT(titles_of(own), Each(Not(HasSubstr("block"))));

@@ -72,6 +72,22 @@ std::set<std::string> names(const std::vector<Found>& of) {
 
 constexpr Bytes kTight = 200 << 20, kEnough = Bytes{1} << 40;
 
+// A candidate has other units than the base plan, so it has none of its prefetch lists.
+TEST(Search, PrefetchListsOfTheBasePlanAreNotKept) {
+  Scenario lists = scenario();
+  lists.plan = plan::parse_plan(R"({"version": 1,
+    "forward_prefetch": {"model.layers.0": ["model.layers.1", "model.layers.2"]},
+    "backward_prefetch": {"model.layers.3": ["model.layers.1"]}})",
+                                "plan.json");
+  const SearchResult of_lists = search(lists, options(kEnough)), plain = found(options(kEnough));
+  EXPECT_EQ(of_lists.refused, 0U) << of_lists.refusal;
+  EXPECT_EQ(of_lists.evaluated, plain.evaluated);
+  ASSERT_EQ(of_lists.pareto.size(), plain.pareto.size());
+  for (size_t i = 0; i < plain.pareto.size(); ++i) {
+    EXPECT_EQ(of_lists.pareto[i].outcome, plain.pareto[i].outcome);
+  }
+}
+
 TEST(Search, FindsWhatTryingEverythingFinds) {
   const std::vector<Found> all = all_of(kTight);
   const size_t fits = static_cast<size_t>(

@@ -1,11 +1,11 @@
-#include "sim/advise/pytorch_calls.h"
+#include "core/edits/pytorch_calls.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "core/base/error.h"
 
-namespace shardlens::sim {
+namespace shardlens::plan {
 namespace {
 
 using Lines = PytorchCalls::Lines;
@@ -44,7 +44,7 @@ Lines fsdp1(const std::string& argument) {
 
 std::string PytorchCalls::blocks() const {
   SHARDLENS_CHECK(!tree_.blocks.empty(), "a change of the blocks of a model without any");
-  const plan::Module& list = tree_.modules[tree_.modules[tree_.blocks.front()].parent];
+  const Module& list = tree_.modules[tree_.modules[tree_.blocks.front()].parent];
   if (list.children == tree_.blocks && !list.fqn.empty()) {
     return fmt::format("blocks = list(model.get_submodule({}).children())", quoted(list.fqn));
   }
@@ -56,7 +56,7 @@ std::string PytorchCalls::blocks() const {
 }
 
 Lines PytorchCalls::reshard(bool after_forward) const {
-  if (dialect_ == plan::Dialect::kFsdp1) {
+  if (dialect_ == Dialect::kFsdp1) {
     return fsdp1(fmt::format("sharding_strategy=ShardingStrategy.{}",
                              after_forward ? "FULL_SHARD" : "SHARD_GRAD_OP"));
   }
@@ -73,7 +73,7 @@ Lines PytorchCalls::keep(const std::vector<std::string>& modules) const {
 }
 
 Lines PytorchCalls::forward_prefetch(int64_t depth) const {
-  if (dialect_ == plan::Dialect::kFsdp1) {
+  if (dialect_ == Dialect::kFsdp1) {
     return fsdp1(fmt::format("forward_prefetch={}", depth > 0 ? "True" : "False"));
   }
   if (depth == 0) {
@@ -87,7 +87,7 @@ Lines PytorchCalls::forward_prefetch(int64_t depth) const {
 }
 
 Lines PytorchCalls::backward_prefetch() const {
-  return dialect_ == plan::Dialect::kFsdp1
+  return dialect_ == Dialect::kFsdp1
              ? fsdp1("backward_prefetch=BackwardPrefetch.BACKWARD_PRE")
              : Lines{"# remove the calls of set_modules_to_backward_prefetch"};
 }
@@ -97,7 +97,7 @@ Lines PytorchCalls::separate_reduce_scatter_group() {
 }
 
 Lines PytorchCalls::units(size_t together) const {
-  if (dialect_ == plan::Dialect::kFsdp1) {
+  if (dialect_ == Dialect::kFsdp1) {
     return together == 0 ? Lines{"model = FullyShardedDataParallel(model, ...)"}
            : together == 1
                ? Lines{blocks(), "policy = ModuleWrapPolicy({type(block) for block in blocks})",
@@ -118,7 +118,7 @@ Lines PytorchCalls::units(size_t together) const {
 }
 
 Lines PytorchCalls::own_units(const std::vector<std::string>& modules) const {
-  if (dialect_ == plan::Dialect::kFsdp1) {
+  if (dialect_ == Dialect::kFsdp1) {
     return {fmt::format("for name in {}:  # before the model is wrapped", tuple_of(modules)),
             "    parent, _, child = name.rpartition(\".\")",
             "    module = FullyShardedDataParallel(model.get_submodule(name), ...)",
@@ -134,7 +134,7 @@ Lines PytorchCalls::mesh(int64_t replicate, int64_t shard, int64_t tensor) const
                           "mesh_dim_names=(\"replicate\", \"shard\", \"tensor\"))",
                           replicate, shard, tensor),
               "parallelize_module(..., device_mesh=mesh[\"tensor\"])"};
-    out.emplace_back(dialect_ == plan::Dialect::kFsdp1
+    out.emplace_back(dialect_ == Dialect::kFsdp1
                          ? "FullyShardedDataParallel(..., device_mesh=mesh[\"replicate\", "
                            "\"shard\"], sharding_strategy=ShardingStrategy.HYBRID_SHARD)"
                          : "fully_shard(..., mesh=mesh[\"replicate\", \"shard\"])  # every call");
@@ -144,10 +144,9 @@ Lines PytorchCalls::mesh(int64_t replicate, int64_t shard, int64_t tensor) const
       fmt::format("mesh = init_device_mesh(device, ({}, {}), "
                   "mesh_dim_names=(\"replicate\", \"shard\"))",
                   replicate, shard)};
-  out.emplace_back(dialect_ == plan::Dialect::kFsdp1
-                       ? "FullyShardedDataParallel(..., device_mesh=mesh, "
-                         "sharding_strategy=ShardingStrategy.HYBRID_SHARD)"
-                       : "fully_shard(..., mesh=mesh)  # every call");
+  out.emplace_back(dialect_ == Dialect::kFsdp1 ? "FullyShardedDataParallel(..., device_mesh=mesh, "
+                                                 "sharding_strategy=ShardingStrategy.HYBRID_SHARD)"
+                                               : "fully_shard(..., mesh=mesh)  # every call");
   return out;
 }
 
@@ -169,7 +168,7 @@ Lines PytorchCalls::microbatches(int64_t batch, int64_t accumulate) const {
 }
 
 Lines PytorchCalls::sync_last_microbatch() const {
-  return dialect_ == plan::Dialect::kFsdp1
+  return dialect_ == Dialect::kFsdp1
              ? Lines{"with model.no_sync():  # all microbatches of a step except the last"}
              : Lines{"model.set_requires_gradient_sync(last)  # before each microbatch's backward"};
 }
@@ -178,4 +177,4 @@ Lines PytorchCalls::buckets(double megabytes) const {
   return {fmt::format("DistributedDataParallel(model, bucket_cap_mb={})", megabytes)};
 }
 
-}  // namespace shardlens::sim
+}  // namespace shardlens::plan

@@ -7,7 +7,7 @@
 #include "core/plan/plan.h"
 #include "core/tree/module_tree.h"
 
-namespace shardlens::sim {
+namespace shardlens::plan {
 
 // Lines of a PyTorch program that make one change of a sharding plan, for the API that the plan's
 // dialect is of: fully_shard (FSDP2) or FullyShardedDataParallel (FSDP1). `model` is the model.
@@ -18,8 +18,7 @@ class PytorchCalls {
  public:
   using Lines = std::vector<std::string>;
 
-  PytorchCalls(const plan::ModuleTree& tree, plan::Dialect dialect)
-      : tree_(tree), dialect_(dialect) {}
+  PytorchCalls(const ModuleTree& tree, Dialect dialect) : tree_(tree), dialect_(dialect) {}
 
   [[nodiscard]] Lines reshard(bool after_forward) const;
   // Only these modules keep their parameters after forward.
@@ -45,8 +44,8 @@ class PytorchCalls {
   // "blocks = …".
   [[nodiscard]] std::string blocks() const;
 
-  const plan::ModuleTree& tree_;
-  plan::Dialect dialect_;
+  const ModuleTree& tree_;
+  Dialect dialect_;
 };
 
-}  // namespace shardlens::sim
+}  // namespace shardlens::plan
