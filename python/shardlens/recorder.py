@@ -22,7 +22,7 @@ import warnings
 from pathlib import Path
 
 from . import __version__, files, recording_directory
-from .shown import warn
+from .shown import complain, warn
 
 
 def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False, force=False):
@@ -236,7 +236,10 @@ class Recorder:
         files.write(self.directory / "metrics.jsonl", "".join(line + "\n" for line in lines))
         if error is not None:
             self._notes.append(f"the training loop ended with {type(error).__name__}")
-        files.write(self.directory / "run.json", json.dumps(self._run_json(), indent=2) + "\n")
+        run = self._run_json()
+        files.write(self.directory / "run.json", json.dumps(run, indent=2) + "\n")
+        if run["activations"] is not None:
+            complain(f"shardlens.record: counting what autograd keeps made the first step {run['activations_ms']:.1f} ms longer")
 
     def _run_json(self):
         import torch

@@ -231,10 +231,11 @@ def test_a_model_that_nothing_shards_is_recorded_without_a_plan(tmp_path):
         "    for _ in range(3):\n"
         "        model(torch.ones(4, 3)).sum().backward()\n"
         "        rec.step()\n")
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", program], check=True, timeout=300, capture_output=True, text=True)
     assert not (tmp_path / "plan.json").exists()
     run = json.loads((tmp_path / "run.json").read_text())
     assert "the model is not sharded" in run["notes"][0]
+    assert run["activations"] and f"made the first step {run['activations_ms']:.1f} ms longer" in done.stderr
     assert run["step_settings"] == {"batch": 4, "seq": None, "accumulate": 1, "sync_every_microbatch": True}
     assert (tmp_path / "rank0.pt.trace.json.gz").exists()
 
