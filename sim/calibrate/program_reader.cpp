@@ -158,6 +158,7 @@ bool ProgramReader::in_fsdp(const Event& event) const {
 
 // The operators of the model and of the optimizer, as recover_workload() takes them.
 void ProgramReader::find_leaves() {
+  const std::vector<bool> recomputed = analysis::recomputed_operators(trace_, timeline_.sections);
   for (const uint32_t index : analysis::leaf_operators(trace_)) {
     const Event& event = trace_.events[index];
     const analysis::Owner owner = timeline_.sections.at(event.track, event.start);
@@ -165,7 +166,9 @@ void ProgramReader::find_leaves() {
       continue;
     }
     const std::string name = owner.unit == kNoUnit ? "" : timeline_.fsdp.units[owner.unit].fqn;
-    leaves_.push_back({index, analysis::phase_of(owner.section), unit_of(name).value_or(0)});
+    leaves_.push_back(
+        {index, recomputed[index] ? plan::Phase::kRecompute : analysis::phase_of(owner.section),
+         unit_of(name).value_or(0)});
   }
   std::stable_sort(leaves_.begin(), leaves_.end(), [this](const Leaf& a, const Leaf& b) {
     return trace_.events[a.event].start < trace_.events[b.event].start;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -19,6 +20,7 @@ struct ForwardRun {
   UnitId unit = 0;
   uint32_t end = 0;                // its last operator, which all of `backward` differentiate
   std::vector<uint32_t> backward;  // in order
+  std::optional<uint32_t> again;   // the last operator that runs again before `backward` ends
   Bytes saved = 0, recomputed = 0;
 };
 
@@ -33,7 +35,21 @@ std::vector<ForwardRun> forward_runs(const plan::Workload& workload) {
   }
   std::vector<ForwardRun> out;
   for (auto& [end, operators] : backward) {
-    out.push_back({workload.operators[end].unit, end, std::move(operators)});
+    out.push_back({workload.operators[end].unit, end, std::move(operators), std::nullopt});
+  }
+  // What runs again is for the backward that follows it.
+  std::map<uint32_t, ForwardRun*> of_end;
+  for (ForwardRun& run : out) {
+    of_end[run.end] = &run;
+  }
+  std::optional<uint32_t> again;
+  for (uint32_t i = 0; i < workload.operators.size(); ++i) {
+    const plan::Operator& op = workload.operators[i];
+    if (op.phase == Phase::kRecompute) {
+      again = i;
+    } else if (op.phase == Phase::kBackward && op.forward >= 0 && again) {
+      of_end.at(static_cast<uint32_t>(op.forward))->again = std::exchange(again, std::nullopt);
+    }
   }
   return out;
 }
@@ -136,14 +152,19 @@ void add_activations(const std::vector<RecordedActivation>& activations,
   for (const ForwardRun& run : runs) {
     workload.operators[run.end].saved = run.saved;
     const size_t count = run.backward.size();
-    for (size_t i = 0; i < count; ++i) {
+    if (run.again) {
+      workload.operators[*run.again].saved = run.recomputed;
+      workload.operators[*run.again].forward = static_cast<int32_t>(run.end);
+    }
+    for (size_t i = 0; i < count && !run.again; ++i) {
       const auto after = static_cast<Bytes>(count - i);
       workload.operators[run.backward[i]].scratch =
           run.recomputed / static_cast<Bytes>(count) * after;
     }
+    const Bytes freed = run.again && run.recomputed > 0 ? run.recomputed : run.saved;
     for (size_t part = 1; part < kParts && count >= kParts; ++part) {
       workload.operators[run.backward[count * part / kParts - 1]].frees =
-          run.saved / static_cast<Bytes>(kParts);
+          freed / static_cast<Bytes>(kParts);
     }
   }
 }

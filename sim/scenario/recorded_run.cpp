@@ -11,6 +11,8 @@
 #include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/trace/parallel_axes.h"
 #include "sim/calibrate/calibration.h"
+#include "sim/calibrate/recorded_batch.h"
+#include "sim/calibrate/recorded_checkpoints.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
 #include "sim/scenario/scenario.h"
@@ -154,15 +156,21 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
     throw InputError(observation_.source,
                      what + "; others need the model, but the run has no config.json");
   };
-  if (settings.batch != recorded.batch || settings.seq != recorded.seq) {
-    refuse("can only be simulated with the recorded batch and sequence");
+  if (settings.seq != recorded.seq) {
+    refuse("can only be simulated with the recorded sequence");
+  }
+  const plan::Workload& pass = observation_.workload;
+  if (settings.batch != recorded.batch) {
+    if (!pass.communications.empty() || (recorded.batch == 1 && pass.batch != 1)) {
+      refuse(pass.communications.empty()
+                 ? "does not say its batch, so it can only be simulated with the recorded one"
+                 : "communicates in its forward, so it can only be simulated with the recorded "
+                   "batch: record a step with the other one");
+    }
   }
   if (settings.optimizer_states() != recorded.optimizer_states()) {
     refuse(fmt::format("can only be simulated with its own optimizer, {}",
                        name_of(recorded.optimizer)));
-  }
-  if (plan.checkpointed_modules != observation_.plan.checkpointed_modules) {
-    refuse("can only be simulated with its own activation checkpoints");
   }
   const plan::MeshSizes &own = observation_.plan.plan.mesh, &of = plan.plan.mesh;
   if (of.context != own.context || of.tensor != own.tensor || of.expert != own.expert) {
@@ -170,7 +178,11 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
                        own.context, own.tensor, own.expert));
   }
   require_replicated(observation_, plan);
-  return rewrapped(observation_.workload, observation_.plan, plan);
+  const plan::Workload checkpointed =
+      with_checkpoints(pass, observation_.plan, plan, observation_.source);
+  plan::Workload out = rewrapped(checkpointed, observation_.plan, plan);
+  return settings.batch == recorded.batch ? out
+                                          : with_batch(out, plan, recorded.batch, settings.batch);
 }
 
 }  // namespace shardlens::sim

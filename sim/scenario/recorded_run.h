@@ -79,9 +79,10 @@ class RecordedRun {
 
   // A microbatch under a plan of tree()'s modules: that of the model, or the recorded operators in
   // other units. In a PyTorch trace the unit of an operator is known, but not its module, so units
-  // can be merged but not divided.
-  // Errors: InputError for batches, sequences or optimizers other than recorded, if the model is
-  // unknown.
+  // can be merged but not divided. Other activation checkpoints and batches are those of
+  // [Note: Checkpoints of a recorded pass] and [Note: Batch of a recorded pass].
+  // Errors: InputError for sequences or optimizers other than recorded, if the model is unknown,
+  // and for checkpoints and batches that the run cannot tell.
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;
 

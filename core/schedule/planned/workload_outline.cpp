@@ -79,10 +79,19 @@ class Outliner {
     }
     attached_.clear();
     differentiate(forward, number);
-    if (!again_.empty()) {
-      out_.recomputed_before[forward] = static_cast<uint32_t>(out_.recomputed.size());
-      out_.recomputed.push_back(std::exchange(again_, {}));
+    if (again_.empty()) {
+      return;
     }
+    uint32_t& before = out_.recomputed_before[forward];
+    if (before == WorkloadOutline::kNone) {
+      before = static_cast<uint32_t>(out_.recomputed.size());
+      out_.recomputed.emplace_back();
+    }
+    // In a recorded pass one operator has the backward of all that ran before it in its unit, which
+    // may have several checkpoints.
+    std::vector<WorkloadItem>& items = out_.recomputed[before];
+    items.insert(items.end(), again_.begin(), again_.end());
+    again_.clear();
   }
 
   // Communication of backward without a forward item: it runs with the item before it or, if

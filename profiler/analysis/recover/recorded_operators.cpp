@@ -1,6 +1,7 @@
 #include "profiler/analysis/recover/recorded_operators.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include <nlohmann/json.hpp>
@@ -8,6 +9,7 @@
 #include "core/json/json_values.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/fsdp_log/ddp_log.h"
 #include "profiler/analysis/fsdp_log/fsdp_log.h"
 
 namespace shardlens::analysis {
@@ -195,6 +197,28 @@ std::vector<uint32_t> leaf_operators(const Trace& trace) {
   }
   while (!open.empty()) {
     close();
+  }
+  return out;
+}
+
+std::vector<bool> recomputed_operators(const Trace& trace, const Sections& sections) {
+  const std::vector<uint32_t> order = by_track_and_start(trace, [&](const Event& e) {
+    return e.category == Category::kCpuOp && is_operator(trace.name(e));
+  });
+  std::vector<bool> out(trace.events.size(), false);
+  uint32_t track = 0;
+  Nanoseconds end = std::numeric_limits<Nanoseconds>::min();  // of the last one that is numbered
+  for (const uint32_t i : order) {
+    const Event& event = trace.events[i];
+    if (event.track != track) {
+      track = event.track;
+      end = std::numeric_limits<Nanoseconds>::min();
+    }
+    if (event.start >= end && sections.at(event.track, event.start).section == Section::kBackward &&
+        sequence_of(trace, event) >= 0) {
+      end = event.end();
+    }
+    out[i] = event.start < end;
   }
   return out;
 }

@@ -18,6 +18,12 @@ namespace shardlens::analysis {
 // The phase of work in a section.
 [[nodiscard]] plan::Phase phase_of(Section section);
 
+// By event: whether it is an operator of backward that an activation checkpoint runs again, or is
+// called by one. See [Note: Recomputed operators] (recovered_checkpoints.h). None is in a trace
+// without arguments.
+[[nodiscard]] std::vector<bool> recomputed_operators(const trace::Trace& trace,
+                                                     const Sections& sections);
+
 struct RecordedOperator {  // an operator as a trace shows it
   plan::Operator op;       // without unit and module
   bool shaped = false;     // the trace has its shapes; otherwise `op` has no sizes

@@ -1,8 +1,12 @@
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
+#include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "profiler/analysis/recover/recorded_operators.h"
 #include "profiler/analysis/recover/recovered_plan.h"
@@ -154,6 +158,7 @@ class WorkloadRecovery {
   }
 
   void operators() {
+    const std::vector<bool> recomputed = recomputed_operators(trace_, sections_);
     for (const uint32_t index : leaf_operators(trace_)) {
       const Event& event = trace_.events[index];
       if (event.start < window_.start || event.start >= window_.end) {
@@ -169,6 +174,7 @@ class WorkloadRecovery {
       const auto id = id_of_.find(owner.unit == kNoUnit ? root_ : owner.unit);
       op.unit = id == id_of_.end() ? 0 : id->second;
       op.module = owner.unit == kNoUnit ? "" : log_.units[owner.unit].fqn;
+      op.phase = recomputed[index] ? plan::Phase::kRecompute : op.phase;
       out_.unshaped += recorded.shaped ? 0 : 1;
       items_.push_back(std::move(item));
     }
@@ -238,6 +244,40 @@ class WorkloadRecovery {
       }
       running = op.unit;
       op.forward = runs.empty() ? -1 : static_cast<int32_t>(runs.back());
+    }
+    if (!ends.empty()) {
+      find_repeated(ends.back());
+    }
+  }
+
+  // A recomputed operator repeats the first one of its unit and name that none repeats yet. Parts
+  // of a forward that begin in the backward of an inner unit are counted to it: they repeat the
+  // first such operator of any unit, or else `last`.
+  void find_repeated(uint32_t last) {
+    std::vector<Operator>& operators = out_.workload.operators;
+    std::map<std::pair<UnitId, std::string>, std::deque<uint32_t>> of_unit;
+    std::map<std::string, std::deque<uint32_t>> of_any;
+    for (uint32_t i = 0; i < operators.size(); ++i) {
+      if (operators[i].phase == plan::Phase::kForward) {
+        of_unit[{operators[i].unit, operators[i].name}].push_back(i);
+        of_any[operators[i].name].push_back(i);
+      }
+    }
+    std::set<uint32_t> repeated;
+    const auto take = [&](std::deque<uint32_t>& from) -> std::optional<uint32_t> {
+      while (!from.empty() && repeated.contains(from.front())) {
+        from.pop_front();
+      }
+      return from.empty() ? std::nullopt : std::optional(from.front());
+    };
+    for (Operator& op : operators) {
+      if (op.phase != plan::Phase::kRecompute) {
+        continue;
+      }
+      std::optional<uint32_t> found = take(of_unit[{op.unit, op.name}]);
+      found = found ? found : take(of_any[op.name]);
+      repeated.insert(found.value_or(last));
+      op.forward = static_cast<int32_t>(found.value_or(last));
     }
   }
 

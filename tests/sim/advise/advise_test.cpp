@@ -36,11 +36,15 @@ class SimulatedRun {
   }
   // The change of the step, on the machine that the run was simulated on.
   [[nodiscard]] Nanoseconds truth(const AdvisedChange& change) const {
+    return changed(change).step.duration - evaluate(scenario_).step.duration;
+  }
+  // The model with the change, on that machine.
+  [[nodiscard]] Prediction changed(const AdvisedChange& change) const {
     Scenario changed = scenario_;
     changed.plan = change.plan;
     changed.step.batch = change.step.batch;
     changed.step.accumulate = change.step.accumulate;
-    return evaluate(changed).step.duration - evaluate(scenario_).step.duration;
+    return evaluate(changed);
   }
 
  private:
@@ -86,7 +90,6 @@ TEST(Advise, IntervalsHoldWhatTheMachineDoes) {
   }
 }
 
-// A run without its model has no operators to run again.
 TEST(Advise, SaysWhatTheRunCannotTell) {
   std::vector<std::string> titles;
   for (const UnknownChange& each : SimulatedRun("full_shard").advice().unknown) {
@@ -94,8 +97,29 @@ TEST(Advise, SaysWhatTheRunCannotTell) {
     EXPECT_NE(each.reason, "");
   }
   EXPECT_THAT(titles, ::testing::IsSupersetOf(
-                          {"checkpoint every block", "replicate the model instead of sharding it",
+                          {"replicate the model instead of sharding it",
                            "not sharded: 4 replicas, each with all parameters"}));
+}
+
+// The run's operators with other checkpoints, compared with the model's own, which are known.
+TEST(Advise, CheckpointsOfARunAreThoseOfItsModel) {
+  const SimulatedRun run("full_shard");
+  const Advice advice = run.advice({.top = 50});
+  int found = 0;
+  for (const AdvisedChange& each : advice.others) {
+    if (each.title.starts_with("checkpoint every")) {
+      const Prediction model = run.changed(each);
+      EXPECT_NEAR(static_cast<double>(each.change), static_cast<double>(run.truth(each)),
+                  0.02 * static_cast<double>(each.duration))
+          << each.title;
+      EXPECT_NEAR(static_cast<double>(each.peak_allocated),
+                  static_cast<double>(model.memory.peak_allocated),
+                  0.05 * static_cast<double>(model.memory.peak_allocated))
+          << each.title;
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, 2);
 }
 
 TEST(Advise, HiddenTimesAreOfCollectivesOfTheRun) {

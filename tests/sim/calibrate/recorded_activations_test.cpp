@@ -94,6 +94,18 @@ TEST(RecordedActivationsTest, ACheckpointKeepsItsInputAndMakesTheRestInBackward)
   }
 }
 
+TEST(RecordedActivationsTest, WhatRunsAgainSavesAgain) {
+  plan::Workload workload = pass();
+  // The first operator of layers.1's backward runs again.
+  workload.operators[11].phase = Phase::kRecompute;
+  workload.operators[11].forward = 5;
+  add_activations({{"layers.1", 50, 600}}, two_layers(), workload);
+  EXPECT_EQ(workload.operators[6].saved, 50);
+  EXPECT_EQ(workload.operators[11].saved, 600);
+  EXPECT_EQ(workload.operators[11].forward, 6);
+  EXPECT_EQ(workload.operators[12].scratch, 0);
+}
+
 // A reentrant checkpoint runs forward again in backward, so its amounts come in that order.
 TEST(RecordedActivationsTest, AmountsInTheOrderOfBackwardAreFoundByTheirUnit) {
   plan::Workload workload = pass();

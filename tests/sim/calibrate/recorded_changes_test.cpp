@@ -1,0 +1,198 @@
+// Recorded passes with other activation checkpoints and other batches. Sizes by hand.
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/schedule/planned/workload_outline.h"
+#include "sim/calibrate/recorded_batch.h"
+#include "sim/calibrate/recorded_checkpoints.h"
+
+namespace shardlens::sim {
+namespace {
+
+using plan::Operator;
+using plan::OperatorKind;
+using plan::Phase;
+using plan::WorkloadItem;
+
+constexpr int64_t kRows = 12, kWidth = 8, kInner = 32;  // 3 samples of 4 tokens
+constexpr Bytes kInput = kRows * kWidth * 4, kHidden = kRows * kInner * 4;
+
+// The root and one block, which are both units.
+plan::ResolvedPlan one_block() {
+  plan::ResolvedPlan out;
+  out.tree.modules.resize(2);
+  out.tree.modules[1].fqn = "block";
+  out.tree.parameters.resize(1);
+  out.tree.parameters[0].numel = kWidth * kInner;
+  out.units.resize(2);
+  for (uint32_t unit = 0; unit < 2; ++unit) {
+    out.units[unit].fqn = out.tree.modules[unit].fqn;
+    out.units[unit].modules = {unit};
+  }
+  return out;
+}
+
+class Pass {
+ public:
+  void hook(Hook hook, UnitId unit) {
+    HookEvent event;
+    event.hook = hook;
+    event.unit = unit;
+    out.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out.hooks.size())});
+    out.hooks.push_back(event);
+  }
+  Operator& op(std::string name, Phase phase, UnitId unit, Bytes written, int32_t forward = -1) {
+    out.order.push_back(
+        {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out.operators.size())});
+    Operator& op = out.operators.emplace_back();
+    op.name = std::move(name);
+    op.phase = phase;
+    op.unit = unit;
+    op.read = op.written = written;
+    op.forward = forward;
+    return op;
+  }
+  void product(Phase phase, int64_t m, int64_t n, int64_t k, int32_t forward = -1) {
+    Operator& op = this->op("aten::mm", phase, 1, m * n * 4, forward);
+    op.kind = OperatorKind::kGemm;
+    op.m = m;
+    op.n = n;
+    op.k = k;
+    op.flops = 2 * m * n * k;
+    op.read = (m * k + k * n) * 4;
+  }
+  plan::Workload out;
+};
+
+// norm, up, gelu, down and the sum; the block keeps 1000 bytes and its input.
+plan::Workload block() {
+  Pass pass;
+  pass.hook(Hook::kRootPreForward, 0);
+  pass.hook(Hook::kPreForward, 1);
+  pass.op("aten::native_layer_norm", Phase::kForward, 1, kInput).kind = OperatorKind::kNorm;
+  pass.product(Phase::kForward, kRows, kInner, kWidth);
+  pass.op("aten::gelu", Phase::kForward, 1, kHidden);
+  pass.product(Phase::kForward, kRows, kWidth, kInner);
+  pass.op("aten::add", Phase::kForward, 1, kInput).saved = 1000 + kInput;
+  pass.hook(Hook::kPostForward, 1);
+  pass.hook(Hook::kPreBackward, 1);
+  pass.product(Phase::kBackward, kInner, kWidth, kRows, 4);
+  pass.product(Phase::kBackward, kRows, kInner, kWidth, 4);
+  pass.op("aten::gelu_backward", Phase::kBackward, 1, kHidden, 4).frees = 500;
+  pass.hook(Hook::kGradsReady, 1);
+  pass.op("aten::_fused_adamw_", Phase::kOptimizer, 0, 64);
+  return pass.out;
+}
+
+std::vector<std::string> names(const plan::Workload& workload, Phase phase) {
+  std::vector<std::string> out;
+  for (const WorkloadItem& item : workload.order) {
+    if (item.kind == WorkloadItem::Kind::kOperator &&
+        workload.operators[item.index].phase == phase) {
+      out.push_back(workload.operators[item.index].name);
+    }
+  }
+  return out;
+}
+
+TEST(RecordedCheckpointsTest, ABlockRunsAgainUpToItsLastSavedTensor) {
+  plan::ResolvedPlan plan = one_block();
+  const plan::ResolvedPlan before = plan;
+  plan.checkpointed_modules = {1};
+  const plan::Workload out = with_checkpoints(block(), before, plan, "run");
+  // The last product saves its operand before it runs, so PyTorch stops in front of it.
+  EXPECT_THAT(names(out, Phase::kRecompute),
+              testing::ElementsAre("aten::native_layer_norm", "aten::mm", "aten::gelu"));
+  EXPECT_EQ(out.operators[4].saved, kInput);
+  // After the forward's five operators, the three that run again, then backward.
+  EXPECT_EQ(out.operators[7].name, "aten::gelu");
+  EXPECT_EQ(out.operators[7].saved, 1000);
+  EXPECT_EQ(out.operators[7].forward, 4);
+  EXPECT_EQ(out.operators[10].name, "aten::gelu_backward");
+  EXPECT_EQ(out.operators[10].forward, 4);
+  EXPECT_EQ(out.operators[10].frees, 333);
+  EXPECT_EQ(out.order.size(), block().order.size() + 3);
+}
+
+TEST(RecordedCheckpointsTest, WithoutItsCheckpointABlockKeepsWhatItSavedAgain) {
+  plan::ResolvedPlan plan = one_block();
+  const plan::ResolvedPlan without = plan;
+  plan.checkpointed_modules = {1};
+  const plan::Workload checkpointed = with_checkpoints(block(), without, plan, "run");
+  const plan::Workload out = with_checkpoints(checkpointed, plan, without, "run");
+  plan::Workload expected = block();
+  expected.operators[7].frees = 333;  // a third of what the checkpoint saved again
+  EXPECT_EQ(out, expected);
+}
+
+TEST(RecordedCheckpointsTest, SaysWhatToRecord) {
+  plan::ResolvedPlan plan = one_block();
+  const plan::ResolvedPlan before = plan;
+  plan.checkpointed_modules = {1};
+  const auto message = [](const plan::Workload& workload, const plan::ResolvedPlan& from,
+                          const plan::ResolvedPlan& to) {
+    try {
+      (void)with_checkpoints(workload, from, to, "run");
+      return std::string();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+  };
+  plan::Workload uncounted = block();
+  uncounted.operators[4].saved = 0;
+  EXPECT_THAT(message(uncounted, before, plan), testing::HasSubstr("record it with shardlens."));
+  // Nothing is known to run again.
+  EXPECT_THAT(message(block(), plan, before),
+              testing::HasSubstr("record one step without checkpoints"));
+  plan::ResolvedPlan merged = before;
+  merged.units.pop_back();
+  EXPECT_THAT(message(block(), merged, plan), testing::HasSubstr("it is no unit"));
+}
+
+TEST(RecordedBatchTest, RowsAreScaledAndWeightsAreNot) {
+  const plan::Workload out = with_batch(block(), one_block(), 3, 6);
+  EXPECT_EQ(out.batch, 6);
+  const Operator &norm = out.operators[0], &up = out.operators[1];
+  EXPECT_EQ(norm.written, 2 * kInput);
+  EXPECT_EQ(std::vector({up.m, up.n, up.k}), std::vector({2 * kRows, kInner, kWidth}));
+  EXPECT_EQ(up.read, (2 * kRows * kWidth + kWidth * kInner) * 4);
+  EXPECT_EQ(up.written, 2 * kHidden);
+  EXPECT_EQ(out.operators[4].saved, 2 * (1000 + kInput));
+  const Operator &of_weight = out.operators[5], &of_input = out.operators[6];
+  EXPECT_EQ(std::vector({of_weight.m, of_weight.n, of_weight.k}),
+            std::vector({kInner, kWidth, 2 * kRows}));
+  EXPECT_EQ(of_weight.written, kInner * kWidth * 4);
+  EXPECT_EQ(of_weight.flops, 2 * block().operators[5].flops);
+  EXPECT_EQ(of_input.m, 2 * kRows);
+  EXPECT_EQ(out.operators[7].frees, 1000);
+  EXPECT_EQ(out.operators[8], block().operators[8]);  // the optimizer
+}
+
+TEST(RecordedBatchTest, OperatorsOfAParameterAreNotScaled) {
+  plan::Workload workload = block();
+  workload.operators[2].written = kWidth * kInner * 4;
+  EXPECT_EQ(with_batch(workload, one_block(), 3, 6).operators[2].written, kWidth * kInner * 4);
+}
+
+// In a recorded pass a unit's backward follows one operator of forward, whatever runs again in it.
+TEST(RecordedCheckpointsTest, AllThatRunsAgainInOneBackwardIsPlanned) {
+  Pass pass;
+  pass.op("aten::mm", Phase::kForward, 0, 8);
+  pass.op("aten::gelu", Phase::kForward, 0, 8);
+  pass.op("aten::gelu", Phase::kRecompute, 0, 8, 1);
+  pass.op("aten::gelu_backward", Phase::kBackward, 0, 8, 1);
+  pass.op("aten::mm", Phase::kRecompute, 0, 8, 0);
+  pass.op("aten::mm", Phase::kBackward, 0, 8, 1);
+  const schedule::WorkloadOutline out = schedule::workload_outline(pass.out);
+  ASSERT_EQ(out.recomputed.size(), 1U);
+  EXPECT_THAT(out.recomputed[0],
+              testing::ElementsAre(WorkloadItem{WorkloadItem::Kind::kOperator, 2},
+                                   WorkloadItem{WorkloadItem::Kind::kOperator, 4}));
+}
+
+}  // namespace
+}  // namespace shardlens::sim
