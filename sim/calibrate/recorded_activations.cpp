@@ -169,4 +169,46 @@ void add_activations(const std::vector<RecordedActivation>& activations,
   }
 }
 
+void add_replicated_activations(const std::vector<RecordedActivation>& activations,
+                                const std::vector<std::string>& checkpoints,
+                                plan::Workload& workload) {
+  std::vector<ForwardRun> runs = forward_runs(workload);
+  Bytes all = 0;
+  for (const RecordedActivation& each : activations) {
+    all += each.saved + each.recomputed;
+  }
+  if (runs.empty() || all == 0) {
+    return;
+  }
+  // By checkpointed module: what its activations up to a run are, by run.
+  std::map<std::string, std::map<size_t, Bytes>> again;
+  Bytes before = 0;
+  for (const RecordedActivation& each : activations) {
+    const auto share = static_cast<double>(before) / static_cast<double>(all);
+    const auto at =
+        std::min(runs.size() - 1, static_cast<size_t>(share * static_cast<double>(runs.size())));
+    before += each.saved + each.recomputed;
+    runs[at].saved += each.saved;
+    if (each.recomputed > 0) {
+      const auto around = std::ranges::find_if(checkpoints, [&each](const std::string& module) {
+        return each.module == module || each.module.starts_with(module + ".");
+      });
+      again[around == checkpoints.end() ? each.module : *around][at] += each.recomputed;
+    }
+  }
+  for (const ForwardRun& run : runs) {
+    workload.operators[run.end].saved = run.saved;
+  }
+  for (const auto& [module, amounts] : again) {
+    Bytes left = 0;
+    for (size_t at = amounts.begin()->first; at <= amounts.rbegin()->first; ++at) {
+      const auto own = amounts.find(at);
+      left += own == amounts.end() ? 0 : own->second;
+      for (const uint32_t op : runs[at].backward) {
+        workload.operators[op].scratch = std::max(workload.operators[op].scratch, left);
+      }
+    }
+  }
+}
+
 }  // namespace shardlens::sim

@@ -35,4 +35,12 @@ void add_activations(const std::vector<RecordedActivation>& activations,
                      const plan::ResolvedPlan& plan,
                      plan::Workload& workload);
 
+// The same for a pass under DDP, whose operators have no units: see [Note: Order of gradients]
+// (recovered_ddp.cpp). Activations are spread over the operators of forward that have a backward,
+// in order and by their bytes. `checkpoints`: the modules whose forward runs again, all of whose
+// activations are there when their backward begins.
+void add_replicated_activations(const std::vector<RecordedActivation>& activations,
+                                const std::vector<std::string>& checkpoints,
+                                plan::Workload& workload);
+
 }  // namespace shardlens::sim

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/analyzed_run.h"
+#include "sim/calibrate/recorded_activations.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/step_reader.h"
 
@@ -330,6 +331,13 @@ Observation observe_replicated(const analysis::AnalyzedRun& analyzed) {
   out.source = run.source;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
   out.workload = recovered.recorded.workload;
+  std::vector<std::string> checkpoints;
+  if (run.program) {
+    for (const uint32_t module : run.program->plan.checkpointed_modules) {
+      checkpoints.push_back(run.program->plan.tree.modules[module].fqn);
+    }
+  }
+  add_replicated_activations(recorded_activations(run.environment), checkpoints, out.workload);
   out.settings = recorded_settings(run.traces.front(), out.workload);
   out.settings.accumulate = recovered.accumulate;
   out.settings.sync_every_microbatch = recovered.sync_every_microbatch;

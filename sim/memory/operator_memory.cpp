@@ -1,6 +1,8 @@
 #include "sim/memory/operator_memory.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,29 +22,68 @@ bool keeps_its_output(const Operator& op) {
          (op.kind == OperatorKind::kAttention || op.kind == OperatorKind::kLoss);
 }
 
-// Whether the operator may compute the gradient of W for a product x·W: the result has the shape of
-// W, and the product sums over the rows of x.
-bool has_shape_of_weight(const plan::Workload& workload, const Operator& op) {
-  if (op.phase != Phase::kBackward || op.kind != OperatorKind::kGemm || op.forward < 0 ||
-      op.name == "aten::bmm") {  // of two activations
-    return false;
+// Finds the operators of backward that compute the gradient of W for a product x·W.
+//
+// In a recorded pass backward's operators follow an operator of forward that need not be a product.
+// If the pass has one unit, as under DDP, the product is then any of forward, so that the gradients
+// of the whole model do not appear at once. In a pass of several units those of a unit do: they are
+// part of the model, and what forward saved is freed in parts that are as coarse.
+class WeightGradients {
+ public:
+  explicit WeightGradients(const plan::Workload& workload) : workload_(workload) {
+    const auto follows_another = [&](const Operator& op) {
+      return is_candidate(op) && !is_product(op.forward);
+    };
+    const auto in_another_unit = [&](const Operator& op) {
+      return op.unit != workload.operators.front().unit && op.phase != Phase::kOptimizer;
+    };
+    const bool recorded = std::ranges::any_of(workload.operators, follows_another) &&
+                          std::ranges::none_of(workload.operators, in_another_unit);
+    for (const Operator& op : workload.operators) {
+      if (recorded && op.phase == Phase::kForward && op.kind == OperatorKind::kGemm) {
+        products_.emplace(op.unit, op.m, op.n * op.k);
+      }
+    }
   }
-  const Operator& product = workload.operators[static_cast<size_t>(op.forward)];
-  return op.k == product.m && op.m * op.n == product.n * product.k;
-}
+
+  // Whether the result may have the shape of W, and the product sums over the rows of x.
+  [[nodiscard]] bool has_shape(const Operator& op) const {
+    if (!is_candidate(op)) {
+      return false;
+    }
+    const Operator& product = workload_.operators[static_cast<size_t>(op.forward)];
+    return (op.k == product.m && op.m * op.n == product.n * product.k) ||
+           products_.contains({op.unit, op.k, op.m * op.n});
+  }
+
+ private:
+  [[nodiscard]] bool is_product(int32_t index) const {
+    return workload_.operators[static_cast<size_t>(index)].kind == OperatorKind::kGemm;
+  }
+  // Not a product of two activations.
+  [[nodiscard]] static bool is_candidate(const Operator& op) {
+    return op.phase == Phase::kBackward && op.kind == OperatorKind::kGemm && op.forward >= 0 &&
+           op.name != "aten::bmm";
+  }
+
+  const plan::Workload& workload_;
+  std::set<std::tuple<UnitId, int64_t, int64_t>> products_;  // unit, rows of x, elements of W
+};
 
 // Whether operator `index` computes the gradient of W. If x has as many rows as W's result columns,
 // both gradients have these sizes: autograd's formula for mm computes W's first, that for addmm
 // x's.
-bool writes_parameter_gradient(const plan::Workload& workload, size_t index) {
+bool writes_parameter_gradient(const plan::Workload& workload,
+                               const WeightGradients& gradients,
+                               size_t index) {
   const auto& operators = workload.operators;
   const Operator& op = operators[index];
-  if (!has_shape_of_weight(workload, op)) {
+  if (!gradients.has_shape(op)) {
     return false;
   }
   const auto is_other = [&](size_t at) {
     return at < operators.size() && operators[at].forward == op.forward &&
-           has_shape_of_weight(workload, operators[at]);
+           gradients.has_shape(operators[at]);
   };
   const bool weight_first =
       operators[static_cast<size_t>(op.forward)].name.find("addmm") == std::string::npos;
@@ -299,6 +340,7 @@ std::vector<OperatorMemory> memory_of(const plan::Workload& workload,
                                       const std::vector<bool>& in_place) {
   std::vector<OperatorMemory> out;
   out.reserve(workload.operators.size());
+  const WeightGradients gradients(workload);
   for (size_t i = 0; i < workload.operators.size(); ++i) {
     const Operator& op = workload.operators[i];
     OperatorMemory& each = out.emplace_back();
@@ -309,7 +351,7 @@ std::vector<OperatorMemory> memory_of(const plan::Workload& workload,
     each.unit = op.unit;
     each.kind = kind_of(op.phase);
     const bool of_table = op.phase == Phase::kBackward && op.kind == OperatorKind::kEmbedding;
-    const bool of_weight = writes_parameter_gradient(workload, i);
+    const bool of_weight = writes_parameter_gradient(workload, gradients, i);
     each.hands_on = !keeps_its_output(op) && !of_weight && !of_table;
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;
     each.gradient = of_table ? kRest : of_weight ? op.written : 0;

@@ -115,6 +115,42 @@ TEST(RecordedActivationsTest, AmountsInTheOrderOfBackwardAreFoundByTheirUnit) {
   EXPECT_EQ(workload.operators[14].scratch, 300);
 }
 
+// Under DDP: two operators of forward have a backward of two operators each.
+plan::Workload replicated_pass() {
+  plan::Workload out;
+  for (const auto& [phase, forward] :
+       std::vector<std::pair<Phase, int32_t>>{{Phase::kForward, -1},
+                                              {Phase::kForward, -1},
+                                              {Phase::kBackward, 1},
+                                              {Phase::kBackward, 1},
+                                              {Phase::kBackward, 0},
+                                              {Phase::kBackward, 0}}) {
+    plan::Operator& op = out.operators.emplace_back();
+    op.phase = phase;
+    op.forward = forward;
+  }
+  return out;
+}
+
+TEST(RecordedActivationsTest, OfAReplicatedModelAreSpreadOverItsForward) {
+  plan::Workload workload = replicated_pass();
+  add_replicated_activations({{"emb", 100, 0}, {"layers.0", 400, 0}, {"head", 500, 0}}, {},
+                             workload);
+  EXPECT_EQ(workload.operators[0].saved, 500);  // those that begin in the first half of the bytes
+  EXPECT_EQ(workload.operators[1].saved, 500);
+}
+
+TEST(RecordedActivationsTest, OfAReplicatedCheckpointAreThereTogether) {
+  plan::Workload workload = replicated_pass();
+  add_replicated_activations(
+      {{"layers.0", 100, 0}, {"layers.0.up", 0, 400}, {"layers.0.down", 0, 500}}, {"layers.0"},
+      workload);
+  EXPECT_EQ(workload.operators[0].saved, 100);
+  EXPECT_EQ(workload.operators[2].scratch, 900);
+  EXPECT_EQ(workload.operators[3].scratch, 900);
+  EXPECT_EQ(workload.operators[4].scratch, 400);
+}
+
 TEST(RecordedActivationsTest, ReadsRunJson) {
   const auto rows = recorded_activations(
       R"({"activations": [{"module": "a", "saved": 3, "recomputed": 4}, {"module": "b"}]})");

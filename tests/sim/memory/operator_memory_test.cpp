@@ -115,6 +115,34 @@ TEST(OperatorMemoryTest, SquareProductsHaveOneGradientOfTheirWeight) {
 }
 
 // torch.optim's AdamW with foreach takes the root of all second moments into new tensors.
+// In a recorded pass all of a unit's backward follows the last operator of its forward, here a sum.
+TEST(OperatorMemoryTest, RecordedProductsMakeTheGradientsOfTheirWeights) {
+  plan::Workload in;
+  const auto product = [&in](plan::Phase phase, int64_t m, int64_t n, int64_t k) {
+    plan::Operator& op = in.operators.emplace_back();
+    op.name = "aten::mm";
+    op.kind = plan::OperatorKind::kGemm;
+    op.phase = phase;
+    op.m = m;
+    op.n = n;
+    op.k = k;
+    op.written = m * n * 4;
+    op.forward = phase == plan::Phase::kBackward ? 1 : -1;
+  };
+  product(plan::Phase::kForward, 10, 32, 8);  // ten rows, W of 8 x 32
+  in.operators.emplace_back().name = "aten::add";
+  product(plan::Phase::kBackward, 10, 8, 32);  // of the rows
+  product(plan::Phase::kBackward, 32, 8, 10);  // of W
+  product(plan::Phase::kBackward, 32, 9, 10);  // of nothing that is known
+  for (uint32_t i = 0; i < in.operators.size(); ++i) {
+    in.order.push_back({plan::WorkloadItem::Kind::kOperator, i});
+  }
+  const std::vector<OperatorMemory> memory = operator_memory(in);
+  EXPECT_EQ(memory[2].gradient, 0);
+  EXPECT_EQ(memory[3].gradient, 32 * 8 * 4);
+  EXPECT_EQ(memory[4].gradient, 0);
+}
+
 TEST(OperatorMemoryTest, ForeachKeepsOneTensorPerParameter) {
   const plan::Workload in = workload(plan::Program::kEngine, 8, plan::OptimizerImpl::kForeach);
   const std::vector<OperatorMemory> memory = operator_memory(in);
