@@ -239,6 +239,7 @@ std::string json_text(const sim::SearchResult& result,
                       const std::vector<Listed>& plans,
                       const Bare& bare,
                       const std::optional<sim::PerBlockPlan>& per_block,
+                      const plan::Software& software,
                       int64_t ranks) {
   const auto interval = [](const std::optional<sim::PredictedInterval>& of) {
     return of ? nlohmann::ordered_json{of->low, of->high} : nlohmann::ordered_json();
@@ -270,6 +271,7 @@ std::string json_text(const sim::SearchResult& result,
   out["pruned"] = result.pruned;
   out["refused"] = result.refused;
   out["cancelled"] = result.cancelled;
+  out["software"] = plan::software_json(software);
   out["best"] = nullptr;
   if (!result.pareto.empty()) {
     out["best"] = row(0);
@@ -346,7 +348,7 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
   const plan::ModelConfig* config = scenario.model->config();
   const sim::Calibration* calibration = scenario.machine->calibration();
   const sim::Stack* stack = stack_of(options.run, options.scenario, config);
-  return plan::json_text(json{
+  json out{
       {"model", config == nullptr
                     ? json()
                     : plan::parse_json(plan::read_text_file(config->source), config->source)},
@@ -359,7 +361,12 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
       {"seq", scenario.step.seq.value_or(0)},
       {"no_sync", !scenario.step.sync_every_microbatch},
       {"optimizer_states", scenario.step.optimizer_states()},
-      {"memory_limit", options.memory_limit}});
+
+      {"memory_limit", options.memory_limit}};
+  if (scenario.step.software != plan::Software{}) {
+    out["software"] = plan::software_json(scenario.step.software);
+  }
+  return plan::json_text(out);
 }
 
 // The fastest plan of both searches.
@@ -476,7 +483,7 @@ ExitCode run(const SearchCommand& options) {
     write_best(out, result, plans, per_block);
   }
   if (options.json) {
-    write_data(json_text(result, plans, bare, per_block, ranks));
+    write_data(json_text(result, plans, bare, per_block, scenario.step.software, ranks));
   } else if (!plans.empty()) {
     print_text(result, plans, ranks);
     print_machine(options, bare, result, ranks);

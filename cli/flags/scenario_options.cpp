@@ -21,6 +21,7 @@
 #include "sim/hardware/stacks.h"
 
 #include "cli/flags/prepared_run.h"
+#include "cli/flags/software_options.h"
 
 namespace shardlens::cli {
 namespace {
@@ -157,6 +158,7 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
                  "transformers and model.json, otherwise fused]")
       ->option_text("IMPL")
       ->excludes(workload);
+  add_software_options(app, options.software);
   app.add_option("--expert-skew", run.step.expert_skew,
                  "routing of experts: the share of the i-th most chosen one is proportional to "
                  "i^-SKEW; 0: balanced")
@@ -234,6 +236,7 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
     out.step.program = program_of(options, config);
+    out.step.software = options.software;
     out.step.optimizer_impl =
         optimizer_impl(options, out.step.program == plan::Program::kTransformers);
     return out;

@@ -26,6 +26,7 @@ struct ScenarioOptions {
   std::filesystem::path calibration;  // empty: only the hardware's constants
   std::string stack;                  // --stack
   std::string transport;              // --transport; empty: rings
+  plan::Software software;            // --compile, --cuda-graphs, --matmul-dtype, --loss-chunks
   std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
   bool strategy_given = false;        // --strategy
   // Applies the step flags that were given to the settings of a recorded run.

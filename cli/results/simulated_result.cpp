@@ -44,6 +44,7 @@ Shown machine_text(const SimulatedResult& result) {
 std::string simulated_json(const SimulatedResult& result) {
   nlohmann::ordered_json out{{"schema", 1}};
   out.update(sim::prediction_json(result.prediction));
+  out["software"] = plan::software_json(result.prediction.settings.software);
   out["communication"] = report::communication_json(result.prediction.communication);
   if (result.on_spec) {
     out["stack"] =
@@ -162,6 +163,9 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
                       {"expert_skew", step.expert_skew}};
   if (step.optimizer == plan::Optimizer::kSgd) {
     about["options"]["momentum"] = step.momentum;
+  }
+  if (step.software != plan::Software{}) {
+    about["software"] = plan::software_json(step.software);
   }
   write_file_atomically(out / "run.json", plan::json_text(about, 2) + "\n");
   const nlohmann::ordered_json metrics{

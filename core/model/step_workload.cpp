@@ -12,12 +12,45 @@
 
 namespace shardlens::plan {
 
+namespace {
+
+// Errors: InputError for software that this model or plan cannot run under.
+void require_software(const ModelConfig& config,
+                      const ResolvedPlan& plan,
+                      const Software& software) {
+  if (config.file != nullptr && software.compile != Compile::kNone) {
+    throw InputError(config.source,
+                     "compile: the operators of a model file were recorded eagerly, and which of "
+                     "them compiled code has is not known; expected a config.json");
+  }
+  if (config.file != nullptr && software.matmul_dtype) {
+    throw InputError(config.source,
+                     "matmul_dtype: the products of a model file were recorded with their dtypes; "
+                     "expected a config.json");
+  }
+  if (software.loss_chunks.value_or(1) > 1 &&
+      (config.file != nullptr || config.head != ModelHead::kCausal || config.patches > 0 ||
+       config.family == "mlp")) {
+    throw InputError(config.source,
+                     "loss_chunks: expected a config.json of a model with a head for the next "
+                     "token");
+  }
+  if (software.cuda_graphs && plan.plan.dialect == Dialect::kFsdp1 && plan.plan.limit_all_gathers) {
+    throw InputError(plan.plan.source + "#/limit_all_gathers",
+                     "cuda_graphs: with the limiter the host waits for the device, which a CUDA "
+                     "graph cannot contain; expected false, or dialect fsdp2");
+  }
+}
+
+}  // namespace
+
 Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
                        const StepSettings& settings) {
   if (settings.program == Program::kTorchtitan) {
     require_torchtitan(config);
   }
+  require_software(config, plan, settings.software);
   if (config.file != nullptr) {
     return recorded_workload(config, plan, settings);
   }

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "core/workload/software.h"
+
 namespace shardlens::plan {
 
 enum class Optimizer : uint8_t { kAdamW, kSgd };
@@ -38,6 +40,7 @@ struct StepSettings {
   Program program = Program::kEngine;         // a model.json's is always PyTorch's
   // Routing of experts: the share of the i-th most chosen one is proportional to i^-expert_skew.
   double expert_skew = 0;
+  Software software = {};
   friend bool operator==(const StepSettings&, const StepSettings&) = default;
 
   [[nodiscard]] int64_t samples() const { return batch * accumulate; }

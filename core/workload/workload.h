@@ -37,6 +37,10 @@ inline constexpr uint32_t kTakesSaved = uint32_t{1} << 31;  // only what forward
   return uint32_t{1} << distance;
 }
 
+// How the host starts an operator's kernels: as an operator of PyTorch; from compiled code, whose
+// call begins with the first of them; or as a part of a CUDA graph, which starts with its first.
+enum class Launch : uint8_t { kOperator, kKernel, kFirstKernel, kInGraph, kFirstInGraph };
+
 // One operator of a step on one rank.
 struct Operator {
   OperatorKind kind = OperatorKind::kElementwise;
@@ -59,6 +63,12 @@ struct Operator {
   // kBackward: which tensors it takes, of those that only the backward of `forward` makes. 0: the
   // gradient that comes to `forward`.
   uint32_t takes = 0;
+  // kBackward: it also takes the gradient of the residual and adds it to its result, which is the
+  // residual's gradient from then on. An operator "aten::add" does so without it.
+  bool takes_residual = false;
+  // kBackward: gradients of its result's consumers that it adds besides the last one's, as so many
+  // operators "aten::add" before it would.
+  int32_t sums = 0;
   // kBackward: bytes of what `forward` saved that are freed after this operator; the rest is freed
   // after the last one. kRecompute: bytes of the result of `forward`, which the checkpoint kept, so
   // that this operator only saves.
@@ -67,6 +77,10 @@ struct Operator {
   Bytes scratch = 0;
   // kAttention: a token attends only to the tokens up to it, so that half of the scores suffice.
   bool causal = true;
+  Launch launch = Launch::kOperator;
+  // kGemm: the dtype of its inputs and rate, if it is not computed in `dtype`, which is its
+  // result's.
+  std::optional<MatmulDType> matmul_dtype = std::nullopt;
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
@@ -114,6 +128,7 @@ struct Communication {
 struct Workload {
   int64_t batch = 0, seq = 0;
   Program program = Program::kEngine;
+  Software software = {};
   std::vector<Operator> operators;
   std::vector<HookEvent> hooks;
   std::vector<Communication> communications;

@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/workload/differentiated.h"
+#include "core/workload/host_launches.h"
 #include "core/workload/routing.h"
 
 namespace shardlens::plan {
@@ -33,6 +34,9 @@ WorkloadBuilder::WorkloadBuilder(const ResolvedPlan& plan, int64_t batch, int64_
     }
   }
   requires_grad_ = frozen_.empty();
+  for (const uint32_t block : plan.tree.blocks) {
+    blocks_.insert(plan.tree.modules[block].fqn);
+  }
   for (const uint32_t module : plan.checkpointed_modules) {
     checkpointed_.insert(plan.tree.modules[module].fqn);
   }
@@ -43,6 +47,7 @@ void WorkloadBuilder::enter(const std::string& module) {
   if (found == unit_of_module_.end()) {
     SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
     open_.push_back({module, current_unit(), false});
+    begin_block();
     begin_checkpoint();
     return;
   }
@@ -55,6 +60,7 @@ void WorkloadBuilder::enter(const std::string& module) {
     hook_of_groups(Hook::kPreForward, unit);
   }
   open_.push_back({module, unit, before + 1 == plan_.units[unit].modules.size()});
+  begin_block();
   begin_checkpoint();
 }
 
@@ -67,8 +73,12 @@ void WorkloadBuilder::begin_checkpoint() {
 }
 
 void WorkloadBuilder::leave() {
+  if (open_.back().is_block && compiles()) {
+    close_compiled_block();
+  }
   const Open closed = std::move(open_.back());
   open_.pop_back();
+  open_blocks_ -= closed.is_block ? 1 : 0;
   if (closed.begins_checkpoint) {
     in_checkpoint_ = false;
     checkpoints_.back().end = out_.order.size();
@@ -80,11 +90,16 @@ void WorkloadBuilder::leave() {
 
 bool WorkloadBuilder::fuses() const {
   const UnitId unit = open_.empty() ? 0 : current_unit();
-  return program_ == Program::kEngine ||
+  return program_ == Program::kEngine || compiles() ||
          (program_ == Program::kEngineOnCpu && plan_.param_dtype(unit) == DType::kF32);
 }
 
 Operator WorkloadBuilder::make(OperatorKind kind, std::string_view name) const {
+  if (head_) {
+    throw InputError("loss_chunks",
+                     "the model computes more with its logits before the loss, which is not "
+                     "described in parts; expected 1");
+  }
   Operator op;
   op.kind = kind;
   op.unit = open_.empty() ? 0 : current_unit();  // a loss outside of the model
@@ -235,13 +250,17 @@ void WorkloadBuilder::linear(const Linear& shape) {
     bias.written = shape.out * element;
     backward.push_back(std::move(bias));
   }
-  if (shape.sums_input_grad && requires_grad_) {
+  cast_products(shape, op, backward);
+  if (compiles()) {
+    compiled_linear(shape, backward);
+  } else if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(shape.in));
   }
   routes_ = shape.routes;
   forward(std::move(op), rows_ * shape.in * element, std::move(backward),
           trains_weight || trains_bias);
   routes_ = false;
+  compiled_result(rows_ * shape.out * element);
 }
 
 void WorkloadBuilder::grouped_linear(const Grouped& shape) {
@@ -334,6 +353,9 @@ void WorkloadBuilder::embedding(int64_t features) {
 }
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
+  if (compiles()) {
+    return shape.groups > 1 ? compiled_head_norm(shape) : compiled_norm(name, shape);
+  }
   const bool titan = program_ == Program::kTorchtitan && shape.statistics == 1;
   Operator op = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm" : name);
   const bool trains =
@@ -373,6 +395,8 @@ void WorkloadBuilder::elementwise(std::string_view name,
   op.read = rows_ * shape.read * element;
   op.written = rows_ * shape.written * element;
   op.saved = rows_ * shape.saved * element;
+  compiled_.of_norm = false;
+  compiled_result(op.written);
   if (backward.empty()) {
     forward(op, op.read, {});
     return;
@@ -385,12 +409,15 @@ void WorkloadBuilder::elementwise(std::string_view name,
 }
 
 void WorkloadBuilder::add(int64_t features) {
+  if (compiles()) {
+    return compiled_add(features);
+  }
   elementwise("aten::add", "", {.read = 2 * features, .written = features, .flops = features});
 }
 
 // Saves its input for backward, except ReLU, which saves its result.
 void WorkloadBuilder::activation(std::string_view name, int64_t features) {
-  if (!is_engine() && name == "gelu_new") {
+  if (!is_engine() && !compiles() && name == "gelu_new") {
     unfused(unfused_gelu(), OperatorKind::kElementwise, features);
     return;
   }
@@ -426,7 +453,10 @@ void WorkloadBuilder::silu_multiply(int64_t features) {
 }
 
 void WorkloadBuilder::rotary(int64_t features, bool complex) {
-  if (!fuses()) {
+  if (compiles() && !complex) {
+    return compiled_rotary(features);
+  }
+  if (!fuses() || complex) {
     const DType dtype = plan_.param_dtype(current_unit());
     unfused(complex       ? unfused_complex_rotary(dtype)
             : is_engine() ? unfused_rotary_of_engine()
@@ -449,39 +479,13 @@ void WorkloadBuilder::record(Operator op, std::vector<Operator> backward) {
   forward(std::move(op), input, std::move(backward), trains);
 }
 
-void WorkloadBuilder::loss(int64_t vocabulary) {
-  if (!fuses()) {
-    const size_t before = out_.operators.size();
-    unfused(is_engine() ? unfused_cross_entropy() : unfused_loss(), OperatorKind::kLoss,
-            vocabulary);
-    for (size_t i = before; i < out_.operators.size(); ++i) {
-      out_.operators[i].phase = Phase::kLoss;
-    }
-    return;
-  }
-  Operator op;
-  op.kind = OperatorKind::kLoss;
-  op.phase = Phase::kLoss;
-  op.name = "aten::cross_entropy_loss";
-  const Bytes logits = rows_ * vocabulary * size_of(DType::kF32);
-  op.flops = 5 * rows_ * vocabulary;
-  op.read = logits + rows_ * kIndexBytes;
-  op.written = logits;
-  op.saved = logits;
-  Operator grad = op;
-  grad.name = "aten::_log_softmax_backward_data";
-  grad.flops = 3 * rows_ * vocabulary;
-  grad.read = 2 * logits;
-  grad.saved = 0;
-  forward(op, op.read, {grad});
-}
-
 // Repeats the operators before the last one that saves a tensor. What that one saves is counted at
-// the operator before it. torchtitan's checkpoints do not stop early: all are repeated. An operator
+// the operator before it. torchtitan's checkpoints do not stop early: all are repeated, except by
+// compiled code, which computes only what backward reads. An operator
 // whose result was kept has nothing to do.
 void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
                                 const std::vector<WorkloadItem>& forward_order) {
-  const bool whole = program_ == Program::kTorchtitan;
+  const bool whole = program_ == Program::kTorchtitan && out_.software.compile == Compile::kNone;
   bool repeated = false;
   for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
     const uint32_t index = forward_order[i].index;
@@ -524,6 +528,7 @@ void WorkloadBuilder::grads_ready(const HookEvent& pre_forward) {
 
 void WorkloadBuilder::finish_backward() {
   SHARDLENS_CHECK(open_.empty(), "a module is still open");
+  close_compiled_block();
   const std::vector<WorkloadItem> forward_order = out_.order;
   std::unordered_map<uint32_t, const Checkpoint*> ends;  // by the last operator that saves a tensor
   for (const Checkpoint& checkpoint : checkpoints_) {
@@ -560,6 +565,7 @@ void WorkloadBuilder::optimizer(const StepSettings& settings) {
   }
   out_.in_backward = operators_in_backward(plan_, unit_sizes(plan_), settings);
   hook(Hook::kOptimizerDone, 0);
+  set_launches(plan_.tree, out_);
 }
 
 int64_t tokens_of(const StepSettings& settings) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -34,12 +35,13 @@ class WorkloadBuilder {
   // Who runs the model, and how its experts are chosen.
   void set_settings(const StepSettings& settings) {
     program_ = out_.program = settings.program;
+    out_.software = settings.software;
     expert_skew_ = settings.expert_skew;
   }
   [[nodiscard]] bool is_engine() const { return plan::is_engine(program_); }
-  // Whether norms, rotary embeddings, gates and the loss of the current module are single
-  // operators.
+  // Whether norms, rotary embeddings, gates and the loss of the current module are one operator.
   [[nodiscard]] bool fuses() const;
+  [[nodiscard]] bool compiles() const;  // whether the current module is a part of what is compiled
   [[nodiscard]] Program program() const { return program_; }
   [[nodiscard]] int64_t batch() const { return out_.batch; }
   // y[rows, out] = x[rows, in] · W (+ bias). `keeps_input`: false if an earlier operator already
@@ -112,10 +114,12 @@ class WorkloadBuilder {
                int64_t groups = 1,
                bool sums_input_grad = false,
                bool trains = false);
-  // The unit of the innermost entered module.
   [[nodiscard]] UnitId unit() const { return current_unit(); }
-  // Mean cross entropy of [rows, vocabulary], in fp32 as the models compute it.
+  // Mean cross entropy of [rows, vocabulary], in fp32; with loss_chunks of head()'s product in
+  // parts.
   void loss(int64_t vocabulary);
+  // A linear layer that makes the logits, and which loss() may compute in parts.
+  void head(const std::string& module, const Linear& shape);
 
   void finish_backward();
   void optimizer(const StepSettings& settings);
@@ -129,6 +133,17 @@ class WorkloadBuilder {
   void capped_scratch(const Attention& shape, Operator& op, Operator& backward) const;
   // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.
   void batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept);
+  void compiled_norm(std::string_view name, const Norm& shape);
+  void compiled_head_norm(const Norm& shape);
+  void compiled_rotary(int64_t features);
+  void compiled_add(int64_t features);
+  void compiled_loss(int64_t vocabulary);
+  void whole_loss(int64_t vocabulary);
+  void cast_products(const Linear& shape, Operator& op, std::vector<Operator>& backward);
+  void compiled_linear(const Linear& shape, std::vector<Operator>& backward);
+  void compiled_result(Bytes bytes);
+  void store_sum();
+  void close_compiled_block();
   // `input`: bytes that the operator reads, without parameters. `trains`: it has parameters that
   // require grad.
   void forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains = false);
@@ -145,7 +160,34 @@ class WorkloadBuilder {
     UnitId unit;
     bool ends_unit;  // it is the last of its unit's modules
     bool begins_checkpoint = false;
+    bool is_block = false;
   };
+  // [Note: Compiled values] In what torch.compile compiles, a sum of tensors is computed where it
+  // is read, and not stored, as long as it has few terms. So a value is the list of the tensors
+  // whose sum it is; empty: not known, a tensor that was made outside.
+  using Value = std::vector<uint32_t>;  // indices into Compiled::tensors
+  struct CompiledTensor {
+    Bytes bytes = 0;
+    bool saved = false;  // for backward
+  };
+  struct CompiledNorm {  // of the rows of the residual
+    uint32_t op = 0;     // its forward operator
+    Value inputs;
+    int32_t consumers = 1;  // products that read its result
+    Bytes values = 0, kept = 0, parameters = 0;
+    int64_t columns = 0, weights = 0;
+    bool trains = false, residual = false;
+  };
+  struct Compiled {
+    std::vector<CompiledTensor> tensors;
+    Value residual, current;            // `current`: the result of the last operator
+    std::vector<CompiledNorm> norms;    // of the block
+    bool of_norm = false;               // products read the last norm's result
+    std::optional<uint32_t> head_norm;  // the last operator, if it is a norm of heads
+  };
+  [[nodiscard]] Value& known(Value& value, int64_t features);
+  [[nodiscard]] Bytes bytes_of(const Value& value) const;
+  [[nodiscard]] bool mixes_orders(int64_t rows, int64_t columns) const;
   // A module whose forward runs again in backward; indices into the forward order.
   struct Checkpoint {
     size_t begin = 0;      // its first hook or operator
@@ -156,6 +198,7 @@ class WorkloadBuilder {
     Bytes input = 0;       // what it saves, until an operator has it
     int64_t products = 0;  // so far
   };
+  void begin_block();
   void begin_checkpoint();
   // Bytes of the operator's result that its checkpoint keeps.
   [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
@@ -176,6 +219,15 @@ class WorkloadBuilder {
   bool routes_ = false;                     // the product that is being added is a router's
   bool unkept_input_ = false;  // the last GEMM did not save x (frozen weight); the next one may
   Program program_ = Program::kEngine;
+  std::unordered_set<std::string> blocks_;
+  int open_blocks_ = 0;  // entered modules that are blocks
+  Compiled compiled_;
+  struct Head {  // a product that loss() computes
+    std::string module;
+    UnitId unit = 0;
+    Linear shape;
+  };
+  std::optional<Head> head_;
   double expert_skew_ = 0;
   std::vector<Bytes> kept_;     // by forward operator: its `saved` if there were no checkpoints
   std::vector<Bytes> results_;  // by forward operator: of its result, kept by its checkpoint

@@ -88,6 +88,8 @@ void WorkloadBuilder::attention(const Attention& given) {
     capped_scratch(shape, op, grad);
   }
   forward(op, op.read, {grad});
+  compiled_.of_norm = false;
+  compiled_result(outputs);
 }
 
 // A kernel with a mask takes as many heads of keys and values as of queries, and the mask as

@@ -23,23 +23,35 @@ using nlohmann::ordered_json;
 const Names kPhases{"forward", "loss", "backward", "optimizer", "recompute"};
 const Names kKinds{"gemm", "attention", "embedding", "norm", "elementwise", "loss", "optimizer"};
 const Names kGrads{"none", "some", "all"};
-const Names kKeys{"version",
-                  "batch",
-                  "seq",
-                  "program",
-                  "units",
-                  "operators",
-                  "hooks",
-                  "groups",
-                  "order",
-                  "communications",
-                  "optimizer_in_backward"};
+const Names kKeys{
+    "version",   "batch", "seq",    "program", "software",       "units",
+    "operators", "hooks", "groups", "order",   "communications", "optimizer_in_backward"};
 constexpr Program kPrograms[] = {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
                                  Program::kTransformers, Program::kTorchtitan};
-const Names kOperatorKeys{
-    "kind",    "phase",  "unit",  "name",        "module",       "batch",         "m",
-    "n",       "k",      "dtype", "flops",       "read_bytes",   "written_bytes", "saved_bytes",
-    "forward", "causal", "takes", "frees_bytes", "scratch_bytes"};
+const Names kOperatorKeys{"kind",
+                          "phase",
+                          "unit",
+                          "name",
+                          "module",
+                          "batch",
+                          "m",
+                          "n",
+                          "k",
+                          "dtype",
+                          "flops",
+                          "read_bytes",
+                          "written_bytes",
+                          "saved_bytes",
+                          "forward",
+                          "causal",
+                          "takes",
+                          "frees_bytes",
+                          "scratch_bytes",
+                          "launch",
+                          "matmul_dtype",
+                          "takes_residual",
+                          "sums"};
+const Names kLaunches{"operator", "kernel", "first_kernel", "in_graph", "first_in_graph"};
 const Names kCommunicationKeys{"kind",        "purpose",     "phase",        "unit",      "module",
                                "group",       "bytes",       "forward",      "waited_by", "takes",
                                "frees_bytes", "saved_bytes", "written_bytes"};
@@ -82,6 +94,12 @@ ordered_json operator_json(const Operator& op) {
   put("frees_bytes", op.frees, kDefault.frees);
   put("scratch_bytes", op.scratch, kDefault.scratch);
   put("causal", op.causal, kDefault.causal);
+  put("sums", op.sums, kDefault.sums);
+  put("takes_residual", op.takes_residual, kDefault.takes_residual);
+  put("launch", kLaunches[static_cast<size_t>(op.launch)], kLaunches[0]);
+  if (op.matmul_dtype) {
+    out["matmul_dtype"] = name_of(*op.matmul_dtype);
+  }
   return out;
 }
 
@@ -152,6 +170,16 @@ int64_t amount(const JsonNode& node, std::string_view key, int64_t fallback) {
   return found ? found->integer(0, kMostOfOperator) : fallback;
 }
 
+// The names of all enumerators, in order.
+template <typename Enum>
+Names names_of_all(size_t count) {
+  Names out;
+  for (size_t i = 0; i < count; ++i) {
+    out.emplace_back(name_of(static_cast<Enum>(i)));
+  }
+  return out;
+}
+
 Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   node.expect_object("an operator");
   node.allow_only(kOperatorKeys);
@@ -188,6 +216,17 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   }
   if (const auto causal = node.find("causal")) {
     op.causal = causal->boolean();
+  }
+  op.sums = static_cast<int32_t>(amount(node, "sums", op.sums));
+  if (const auto takes = node.find("takes_residual")) {
+    op.takes_residual = takes->boolean();
+  }
+  if (const auto launch = node.find("launch")) {
+    op.launch = static_cast<Launch>(launch->one_of(kLaunches));
+  }
+  if (const auto dtype = node.find("matmul_dtype")) {
+    static const Names kDTypes = names_of_all<MatmulDType>(kMatmulDTypeCount);
+    op.matmul_dtype = static_cast<MatmulDType>(dtype->one_of(kDTypes));
   }
   return op;
 }
@@ -297,16 +336,6 @@ std::map<std::string, mesh::GroupId> read_groups(const JsonNode& list, ResolvedP
     } catch (const InputError& error) {
       node.fail(error.what());
     }
-  }
-  return out;
-}
-
-// The names of all enumerators, in order.
-template <typename Enum>
-Names names_of_all(size_t count) {
-  Names out;
-  for (size_t i = 0; i < count; ++i) {
-    out.emplace_back(name_of(static_cast<Enum>(i)));
   }
   return out;
 }
@@ -443,7 +472,7 @@ std::string to_json(const Workload& workload, const ResolvedPlan& plan) {
     return communication_json(each, plan);
   };
   return fmt::format(
-      "{{\n  \"version\": 1,\n  \"batch\": {},\n  \"seq\": {},\n{}  \"units\": {},\n  "
+      "{{\n  \"version\": 1,\n  \"batch\": {},\n  \"seq\": {},\n{}{}  \"units\": {},\n  "
       "\"operators\": "
       "{},\n  \"hooks\": {},\n{}"
       "  \"order\": {}{}\n}}\n",
@@ -451,6 +480,9 @@ std::string to_json(const Workload& workload, const ResolvedPlan& plan) {
       workload.program == Program::kEngine
           ? ""
           : fmt::format("  \"program\": \"{}\",\n", name_of(workload.program)),
+      workload.software == Software{}
+          ? ""
+          : fmt::format("  \"software\": {},\n", software_json(workload.software).dump()),
       units.dump(), list(workload.operators, operator_json), list(workload.hooks, hook_json),
       workload.communications.empty()
           ? ""
@@ -477,6 +509,9 @@ Workload parse_workload(std::string_view json, const std::string& source, Resolv
   out.seq = root.require("seq").integer(0, kMost);
   if (const auto program = root.find("program")) {
     out.program = read_program(*program);
+  }
+  if (const auto software = root.find("software")) {
+    out.software = software_of(*software);
   }
   const auto units =
       static_cast<int64_t>(root.require("units").items("a list of unit FQNs").size());

@@ -133,6 +133,7 @@ plan::StepSettings read_settings(const plan::JsonNode& options, const plan::Work
   out.batch = workload.batch;
   out.seq = workload.seq;
   out.program = workload.program;
+  out.software = workload.software;
   if (const auto accumulate = options.find("accumulate")) {
     out.accumulate = accumulate->integer();
   }

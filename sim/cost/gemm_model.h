@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "core/base/dtype.h"
+#include "core/workload/software.h"
 #include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::sim {
@@ -20,6 +21,22 @@ namespace shardlens::sim {
 //         constants from the spec.
 [[nodiscard]] double gemm_us(
     const GpuSpec& gpu, DType dtype, int64_t batch, int64_t m, int64_t n, int64_t k, int64_t sms);
+
+// The rate of a product, and the bytes of a number of its inputs and of its result.
+struct ProductRate {
+  double tflops = 0, efficiency = 0, input_bytes = 0, output_bytes = 0;
+};
+// The same of a product with its own rate, and the share of it that the largest tile reaches.
+[[nodiscard]] double gemm_us(const GpuSpec& gpu,
+                             const ProductRate& product,
+                             int64_t batch,
+                             int64_t m,
+                             int64_t n,
+                             int64_t k,
+                             int64_t sms);
+
+// The vendor's rate of dense products in `dtype`, TFLOP/s; 0: the GPU has none.
+[[nodiscard]] double tflops_of(const GpuSpec& gpu, plan::MatmulDType dtype);
 
 // The dtype's matrix rate, TFLOP/s.
 [[nodiscard]] double peak_tflops(const GpuSpec& gpu, DType dtype);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/cost/transport.h"
@@ -14,6 +16,9 @@ constexpr double kCausalShare = 0.5;  // of the score matrix that a causal kerne
 // Rows of a fused kernel's tile; tiles on the diagonal are computed entirely.
 constexpr double kAttentionTile = 128;
 constexpr int64_t kSmallHead = 64;
+// Host time of compiled code in that of an eager operator: bench/compiled_host_cost.py, torch 2.11
+// on a virtual machine with two cores (91 and 3.9 against 7.0 microseconds, bench/RESULTS.md).
+constexpr double kOperatorsPerCall = 13, kOperatorsPerKernel = 0.55;
 // A ring reads and writes each byte that passes through it once.
 constexpr double kMemoryPerBusByte = 2;
 
@@ -32,6 +37,10 @@ GpuCostModel::GpuCostModel(const HardwareSpec& spec)
     : spec_(spec), sustained_(spec.gpu), timer_(spec.fabric) {
   sustained_.half_tflops *= spec.software.matrix_rate;
   sustained_.fp32_tflops *= spec.software.matrix_rate;
+  for (double* rate :
+       {&sustained_.fp8_tflops, &sustained_.mxfp8_tflops, &sustained_.nvfp4_tflops}) {
+    *rate *= spec.software.matrix_rate;
+  }
   const double taken =
       kMemoryPerBusByte * spec.fabric.ring_gbps / (spec.gpu.memory_gbps * spec.gpu.copy_efficiency);
   memory_share_ = std::max(0.1, 1 - taken);
@@ -55,8 +64,12 @@ bool GpuCostModel::takes_cores(CollectiveKind kind) const {
   return !on_copy_engines(spec_.fabric.transport, kind);
 }
 
-double GpuCostModel::passes(plan::OperatorKind kind) const {
-  switch (kind) {
+// The stack's factors are for eager operators; what inductor makes is one fused kernel.
+double GpuCostModel::passes(const plan::Operator& op) const {
+  if (op.name.starts_with("triton_")) {
+    return 1;
+  }
+  switch (op.kind) {
     case plan::OperatorKind::kLoss:
       return spec_.software.loss_passes;
     case plan::OperatorKind::kOptimizer:
@@ -85,18 +98,35 @@ double GpuCostModel::attention_us(const plan::Operator& op) const {
   return static_cast<double>(op.flops) * share / (rate * 1e6);
 }
 
+double GpuCostModel::product_us(const plan::Operator& op, int64_t sms) const {
+  if (!op.matmul_dtype) {
+    return gemm_us(sustained_, op.dtype, op.batch, op.m, op.n, op.k, sms);
+  }
+  const double rate = tflops_of(sustained_, *op.matmul_dtype);
+  if (rate == 0) {
+    throw InputError(spec_.name, fmt::format("{} has no products in {}", spec_.gpu.name,
+                                             name_of(*op.matmul_dtype)));
+  }
+  const auto inputs = static_cast<double>(op.batch * (op.m * op.k + op.k * op.n));
+  return gemm_us(
+      sustained_,
+      {rate, spec_.gpu.fp8_efficiency > 0 ? spec_.gpu.fp8_efficiency : spec_.gpu.gemm_efficiency,
+       static_cast<double>(op.read) / inputs, static_cast<double>(size_of(op.dtype))},
+      op.batch, op.m, op.n, op.k, sms);
+}
+
 WorkTime GpuCostModel::compute(const plan::Operator& op) const {
   if (is_view(op)) {
     return {};
   }
   const GpuSpec& gpu = spec_.gpu;
   const int64_t free_sms = gpu.sms - spec_.fabric.sms;
-  const double bytes = bytes_us(op.read + op.written) * passes(op.kind);
+  const double bytes = bytes_us(op.read + op.written) * passes(op);
   double alone = 0, beside = 0;
   switch (op.kind) {
     case plan::OperatorKind::kGemm:
-      alone = gemm_us(sustained_, op.dtype, op.batch, op.m, op.n, op.k, gpu.sms);
-      beside = gemm_us(sustained_, op.dtype, op.batch, op.m, op.n, op.k, free_sms);
+      alone = product_us(op, gpu.sms);
+      beside = product_us(op, free_sms);
       break;
     case plan::OperatorKind::kAttention:
       alone = std::max(attention_us(op), bytes);
@@ -132,8 +162,19 @@ Nanoseconds GpuCostModel::on_host(const plan::Operator& op) const {
                      (spec_.gpu.host_memory_gbps * 1e3));
 }
 
+// What compiled code launches itself takes a part of an operator's host time; of what it calls, the
+// host time of an operator. A call passes guards and wrappers of its inputs and outputs.
 Nanoseconds GpuCostModel::issue(const plan::Operator& op) const {
-  return is_view(op) ? 0 : nanoseconds(spec_.operator_us);
+  using plan::Launch;
+  if (is_view(op) || op.launch == Launch::kInGraph) {
+    return 0;
+  }
+  const bool called = op.kind == plan::OperatorKind::kGemm ||
+                      op.kind == plan::OperatorKind::kAttention || op.launch == Launch::kOperator ||
+                      op.launch == Launch::kFirstInGraph;
+  const double operators = (called ? 1 : kOperatorsPerKernel) +
+                           (op.launch == Launch::kFirstKernel ? kOperatorsPerCall : 0);
+  return nanoseconds(operators * spec_.operator_us);
 }
 
 Nanoseconds GpuCostModel::issue(schedule::Op op) const {

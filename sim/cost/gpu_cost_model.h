@@ -46,7 +46,8 @@ class GpuCostModel final : public CostModel {
  private:
   [[nodiscard]] double bytes_us(Bytes bytes) const;
   [[nodiscard]] double attention_us(const plan::Operator& op) const;
-  [[nodiscard]] double passes(plan::OperatorKind kind) const;
+  [[nodiscard]] double product_us(const plan::Operator& op, int64_t sms) const;
+  [[nodiscard]] double passes(const plan::Operator& op) const;
 
   HardwareSpec spec_;
   GpuSpec sustained_;  // with the matrix rates that the software stack reaches

@@ -21,7 +21,8 @@ struct Shape {
     const Operator &x = *a.op, &y = *b.op;
     return x.kind == y.kind && x.phase == y.phase && x.batch == y.batch && x.m == y.m &&
            x.n == y.n && x.k == y.k && x.dtype == y.dtype && x.flops == y.flops &&
-           x.read == y.read && x.written == y.written && x.name == y.name;
+           x.read == y.read && x.written == y.written && x.name == y.name && x.launch == y.launch &&
+           x.matmul_dtype == y.matmul_dtype;
   }
 };
 
@@ -261,14 +262,20 @@ StepCosts step_costs(const plan::Workload& workload,
   costs.communications = communication_costs(workload, plan, model);
   costs.host_slowdown = model.host_slowdown();
   costs.waking = model.waking();
+  // What a CUDA graph has captured, the host does not issue again: it issues the graph.
+  const bool captured = workload.software.cuda_graphs;
+  for (CommunicationCost& each : costs.communications) {
+    each.issue = captured ? 0 : each.issue;
+    each.before_wait = captured ? 0 : each.before_wait;
+  }
   for (size_t kind = 0; kind < costs.blocking.size(); ++kind) {
     costs.blocking[kind] = model.blocks(static_cast<CollectiveKind>(kind));
   }
   for (size_t op = 0; op < costs.issue.size(); ++op) {
-    costs.issue[op] = model.issue(static_cast<schedule::Op>(op));
+    costs.issue[op] = captured ? 0 : model.issue(static_cast<schedule::Op>(op));
   }
   for (size_t hook = 0; hook < costs.hooks.size(); ++hook) {
-    costs.hooks[hook] = model.issue_hook(static_cast<Hook>(hook));
+    costs.hooks[hook] = captured ? 0 : model.issue_hook(static_cast<Hook>(hook));
   }
   return costs;
 }

@@ -48,6 +48,10 @@ GpuSpec read_gpu(const JsonNode& node) {
                            "copy_efficiency",
                            "fp32_tflops",
                            "half_tflops",
+                           "fp8_tflops",
+                           "mxfp8_tflops",
+                           "nvfp4_tflops",
+                           "fp8_efficiency",
                            "gemm_efficiency",
                            "gemm_tile_exponent",
                            "gemm_wave_us",
@@ -67,6 +71,13 @@ GpuSpec read_gpu(const JsonNode& node) {
   gpu.copy_efficiency = constant(node, "copy_efficiency", kLeast, 1);
   gpu.fp32_tflops = constant(node, "fp32_tflops", kLeast, kMost);
   gpu.half_tflops = constant(node, "half_tflops", kLeast, kMost);
+  for (const auto& [key, rate] : {std::pair{"fp8_tflops", &gpu.fp8_tflops},
+                                  {"mxfp8_tflops", &gpu.mxfp8_tflops},
+                                  {"nvfp4_tflops", &gpu.nvfp4_tflops}}) {
+    *rate = node.find(key) ? constant(node, key, kLeast, kMost) : 0;
+  }
+  gpu.fp8_efficiency =
+      node.find("fp8_efficiency") ? constant(node, "fp8_efficiency", kLeast, 1) : 0;
   gpu.gemm_efficiency = constant(node, "gemm_efficiency", kLeast, 1);
   gpu.gemm_tile_exponent = constant(node, "gemm_tile_exponent", 0, 1);
   gpu.gemm_wave_us = constant(node, "gemm_wave_us", 0, 1e3);

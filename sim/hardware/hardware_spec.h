@@ -20,6 +20,10 @@ struct GpuSpec {
   double memory_gbps = 0;      // 1e9 bytes per second
   double copy_efficiency = 0;  // share of memory_gbps that copies and element-wise kernels reach
   double fp32_tflops = 0, half_tflops = 0;  // matrix products in fp32 (no TF32), in bf16 and fp16
+  // Dense products in 8 bits, in 8 bits with a scale for each 32 numbers, and in 4 bits; 0: the GPU
+  // has none.
+  double fp8_tflops = 0, mxfp8_tflops = 0, nvfp4_tflops = 0;
+  double fp8_efficiency = 0;  // gemm_efficiency of these; 0: not measured, that of half precision
   // See [Note: Waves] in gemm_model.h.
   double gemm_efficiency = 0, gemm_tile_exponent = 0, gemm_wave_us = 0, gemm_start_us = 0;
   double attention_tflops = 0;          // fused attention in forward; counts computed products only

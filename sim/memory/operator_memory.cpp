@@ -163,7 +163,13 @@ class Handing {
     if (takes_gradient) {
       use(current_, index);
     }
-    bool joins = false;
+    for (int32_t i = 0; i < now.sums; ++i) {
+      use(pop(waiting_), index);
+    }
+    bool joins = now.takes_residual;
+    if (joins) {
+      use(residual_, index);
+    }
     if (sum) {
       const Id other = pop(waiting_);
       joins = other == kNone;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
@@ -27,7 +29,27 @@ trace::Run planned(trace::Run run, const Prediction& prediction) {
   return run;
 }
 
+// Errors: InputError for products in a dtype that the machine has none of.
+void require_products(const Scenario& scenario) {
+  const std::optional<plan::MatmulDType> dtype = scenario.step.software.matmul_dtype;
+  const std::optional<HardwareSpec>& spec = scenario.machine->spec();
+  if (!dtype || (spec && tflops_of(spec->gpu, *dtype) > 0)) {
+    return;
+  }
+  std::vector<std::string> having;
+  for (const std::string& name : hardware_names()) {
+    if (tflops_of(load_hardware(name).gpu, *dtype) > 0) {
+      having.push_back(name);
+    }
+  }
+  throw InputError(
+      "matmul_dtype",
+      fmt::format("{} has no products in {}; of the built-in specs these have: {}",
+                  scenario.machine->target().name, name_of(*dtype), plan::quoted_list(having)));
+}
+
 PricedStep priced_of(const Scenario& scenario) {
+  require_products(scenario);
   plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
   plan::Workload workload = scenario.model->workload(plan, scenario.step);
   return priced_step(std::move(workload), std::move(plan), scenario.machine->target(),

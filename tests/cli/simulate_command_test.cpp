@@ -174,6 +174,31 @@ TEST_F(SimulateCommandTest, TransportsAreForMachinesWhereTheyWereMeasured) {
   refused("--hardware 4xPCIe --transport copy_engine", 2, "NVLink SHARP, which 4xPCIe does not");
 }
 
+TEST_F(SimulateCommandTest, SoftwareChangesTheStep) {
+  const std::string on = "--hardware 8xH100 --stack transformers --precision bf16 --seq 64 ";
+  const auto of = [&](const std::string& more) { return simulated(on + more); };
+  const nlohmann::json eager = of("");
+  EXPECT_EQ(eager["software"]["compile"], "none");
+  EXPECT_EQ(eager["software"]["matmul_dtype"], nullptr);
+  const nlohmann::json compiled = of("--compile block");
+  EXPECT_EQ(compiled["software"]["compile"], "block");
+  EXPECT_LT(compiled["compute_ns"], eager["compute_ns"]);
+  // The step is so small that the host limits it.
+  const nlohmann::json graph = of("--compile block --cuda-graphs");
+  EXPECT_EQ(graph["software"]["cuda_graphs"], true);
+  EXPECT_LT(graph["step_ns"], compiled["step_ns"]);
+  EXPECT_EQ(graph["peak_allocated_bytes"], compiled["peak_allocated_bytes"]);
+  EXPECT_LT(of("--loss-chunks 8")["peak_allocated_bytes"], eager["peak_allocated_bytes"]);
+}
+
+TEST_F(SimulateCommandTest, SoftwareThatCannotRunIsRefused) {
+  refused("--hardware 8xH100 --compile blocks", 2, "--compile");
+  refused("--hardware 8xH100 --matmul-dtype fp8", 2, "fp8_rowwise");
+  refused("--hardware 8xH100 --loss-chunks 0", 2, "--loss-chunks");
+  refused("--hardware 8xA100-80 --matmul-dtype fp8_rowwise", 3, "'8xH100'");
+  refused("--hardware 8xH100 --matmul-dtype nvfp4", 3, "these have: '8xB200'");
+}
+
 TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   const auto compute = [&](const std::string& more) {
     return simulated("--hardware 8xH100 --seq 32 " + more)["compute_ns"].get<int64_t>();

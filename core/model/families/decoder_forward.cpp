@@ -303,7 +303,7 @@ class DecoderForward {
                           .backward_written = all,
                           .backward_flops = all});
     }
-    if (!build_.is_engine() && family_.rotary) {
+    if (!build_.is_engine() && family_.rotary && !build_.compiles()) {
       rotated_parts(q, kv);
       return;
     }

@@ -172,7 +172,7 @@ void head_forward(WorkloadBuilder& build, const ModelConfig& config, int64_t fea
   const int64_t outputs = outputs_of_head(config);
   switch (config.head) {
     case ModelHead::kCausal:
-      return build.linear("lm_head", {.in = features, .out = outputs});
+      return build.head("lm_head", {.in = features, .out = outputs});
     case ModelHead::kNone:
       return;
     case ModelHead::kTokens:

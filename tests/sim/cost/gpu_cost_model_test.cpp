@@ -106,6 +106,46 @@ TEST(GpuCostModelTest, AUnitsHooksTakeItsHostTime) {
   EXPECT_EQ(sum(), 787'000);
 }
 
+// Azure/AI-benchmarking-guide@8fd0c6e, TFLOP/s of products in 8 bits with random data. The spec's
+// efficiency is that of the largest; the others are predicted.
+TEST(GpuCostModelTest, ProductsInEightBitsTakeWhatAzureMeasured) {
+  const GpuCostModel model(load_hardware("8xH100"));
+  for (const auto& [n, tflops] :
+       {std::pair{2048, 1011.0}, {4096, 1217.0}, {8192, 1290.0}, {16384, 1377.0}}) {
+    plan::Operator op;
+    op.kind = plan::OperatorKind::kGemm;
+    op.dtype = DType::kBF16;
+    op.matmul_dtype = plan::MatmulDType::kFp8Tensorwise;
+    op.m = op.n = op.k = n;
+    op.flops = int64_t{2} * n * n * n;
+    op.read = int64_t{2} * n * n;
+    op.written = int64_t{2} * n * n;
+    const double us = static_cast<double>(model.compute(op).alone) / 1e3;
+    EXPECT_NEAR(static_cast<double>(op.flops) / us / 1e6, tflops, 0.08 * tflops) << n;
+  }
+}
+
+// A call of compiled code costs 13 eager operators, a kernel 0.55 of one (bench/RESULTS.md); what a
+// CUDA graph has, nothing.
+TEST(GpuCostModelTest, TheHostLaunchesAsTheSoftwareDoes) {
+  const HardwareSpec spec = load_hardware("8xH100");
+  const GpuCostModel model(spec);
+  const auto of = [&](plan::OperatorKind kind, plan::Launch launch) {
+    plan::Operator op = elementwise(1 << 20, 1 << 20);
+    op.kind = kind;
+    op.launch = launch;
+    return static_cast<double>(model.issue(op)) / 1e3 / spec.operator_us;
+  };
+  using plan::Launch;
+  using plan::OperatorKind;
+  EXPECT_DOUBLE_EQ(of(OperatorKind::kElementwise, Launch::kOperator), 1);
+  EXPECT_DOUBLE_EQ(of(OperatorKind::kElementwise, Launch::kKernel), 0.55);
+  EXPECT_DOUBLE_EQ(of(OperatorKind::kGemm, Launch::kKernel), 1);
+  EXPECT_DOUBLE_EQ(of(OperatorKind::kElementwise, Launch::kFirstKernel), 13.55);
+  EXPECT_DOUBLE_EQ(of(OperatorKind::kGemm, Launch::kInGraph), 0);
+  EXPECT_DOUBLE_EQ(of(OperatorKind::kGemm, Launch::kFirstInGraph), 1);
+}
+
 TEST(GpuCostModelTest, AViewCostsNothing) {
   const GpuCostModel model(load_hardware("8xH100"));
   EXPECT_EQ(model.compute(elementwise(0, 0)), WorkTime());

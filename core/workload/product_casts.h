@@ -1,0 +1,36 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "core/workload/software.h"
+
+namespace shardlens::plan {
+
+// What a linear layer casts: x [rows, in], W [in, out], or the gradient of its result [rows, out].
+enum class CastOf : uint8_t { kInput, kWeight, kGradient };
+
+// One kernel of a cast; bytes for each number of the tensor that is cast.
+struct CastKernel {
+  CastOf of = CastOf::kInput;
+  std::string_view name;
+  double read = 0, written = 0;
+};
+
+// How torchao 0.18 computes a linear layer's three products in few bits.
+struct ProductCasts {
+  std::span<const CastKernel> forward, backward;  // before the products
+  double bytes = 1;                               // of a number with its part of the scales
+  int64_t divisor = 16;      // of the numbers of inputs and outputs; others are not converted
+  bool saves_casts = false;  // for backward, in place of the input: those of input and weight
+};
+
+// `compiled`: by torch.compile, which fuses the pointwise kernels of a cast, and casts a gradient
+// once for both of its uses.
+// Source  torchao 0.18: float8/float8_linear.py (matmul_with_hp_or_float8_args), float8_utils.py;
+//         prototype/moe_training/mxfp8_linear.py and nvfp4_training/nvfp4_linear.py, whose casts
+//         are kernels of their own.
+[[nodiscard]] ProductCasts product_casts(MatmulDType dtype, bool compiled);
+
+}  // namespace shardlens::plan

@@ -1,0 +1,318 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/json/json_reader.h"
+#include "core/model/step_workload.h"
+#include "core/plan/resolve.h"
+#include "core/workload/host_launches.h"
+#include "core/workload/workload.h"
+
+namespace shardlens::plan {
+namespace {
+
+constexpr const char* kBf16 = R"({"version": 1, "mixed_precision": {"param_dtype": "bf16"}})";
+
+bool is_fused(const Operator& op) {
+  return op.kind != OperatorKind::kGemm && op.kind != OperatorKind::kAttention &&
+         op.read + op.written > 0;
+}
+
+struct Kernels {  // that are no products or attention
+  int64_t count = 0;
+  Bytes read = 0, written = 0;
+};
+
+// What tests/tools/inductor_kernels.py recorded of inductor's scheduler.
+class InductorKernels {
+ public:
+  InductorKernels() : document_(parse_json(read_text_file(path()), path())) {}
+
+  [[nodiscard]] const nlohmann::json& families() const { return document_.at("families"); }
+  [[nodiscard]] static Kernels recorded(const nlohmann::json& family, const char* phase) {
+    Kernels out;
+    for (const auto& each : family.at(phase)) {
+      if (!each.at("extern").get<bool>()) {
+        ++out.count;
+        out.read += each.at("read").get<Bytes>();
+        out.written += each.at("written").get<Bytes>();
+      }
+    }
+    return out;
+  }
+
+  // The step of a model of two blocks of the recorded sizes.
+  [[nodiscard]] Workload workload(const std::string& name, Program program, Compile compile) const {
+    Software software;
+    software.compile = compile;
+    return workload(name, program, software);
+  }
+  [[nodiscard]] Workload workload(const std::string& name,
+                                  Program program,
+                                  const Software& software) const {
+    const auto& of = families().at(name);
+    const auto size = [&of](const char* key) { return of.at(key).get<int64_t>(); };
+    const std::string sizes =
+        name == "gpt2"
+            ? fmt::format(R"("n_embd": {}, "n_head": {}, "n_inner": {}, "n_layer": 2, )"
+                          R"("n_positions": 4096, "activation_function": "gelu_new")",
+                          size("hidden"), size("heads"), size("intermediate"))
+            : fmt::format(R"("hidden_size": {}, "num_attention_heads": {}, )"
+                          R"("num_key_value_heads": {}, "head_dim": {}, "intermediate_size": {}, )"
+                          R"("num_hidden_layers": 2, "max_position_embeddings": 4096)",
+                          size("hidden"), size("heads"), size("kv_heads"), size("head_dim"),
+                          size("intermediate"));
+    const std::string config =
+        fmt::format(R"({{"model_type": "{}", "vocab_size": 1000, {}}})", name, sizes);
+    const ModelConfig model = parse_model_config(config, "config.json");
+    const ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+    StepSettings step{.batch = document_.at("batch").get<int64_t>(),
+                      .seq = document_.at("seq").get<int64_t>(),
+                      .program = program};
+    step.software = software;
+    return step_workload(model, plan, step);
+  }
+
+ private:
+  static std::string path() { return std::string(SHARDLENS_TEST_DATA) + "/inductor_kernels.json"; }
+  nlohmann::json document_;
+};
+
+// Of the last block: "….1" and what is in it.
+template <typename Function>
+void of_last_block(const Workload& workload, const Function& function) {
+  for (const Operator& op : workload.operators) {
+    const std::string module = op.module + ".";
+    if (module.find("layers.1.") != std::string::npos || module.find("h.1.") != std::string::npos) {
+      function(op);
+    }
+  }
+}
+
+Kernels kernels(const Workload& workload, Phase phase) {
+  Kernels out;
+  of_last_block(workload, [&](const Operator& op) {
+    if (op.phase == phase && is_fused(op)) {
+      ++out.count;
+      out.read += op.read;
+      out.written += op.written;
+    }
+  });
+  return out;
+}
+
+TEST(CompiledTest, ABlockHasTheKernelsOfInductor) {
+  const InductorKernels inductor;
+  ASSERT_EQ(inductor.families().size(), 3);
+  for (const auto& [name, family] : inductor.families().items()) {
+    const Workload workload = inductor.workload(name, Program::kTransformers, Compile::kBlock);
+    for (const auto& [key, phase] :
+         {std::pair{"forward", Phase::kForward}, {"backward", Phase::kBackward}}) {
+      const Kernels expected = InductorKernels::recorded(family, key);
+      const Kernels found = kernels(workload, phase);
+      EXPECT_NEAR(static_cast<double>(found.count), static_cast<double>(expected.count),
+                  0.1 * static_cast<double>(expected.count))
+          << name << ' ' << key;
+      EXPECT_NEAR(static_cast<double>(found.read + found.written),
+                  static_cast<double>(expected.read + expected.written),
+                  0.05 * static_cast<double>(expected.read + expected.written))
+          << name << ' ' << key;
+    }
+  }
+}
+
+// Without the block's input, which the block before it has made.
+TEST(CompiledTest, ABlockSavesWhatTheMinCutPartitionerLeaves) {
+  const InductorKernels inductor;
+  for (const auto& [name, family] : inductor.families().items()) {
+    Bytes saved = 0;
+    of_last_block(inductor.workload(name, Program::kTransformers, Compile::kBlock),
+                  [&](const Operator& op) { saved += op.phase == Phase::kForward ? op.saved : 0; });
+    const Bytes input = 2 * 2048 * family.at("hidden").get<Bytes>() * 2;
+    const auto expected = family.at("saved").get<double>();
+    EXPECT_NEAR(static_cast<double>(saved - input), expected, 0.01 * expected) << name;
+  }
+}
+
+// Eager transformers runs norms, rotary embeddings and gates as many operators.
+TEST(CompiledTest, CompiledCodeMovesLess) {
+  const InductorKernels inductor;
+  for (const char* name : {"llama", "qwen3"}) {
+    const Workload eager = inductor.workload(name, Program::kTransformers, Compile::kNone);
+    const Workload block = inductor.workload(name, Program::kTransformers, Compile::kBlock);
+    for (const Phase phase : {Phase::kForward, Phase::kBackward}) {
+      EXPECT_LT(3 * kernels(block, phase).count, kernels(eager, phase).count);
+      EXPECT_LT(kernels(block, phase).read, kernels(eager, phase).read);
+    }
+  }
+}
+
+// A block's result is x + a + b, which the next norm stores when it computes it, so that nothing
+// reads it before: the sum's own kernel reads 3 and writes 1, the norm 1 and 1; together 3 and 2.
+TEST(CompiledTest, AModelFusesTheLastSumWithTheNextNorm) {
+  const InductorKernels inductor;
+  const auto moved = [&](Compile compile) {
+    Kernels out;
+    for (const Operator& op :
+         inductor.workload("llama", Program::kTransformers, compile).operators) {
+      if (op.phase == Phase::kForward && op.module.find(".layers.") != std::string::npos &&
+          is_fused(op)) {
+        ++out.count;
+        out.read += op.read + op.written;
+      }
+    }
+    return out;
+  };
+  const Kernels block = moved(Compile::kBlock), model = moved(Compile::kModel);
+  const Bytes values = 2LL * 2048 * 2048 * 2;
+  EXPECT_EQ(block.count, 12);
+  EXPECT_EQ(model.count, 10);  // the last sum is that of the final norm, outside of the block
+  EXPECT_EQ(block.read - model.read, values + 4 * values);
+}
+
+TEST(CompiledTest, ACallBeginsWithEachBlockAndDirection) {
+  const InductorKernels inductor;
+  const auto starts = [&](Compile compile) {
+    const Workload workload = inductor.workload("llama", Program::kTransformers, compile);
+    return std::ranges::count_if(
+        workload.operators, [](const Operator& op) { return op.launch == Launch::kFirstKernel; });
+  };
+  EXPECT_EQ(starts(Compile::kNone), 0);
+  EXPECT_EQ(starts(Compile::kBlock), 2 * (2 + 1));  // two blocks and the loss
+  EXPECT_EQ(starts(Compile::kModel), 2);
+}
+
+TEST(CompiledTest, AGraphIsEverythingBeforeTheOptimizer) {
+  const ModelConfig model =
+      load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
+  const ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+  StepSettings step{.batch = 1, .seq = 8};
+  step.software.cuda_graphs = true;
+  const Workload workload = step_workload(model, plan, step);
+  int64_t first = 0;
+  for (const Operator& op : workload.operators) {
+    EXPECT_EQ(op.launch == Launch::kOperator, op.phase == Phase::kOptimizer);
+    first += op.launch == Launch::kFirstInGraph ? 1 : 0;
+  }
+  EXPECT_EQ(first, 1);
+}
+
+TEST(CompiledTest, AWorkloadFileKeepsSoftware) {
+  const InductorKernels inductor;
+  const ModelConfig model =
+      load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/qwen3-small");
+  ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+  StepSettings step{.batch = 1, .seq = 8, .program = Program::kTransformers};
+  step.software.compile = Compile::kBlock;
+  const Workload workload = step_workload(model, plan, step);
+  EXPECT_EQ(parse_workload(to_json(workload, plan), "workload.json", plan), workload);
+}
+
+// The host waits for the device in FSDP1's limiter.
+TEST(CompiledTest, AGraphCannotContainTheLimiter) {
+  const ModelConfig model =
+      load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
+  StepSettings step{.batch = 1, .seq = 8};
+  step.software.cuda_graphs = true;
+  const auto of = [&](const char* limits) {
+    const std::string text =
+        fmt::format(R"({{"version": 1, "dialect": "fsdp1", "limit_all_gathers": {}}})", limits);
+    return step_workload(model, resolve(parse_plan(text, "plan.json"), module_tree(model), 8),
+                         step);
+  };
+  EXPECT_FALSE(of("false").operators.empty());
+  EXPECT_THROW((void)of("true"), InputError);
+}
+
+// torchao's tensorwise recipe, compiled, of the layer after attention, whose input no other has: in
+// forward input and weight are read for their largest number and cast from 2 bytes to 1; in
+// backward the gradient is read for it and cast by rows and by columns, and weight and input are
+// cast again.
+TEST(CompiledTest, TensorwiseCastsOfALayer) {
+  const InductorKernels inductor;
+  Software software;
+  software.compile = Compile::kBlock;
+  software.matmul_dtype = MatmulDType::kFp8Tensorwise;
+  const int64_t rows = 2 * 2048, features = 2048;
+  Bytes casts = 0;
+  int64_t products = 0;
+  for (const Operator& op :
+       inductor.workload("llama", Program::kTransformers, software).operators) {
+    if (op.module == "model.layers.1.self_attn.o_proj") {
+      casts += op.kind == OperatorKind::kElementwise ? op.read + op.written : 0;
+      products += op.matmul_dtype ? 1 : 0;
+    }
+  }
+  EXPECT_EQ(products, 3);
+  const Bytes input = (2 + 3 + 3) * rows * features;
+  const Bytes weight = (2 + 3 + 3) * features * features;
+  const Bytes gradient = (2 + 4) * rows * features;
+  EXPECT_EQ(casts, input + weight + gradient);
+}
+
+// torchtitan's filter leaves the head out; torchao the layers with sizes that are no multiples of
+// 16, such as those of 88.
+TEST(CompiledTest, SomeProductsStayAsTheyAre) {
+  const auto converted = [](const char* inner) {
+    const std::string config =
+        fmt::format(R"({{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, )"
+                    R"("intermediate_size": {}, "num_hidden_layers": 1, "vocab_size": 96, )"
+                    R"("max_position_embeddings": 64}})",
+                    inner);
+    const ModelConfig model = parse_model_config(config, "config.json");
+    const ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+    StepSettings step{.batch = 1, .seq = 8};
+    step.software.matmul_dtype = MatmulDType::kFp8Rowwise;
+    int64_t out = 0;
+    for (const Operator& op : step_workload(model, plan, step).operators) {
+      out += op.matmul_dtype ? 1 : 0;
+    }
+    return out;
+  };
+  EXPECT_EQ(converted("96"), 3 * 7);
+  EXPECT_EQ(converted("88"), 3 * 4);
+}
+
+// Each of four parts has the products and the loss of a quarter of the rows; the first three are
+// differentiated at once.
+TEST(CompiledTest, ALossInPartsHasThePartsOfTheWhole) {
+  const InductorKernels inductor;
+  const auto head = [&](std::optional<int64_t> chunks) {
+    Software software;
+    software.loss_chunks = chunks;
+    std::vector<Operator> out;
+    for (const Operator& op : inductor.workload("llama", Program::kEngine, software).operators) {
+      if (op.phase != Phase::kOptimizer &&
+          (op.module == "lm_head" || op.kind == OperatorKind::kLoss)) {
+        out.push_back(op);
+      }
+    }
+    return out;
+  };
+  const auto sum = [](const std::vector<Operator>& of, OperatorKind kind) {
+    int64_t flops = 0;
+    for (const Operator& op : of) {
+      flops += op.kind == kind ? op.flops : 0;
+    }
+    return flops;
+  };
+  const std::vector<Operator> whole = head(std::nullopt), parts = head(4);
+  EXPECT_EQ(head(1), whole);
+  EXPECT_EQ(sum(parts, OperatorKind::kGemm), sum(whole, OperatorKind::kGemm));
+  EXPECT_EQ(sum(parts, OperatorKind::kLoss), sum(whole, OperatorKind::kLoss));
+  Bytes saved = 0;
+  for (const Operator& op : parts) {
+    saved += op.kind == OperatorKind::kLoss ? op.saved : 0;
+  }
+  const Bytes logits = 2LL * 2048 * 1000 * 4;
+  EXPECT_EQ(saved, logits / 4);
+}
+
+}  // namespace
+}  // namespace shardlens::plan
