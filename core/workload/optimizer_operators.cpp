@@ -1,3 +1,5 @@
+#include "core/workload/optimizer_operators.h"
+
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -5,7 +7,6 @@
 #include <vector>
 
 #include "core/plan/unit_sizes.h"
-#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

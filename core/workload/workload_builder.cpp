@@ -1,11 +1,10 @@
 #include "core/workload/workload_builder.h"
 
-#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/workload/differentiated.h"
-#include "core/workload/host_launches.h"
+#include "core/workload/product_casts.h"
 #include "core/workload/routing.h"
 
 namespace shardlens::plan {
@@ -15,191 +14,6 @@ constexpr int64_t kFlopsPerMultiplyAdd = 2;
 constexpr Bytes kIndexBytes = 8;
 
 }  // namespace
-
-WorkloadBuilder::WorkloadBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
-    : plan_(plan), rows_(batch * seq), entered_(plan.units.size(), 0) {
-  out_.batch = batch;
-  out_.seq = seq;
-  for (UnitId id = 0; id < plan.units.size(); ++id) {
-    for (const uint32_t module : plan.units[id].modules) {
-      unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
-    }
-  }
-  const std::vector<bool> differentiated = differentiated_parameters(plan);
-  for (size_t i = 0; i < differentiated.size(); ++i) {
-    const Parameter& parameter = plan.tree.parameters[i];
-    if (!differentiated[i]) {
-      frozen_.insert(parameter.fqn);
-      frozen_.insert(parameter.aliases.begin(), parameter.aliases.end());
-    }
-  }
-  requires_grad_ = frozen_.empty();
-  for (const uint32_t block : plan.tree.blocks) {
-    blocks_.insert(plan.tree.modules[block].fqn);
-  }
-  for (const uint32_t module : plan.checkpointed_modules) {
-    checkpointed_.insert(plan.tree.modules[module].fqn);
-  }
-}
-
-void WorkloadBuilder::enter(const std::string& module) {
-  const auto found = unit_of_module_.find(module);
-  if (found == unit_of_module_.end()) {
-    SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
-    open_.push_back({module, current_unit(), false});
-    begin_block();
-    begin_checkpoint();
-    return;
-  }
-  const UnitId unit = found->second;
-  const size_t before = entered_[unit]++;
-  if (unit == 0) {
-    hook(Hook::kRootPreForward, 0);
-  }
-  if (before == 0) {
-    hook_of_groups(Hook::kPreForward, unit);
-  }
-  open_.push_back({module, unit, before + 1 == plan_.units[unit].modules.size()});
-  begin_block();
-  begin_checkpoint();
-}
-
-// Called after the kPreForward hook of the module's own unit, whose hooks do not run again.
-void WorkloadBuilder::begin_checkpoint() {
-  if (!in_checkpoint_ && checkpointed_.contains(open_.back().module)) {
-    in_checkpoint_ = open_.back().begins_checkpoint = true;
-    checkpoints_.push_back({.begin = out_.order.size()});
-  }
-}
-
-void WorkloadBuilder::leave() {
-  if (open_.back().is_block && compiles()) {
-    close_compiled_block();
-  }
-  const Open closed = std::move(open_.back());
-  open_.pop_back();
-  open_blocks_ -= closed.is_block ? 1 : 0;
-  if (closed.begins_checkpoint) {
-    in_checkpoint_ = false;
-    checkpoints_.back().end = out_.order.size();
-  }
-  if (closed.ends_unit) {
-    hook_of_groups(Hook::kPostForward, closed.unit);
-  }
-}
-
-bool WorkloadBuilder::fuses() const {
-  const UnitId unit = open_.empty() ? 0 : current_unit();
-  return program_ == Program::kEngine || compiles() ||
-         (program_ == Program::kEngineOnCpu && plan_.param_dtype(unit) == DType::kF32);
-}
-
-Operator WorkloadBuilder::make(OperatorKind kind, std::string_view name) const {
-  if (head_) {
-    throw InputError("loss_chunks",
-                     "the model computes more with its logits before the loss, which is not "
-                     "described in parts; expected 1");
-  }
-  Operator op;
-  op.kind = kind;
-  op.unit = open_.empty() ? 0 : current_unit();  // a loss outside of the model
-  op.name = name;
-  op.module = open_.empty() ? "" : open_.back().module;
-  op.dtype = plan_.param_dtype(op.unit);
-  return op;
-}
-
-void WorkloadBuilder::append(Operator op) {
-  out_.order.push_back(
-      {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out_.operators.size())});
-  out_.operators.push_back(std::move(op));
-}
-
-bool WorkloadBuilder::is_frozen(std::string_view parameter) const {
-  return !frozen_.empty() && frozen_.contains(open_.back().module + "." + std::string(parameter));
-}
-
-// In kPreForward and kPostForward, `grads` is kNone if the unit's input or output, respectively,
-// does not require grad.
-void WorkloadBuilder::hook(Hook hook, UnitId unit, bool recompute) {
-  HookEvent event;
-  event.hook = hook;
-  event.unit = unit;
-  event.recompute = recompute;
-  const bool forward = hook == Hook::kPreForward || hook == Hook::kPostForward;
-  event.grads = forward && !recompute && !requires_grad_ ? Grads::kNone : Grads::kAll;
-  out_.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
-  out_.hooks.push_back(event);
-}
-
-void WorkloadBuilder::hook_of_groups(Hook each, UnitId unit) {
-  for (uint32_t group = 0; group < plan_.units[unit].groups; ++group) {
-    hook(each, unit + group);
-  }
-}
-
-void WorkloadBuilder::forward(Operator op,
-                              Bytes input,
-                              std::vector<Operator> backward,
-                              bool trains) {
-  requires_grad_ = requires_grad_ || trains;
-  if (!requires_grad_) {
-    backward.clear();
-    op.saved = 0;
-  }
-  const auto index = static_cast<int32_t>(out_.operators.size());
-  kept_.push_back(op.saved);
-  results_.push_back(0);
-  if (in_checkpoint_) {
-    Checkpoint& checkpoint = checkpoints_.back();
-    if (requires_grad_ && (op.kind != OperatorKind::kElementwise || op.saved > 0)) {
-      checkpoint.last_kept = out_.order.size();
-      checkpoint.keeps = true;
-    }
-    if (std::exchange(checkpoint.empty, false)) {
-      checkpoint.input = input;
-    }
-    // Of an operator that backward comes to: its `saved` lives until then.
-    op.saved = backward.empty() ? 0 : std::exchange(checkpoint.input, 0);
-    results_.back() = backward.empty() ? 0 : result_to_keep(op, checkpoint);
-    op.saved += results_.back();
-  }
-  for (Operator& each : backward) {
-    each.phase = Phase::kBackward;
-    each.forward = index;
-  }
-  append(std::move(op));
-  backward_.push_back(std::move(backward));
-}
-
-Bytes WorkloadBuilder::result_to_keep(const Operator& op, Checkpoint& checkpoint) const {
-  const CheckpointSaves& saves = plan_.plan.checkpointing_saves;
-  if (op.kind == OperatorKind::kAttention) {
-    return saves.attention ? op.written : 0;
-  }
-  if (routes_ || (op.name != "aten::mm" && op.name != "aten::addmm")) {
-    return 0;
-  }
-  switch (saves.products) {
-    case CheckpointSaves::Products::kNone:
-      return 0;
-    case CheckpointSaves::Products::kAll:
-      return op.written;
-    case CheckpointSaves::Products::kEverySecond:
-      break;
-  }
-  return ++checkpoint.products % 2 == 1 ? op.written : 0;
-}
-
-// Autograd adds the gradients of a tensor with several consumers one by one.
-Operator WorkloadBuilder::gradient_sum(int64_t features) const {
-  Operator sum = make(OperatorKind::kElementwise, "aten::add");
-  const Bytes values = rows_ * features * size_of(sum.dtype);
-  sum.flops = rows_ * features;
-  sum.read = 2 * values;
-  sum.written = values;
-  return sum;
-}
 
 void WorkloadBuilder::linear(const std::string& module, const Linear& shape) {
   enter(module);
@@ -395,7 +209,7 @@ void WorkloadBuilder::elementwise(std::string_view name,
   op.read = rows_ * shape.read * element;
   op.written = rows_ * shape.written * element;
   op.saved = rows_ * shape.saved * element;
-  compiled_.of_norm = false;
+  end_norm();
   compiled_result(op.written);
   if (backward.empty()) {
     forward(op, op.read, {});
@@ -457,7 +271,7 @@ void WorkloadBuilder::rotary(int64_t features, bool complex) {
     return compiled_rotary(features);
   }
   if (!fuses() || complex) {
-    const DType dtype = plan_.param_dtype(current_unit());
+    const DType dtype = plan_.param_dtype(unit());
     unfused(complex       ? unfused_complex_rotary(dtype)
             : is_engine() ? unfused_rotary_of_engine()
                           : unfused_rotary(),
@@ -473,99 +287,63 @@ void WorkloadBuilder::rotary(int64_t features, bool complex) {
                .backward_flops = 3 * features});
 }
 
-void WorkloadBuilder::record(Operator op, std::vector<Operator> backward) {
-  const Bytes input = op.read;
-  const bool trains = !backward.empty();
-  forward(std::move(op), input, std::move(backward), trains);
-}
-
-// Repeats the operators before the last one that saves a tensor. What that one saves is counted at
-// the operator before it. torchtitan's checkpoints do not stop early: all are repeated, except by
-// compiled code, which computes only what backward reads. An operator
-// whose result was kept has nothing to do.
-void WorkloadBuilder::recompute(const Checkpoint& checkpoint,
-                                const std::vector<WorkloadItem>& forward_order) {
-  const bool whole = program_ == Program::kTorchtitan && out_.software.compile == Compile::kNone;
-  bool repeated = false;
-  for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
-    const uint32_t index = forward_order[i].index;
-    if (forward_order[i].kind == WorkloadItem::Kind::kHook) {
-      const HookEvent event = out_.hooks[index];
-      hook(event.hook, event.unit, /*recompute=*/true);
-      continue;
-    }
-    Operator op = out_.operators[index];
-    op.phase = Phase::kRecompute;
-    op.forward = static_cast<int32_t>(index);
-    // A fused operator saves its input, which is saved already.
-    const Bytes input = op.saved - results_[index];
-    op.saved = program_ == Program::kTransformers ? kept_[index]
-                                                  : std::max<Bytes>(kept_[index] - input, 0);
-    if (results_[index] > 0) {
-      op.frees = results_[index];
-      op.flops = op.read = op.written = 0;
-    }
-    append(std::move(op));
-    repeated = true;
-  }
-  if (repeated && !whole) {
-    out_.operators.back().saved += kept_[forward_order[checkpoint.last_kept].index];
-  }
-}
-
-// The backward of a frozen unit ends when the gradients of its inputs are computed; it has no
-// backward if its inputs do not require grad.
-void WorkloadBuilder::grads_ready(const HookEvent& pre_forward) {
-  const bool frozen = plan_.is_frozen(pre_forward.unit);
-  if (frozen && pre_forward.grads == Grads::kNone) {
+// As torchtitan converts layers: those of blocks except routers, so that the head, whose name its
+// filter has, stays as it is; and of these, as torchao does, those whose sizes its kernels take.
+void WorkloadBuilder::cast_products(const Linear& shape,
+                                    Operator& op,
+                                    std::vector<Operator>& backward) {
+  const std::optional<MatmulDType> dtype = out_.software.matmul_dtype;
+  if (!dtype || open_blocks_ == 0 || shape.routes || size_of(op.dtype) != size_of(DType::kBF16)) {
     return;
   }
-  hook(Hook::kGradsReady, pre_forward.unit);
-  if (frozen) {
-    out_.hooks.back().grads = Grads::kNone;
+  const ProductCasts casts = product_casts(*dtype, compiles());
+  if (shape.in % casts.divisor != 0 || shape.out % casts.divisor != 0) {
+    return;
   }
-}
-
-void WorkloadBuilder::finish_backward() {
-  SHARDLENS_CHECK(open_.empty(), "a module is still open");
-  close_compiled_block();
-  const std::vector<WorkloadItem> forward_order = out_.order;
-  std::unordered_map<uint32_t, const Checkpoint*> ends;  // by the last operator that saves a tensor
-  for (const Checkpoint& checkpoint : checkpoints_) {
-    if (checkpoint.keeps) {
-      ends.emplace(forward_order[checkpoint.last_kept].index, &checkpoint);
+  const auto sized = [&](Bytes numbers, double bytes) {
+    return std::llround(static_cast<double>(numbers) * bytes);
+  };
+  const auto cast = [&](const CastKernel& kernel) {
+    Operator out = make(OperatorKind::kElementwise, kernel.name);
+    const int64_t numbers = kernel.of == CastOf::kInput    ? rows_ * shape.in
+                            : kernel.of == CastOf::kWeight ? shape.in * shape.out
+                                                           : rows_ * shape.out;
+    out.flops = numbers;
+    // All as read: what it writes lives as the product's scratch, not as what is handed on.
+    out.read = sized(numbers, kernel.read + kernel.written);
+    return out;
+  };
+  // Compiled code casts an input of several products once.
+  const bool shared = compiles() && follows_norm() && !shape.keeps_input;
+  for (const CastKernel& kernel : casts.forward) {
+    if (!shared || kernel.of != CastOf::kInput) {
+      Operator out = cast(kernel);
+      const Bytes input = out.read;
+      forward(std::move(out), input, {});
     }
   }
-  // The loss is last in forward, so its backward runs before the backward of any unit.
-  for (auto item = forward_order.rbegin(); item != forward_order.rend(); ++item) {
-    if (item->kind == WorkloadItem::Kind::kOperator) {
-      if (const auto end = ends.find(item->index); end != ends.end()) {
-        recompute(*end->second, forward_order);
-      }
-      for (Operator& op : backward_[item->index]) {
-        append(std::move(op));
-      }
-      continue;
-    }
-    const HookEvent event = out_.hooks[item->index];
-    if (event.hook == Hook::kPostForward && event.grads != Grads::kNone) {
-      if (plan_.units[event.unit].group == 0) {
-        hook_of_groups(Hook::kPreBackward, event.unit);
-      }
-    } else if (event.hook == Hook::kPreForward && !plan_.units[event.unit].parameters.empty()) {
-      grads_ready(event);
+  const auto convert = [&](Operator& product) {
+    product.matmul_dtype = dtype;
+    product.read = sized(product.m * product.k + product.k * product.n, casts.bytes);
+    product.scratch += product.read;
+  };
+  convert(op);
+  if (casts.saves_casts && op.saved > 0) {
+    op.saved = sized(rows_ * shape.in + shape.in * shape.out, casts.bytes);
+  }
+  for (Operator& each : backward) {
+    if (each.kind == OperatorKind::kGemm) {
+      convert(each);
     }
   }
-  hook(Hook::kBackwardEnd, 0);
-}
-
-void WorkloadBuilder::optimizer(const StepSettings& settings) {
-  for (Operator& op : optimizer_operators(plan_, settings)) {
-    append(std::move(op));
+  std::vector<Operator> before;
+  for (const CastKernel& kernel : casts.backward) {
+    if (!backward.empty() && (!shared || kernel.of != CastOf::kInput)) {
+      before.push_back(cast(kernel));
+      before.back().takes = kTakesGradient;
+    }
   }
-  out_.in_backward = operators_in_backward(plan_, unit_sizes(plan_), settings);
-  hook(Hook::kOptimizerDone, 0);
-  set_launches(plan_.tree, out_);
+  backward.insert(backward.begin(), before.begin(), before.end());
 }
 
 int64_t tokens_of(const StepSettings& settings) {

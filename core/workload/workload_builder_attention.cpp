@@ -88,7 +88,7 @@ void WorkloadBuilder::attention(const Attention& given) {
     capped_scratch(shape, op, grad);
   }
   forward(op, op.read, {grad});
-  compiled_.of_norm = false;
+  end_norm();
   compiled_result(outputs);
 }
 
@@ -145,7 +145,7 @@ void WorkloadBuilder::eager_attention(const Attention& shape) {
     copy(shape.kv_heads * value_dim, shape.heads * value_dim);
   }
   copy(shape.heads * shape.head_dim, shape.heads * shape.head_dim);
-  const DType dtype = plan_.param_dtype(current_unit());
+  const DType dtype = plan_.param_dtype(unit());
   const Bytes element = size_of(dtype);
   const int64_t seq = out_.seq, heads = shape.heads;
   const Bytes queries_and_keys = 2 * rows_ * heads * shape.head_dim * element;

@@ -45,8 +45,9 @@ void WorkloadBuilder::head(const std::string& module, const Linear& shape) {
     return linear(module, shape);
   }
   enter(module);
-  head_ = {module, current_unit(), shape};
+  head_ = {module, unit(), shape};
   leave();
+  ends_with_loss_ = true;
 }
 
 // [Note: Loss in parts] Each part's gradients are computed at once, and added to those of the parts
@@ -58,10 +59,11 @@ void WorkloadBuilder::loss(int64_t vocabulary) {
     return whole_loss(vocabulary);
   }
   const Head head = *std::exchange(head_, std::nullopt);
+  ends_with_loss_ = false;
   const int64_t rows = rows_;
   const int64_t parts = std::min(*out_.software.loss_chunks, rows);
   rows_ = (rows + parts - 1) / parts;
-  open_.push_back({head.module, head.unit, false});
+  open_.push_back({.module = head.module, .unit = head.unit});
   const bool in_checkpoint = std::exchange(in_checkpoint_, false);
   const size_t first = out_.operators.size(), items = out_.order.size();
   const auto differentiated = [&](size_t at) {

@@ -7,9 +7,9 @@
 #include "core/plan/resolve.h"
 #include "core/workload/communications.h"
 #include "core/workload/merged_units.h"
+#include "core/workload/optimizer_operators.h"
 #include "core/workload/step_size.h"
 #include "core/workload/step_support.h"
-#include "core/workload/workload_builder.h"
 #include "sim/engine/alike.h"
 
 namespace shardlens::sim {

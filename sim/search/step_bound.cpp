@@ -8,7 +8,7 @@
 #include <string>
 #include <unordered_map>
 
-#include "core/workload/workload_builder.h"
+#include "core/workload/optimizer_operators.h"
 
 namespace shardlens::sim {
 namespace {

@@ -13,8 +13,8 @@
 #include "core/plan/ownership.h"
 #include "core/plan/resolve.h"
 #include "core/plan/unit_sizes.h"
+#include "core/workload/optimizer_operators.h"
 #include "core/workload/workload.h"
-#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {

@@ -1,7 +1,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/workload/workload_builder.h"
+#include "core/workload/pass_builder.h"
 
 namespace shardlens::plan {
 namespace {
@@ -40,12 +40,12 @@ class Sources {
 
 }  // namespace
 
-void WorkloadBuilder::unfused(const Unfused& part,
-                              OperatorKind kind,
-                              int64_t features,
-                              int64_t groups,
-                              bool sums_input_grad,
-                              bool trains) {
+void PassBuilder::unfused(const Unfused& part,
+                          OperatorKind kind,
+                          int64_t features,
+                          int64_t groups,
+                          bool sums_input_grad,
+                          bool trains) {
   const auto rows = static_cast<double>(rows_ * groups);
   const auto bytes = [&](const Operator& op, double values, double f32, double row) {
     const double of_row =

@@ -1,9 +1,9 @@
 // What inductor makes of a block, torch 2.11: tests/tools/inductor_kernels.py records it. Products
 // and attention stay kernels of their own, and nothing is fused into them.
+#include "core/workload/compiled_builder.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
 namespace {
@@ -16,22 +16,26 @@ constexpr int64_t kLeastMixedNumbers = 5 << 20, kLeastMixedRows = 4096, kRowsPer
 
 }  // namespace
 
-bool WorkloadBuilder::compiles() const {
-  const Compile compile = out_.software.compile;
-  return compile == Compile::kModel || (compile == Compile::kBlock && open_blocks_ > 0);
-}
-
-void WorkloadBuilder::begin_block() {
-  if (blocks_.contains(open_.back().module)) {
-    open_.back().is_block = true;
-    ++open_blocks_;
-    if (out_.software.compile == Compile::kBlock) {
-      compiled_ = {};
-    }
+void CompiledBuilder::enter(const std::string& module) {
+  PassBuilder::enter(module);
+  if (open_.back().is_block && out_.software.compile == Compile::kBlock) {
+    compiled_ = {};
   }
 }
 
-Bytes WorkloadBuilder::bytes_of(const Value& value) const {
+void CompiledBuilder::leave() {
+  if (open_.back().is_block && compiles()) {
+    close_block();
+  }
+  PassBuilder::leave();
+}
+
+void CompiledBuilder::finish_backward() {
+  close_block();
+  PassBuilder::finish_backward();
+}
+
+Bytes CompiledBuilder::bytes_of(const Value& value) const {
   Bytes out = 0;
   for (const uint32_t tensor : value) {
     out += compiled_.tensors[tensor].bytes;
@@ -40,7 +44,7 @@ Bytes WorkloadBuilder::bytes_of(const Value& value) const {
 }
 
 // `value`, which is a tensor of so many features if it was not known.
-WorkloadBuilder::Value& WorkloadBuilder::known(Value& value, int64_t features) {
+CompiledBuilder::Value& CompiledBuilder::known(Value& value, int64_t features) {
   if (value.empty()) {
     const Operator sizes = make(OperatorKind::kElementwise, "");
     value.push_back(static_cast<uint32_t>(compiled_.tensors.size()));
@@ -53,7 +57,7 @@ WorkloadBuilder::Value& WorkloadBuilder::known(Value& value, int64_t features) {
 }
 
 // The last operator has made a tensor.
-void WorkloadBuilder::compiled_result(Bytes bytes) {
+void CompiledBuilder::compiled_result(Bytes bytes) {
   if (!compiles()) {
     return;
   }
@@ -62,13 +66,13 @@ void WorkloadBuilder::compiled_result(Bytes bytes) {
   compiled_.tensors.push_back({bytes, false});
 }
 
-bool WorkloadBuilder::mixes_orders(int64_t rows, int64_t columns) const {
+bool CompiledBuilder::mixes_orders(int64_t rows, int64_t columns) {
   return rows * columns >= kLeastMixedNumbers && rows >= kLeastMixedRows &&
          rows >= kRowsPerColumn * columns;
 }
 
 // Stores the current value.
-void WorkloadBuilder::store_sum() {
+void CompiledBuilder::store_sum() {
   Operator op = make(OperatorKind::kElementwise, "triton_poi_fused_add");
   const Bytes values = compiled_.tensors[compiled_.current.front()].bytes;
   op.read = bytes_of(compiled_.current);
@@ -83,7 +87,7 @@ void WorkloadBuilder::store_sum() {
   }
 }
 
-void WorkloadBuilder::compiled_add(int64_t features) {
+void CompiledBuilder::compiled_add(int64_t features) {
   Value sum = known(compiled_.residual, features);
   for (const uint32_t tensor : compiled_.current) {
     if (std::ranges::find(sum, tensor) == sum.end()) {
@@ -104,7 +108,7 @@ void WorkloadBuilder::compiled_add(int64_t features) {
 
 // Gradients of an input that several products have are added where the sum is read, which is in the
 // backward of the norm. The result is `backward`.
-void WorkloadBuilder::compiled_linear(const Linear& shape, std::vector<Operator>& backward) {
+void CompiledBuilder::compiled_linear(const Linear& shape, std::vector<Operator>& backward) {
   if (!compiled_.of_norm && known(compiled_.current, shape.in).size() > 1) {
     store_sum();
   }
@@ -128,8 +132,8 @@ void WorkloadBuilder::compiled_linear(const Linear& shape, std::vector<Operator>
 }
 
 // One kernel for the norm and the sum that it normalises. Its backward is completed by
-// close_compiled_block().
-void WorkloadBuilder::compiled_norm(std::string_view name, const Norm& shape) {
+// close_block().
+void CompiledBuilder::compiled_norm(std::string_view name, const Norm& shape) {
   Operator op =
       make(OperatorKind::kNorm, name == "aten::layer_norm" ? "triton_per_fused_native_layer_norm"
                                                            : "triton_per_fused_rms_norm");
@@ -169,7 +173,7 @@ void WorkloadBuilder::compiled_norm(std::string_view name, const Norm& shape) {
 // The gradients of all weights of a block's norms are sums along columns of what is alive at its
 // end: one kernel, which with enough rows is that of the first norm's backward, and a small second
 // one for each norm.
-void WorkloadBuilder::close_compiled_block() {
+void CompiledBuilder::close_block() {
   if (compiled_.current.size() > 1 && out_.software.compile == Compile::kBlock) {
     store_sum();
   }
@@ -225,7 +229,7 @@ void WorkloadBuilder::close_compiled_block() {
   compiled_.of_norm = false;
 }
 
-void WorkloadBuilder::compiled_head_norm(const Norm& shape) {
+void CompiledBuilder::compiled_head_norm(const Norm& shape) {
   const int64_t rows = rows_ * shape.groups;
   Operator op = make(OperatorKind::kNorm, "triton_per_fused_rms_norm");
   const Bytes values = rows * shape.features * size_of(op.dtype);
@@ -266,7 +270,7 @@ void WorkloadBuilder::compiled_head_norm(const Norm& shape) {
 
 // One kernel, or part of that of the norm before it. In backward the gradient is transposed by a
 // kernel of its own.
-void WorkloadBuilder::compiled_rotary(int64_t features) {
+void CompiledBuilder::compiled_rotary(int64_t features) {
   Operator op = make(OperatorKind::kElementwise, "triton_poi_fused_rotary");
   const Bytes values = rows_ * features * size_of(op.dtype);
   op.flops = 3 * rows_ * features;
@@ -303,7 +307,7 @@ void WorkloadBuilder::compiled_rotary(int64_t features) {
 }
 
 // Reads the logits as the product wrote them, and keeps two numbers of each row.
-void WorkloadBuilder::compiled_loss(int64_t vocabulary) {
+void CompiledBuilder::compiled_loss(int64_t vocabulary) {
   Operator op = make(OperatorKind::kLoss, "triton_red_fused_cross_entropy_loss");
   op.phase = Phase::kLoss;
   const Bytes logits = rows_ * vocabulary * size_of(op.dtype);

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "core/plan/unit_sizes.h"
+#include "core/workload/workload.h"
+
+namespace shardlens::plan {
+
+// The optimizer's operators over all shards of a rank. Their unit is the root. `saved` of one with
+// foreach: tensors that it makes, which live until the last operator.
+[[nodiscard]] std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
+                                                        const StepSettings& settings);
+// The operators of the units with optimizer_in_backward, which optimizer_operators() leaves out:
+// what the action kStep of Operator::unit runs. `sizes`: unit_sizes(plan).
+[[nodiscard]] std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,
+                                                          std::span<const UnitSize> sizes,
+                                                          const StepSettings& settings);
+
+}  // namespace shardlens::plan

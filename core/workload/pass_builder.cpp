@@ -1,0 +1,295 @@
+#include "core/workload/pass_builder.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/plan/unit_sizes.h"
+#include "core/workload/differentiated.h"
+#include "core/workload/host_launches.h"
+#include "core/workload/optimizer_operators.h"
+
+namespace shardlens::plan {
+
+PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
+    : plan_(plan), rows_(batch * seq), entered_(plan.units.size(), 0) {
+  out_.batch = batch;
+  out_.seq = seq;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    for (const uint32_t module : plan.units[id].modules) {
+      unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
+    }
+  }
+  const std::vector<bool> differentiated = differentiated_parameters(plan);
+  for (size_t i = 0; i < differentiated.size(); ++i) {
+    const Parameter& parameter = plan.tree.parameters[i];
+    if (!differentiated[i]) {
+      frozen_.insert(parameter.fqn);
+      frozen_.insert(parameter.aliases.begin(), parameter.aliases.end());
+    }
+  }
+  requires_grad_ = frozen_.empty();
+  for (const uint32_t block : plan.tree.blocks) {
+    blocks_.insert(plan.tree.modules[block].fqn);
+  }
+  for (const uint32_t module : plan.checkpointed_modules) {
+    checkpointed_.insert(plan.tree.modules[module].fqn);
+  }
+}
+
+void PassBuilder::enter(const std::string& module) {
+  const bool is_block = blocks_.contains(module);
+  open_blocks_ += is_block ? 1 : 0;
+  const auto found = unit_of_module_.find(module);
+  if (found == unit_of_module_.end()) {
+    SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
+    open_.push_back({.module = module, .unit = unit(), .is_block = is_block});
+    begin_checkpoint();
+    return;
+  }
+  const UnitId unit = found->second;
+  const size_t before = entered_[unit]++;
+  if (unit == 0) {
+    hook(Hook::kRootPreForward, 0);
+  }
+  if (before == 0) {
+    hook_of_groups(Hook::kPreForward, unit);
+  }
+  open_.push_back({.module = module,
+                   .unit = unit,
+                   .ends_unit = before + 1 == plan_.units[unit].modules.size(),
+                   .is_block = is_block});
+  begin_checkpoint();
+}
+
+// Called after the kPreForward hook of the module's own unit, whose hooks do not run again.
+void PassBuilder::begin_checkpoint() {
+  if (!in_checkpoint_ && checkpointed_.contains(open_.back().module)) {
+    in_checkpoint_ = open_.back().begins_checkpoint = true;
+    checkpoints_.push_back({.begin = out_.order.size()});
+  }
+}
+
+void PassBuilder::leave() {
+  const Open closed = std::move(open_.back());
+  open_.pop_back();
+  open_blocks_ -= closed.is_block ? 1 : 0;
+  if (closed.begins_checkpoint) {
+    in_checkpoint_ = false;
+    checkpoints_.back().end = out_.order.size();
+  }
+  if (closed.ends_unit) {
+    hook_of_groups(Hook::kPostForward, closed.unit);
+  }
+}
+
+bool PassBuilder::compiles() const {
+  const Compile compile = out_.software.compile;
+  return compile == Compile::kModel || (compile == Compile::kBlock && open_blocks_ > 0);
+}
+
+bool PassBuilder::fuses() const {
+  const UnitId id = open_.empty() ? 0 : unit();
+  return program_ == Program::kEngine || compiles() ||
+         (program_ == Program::kEngineOnCpu && plan_.param_dtype(id) == DType::kF32);
+}
+
+Operator PassBuilder::make(OperatorKind kind, std::string_view name) const {
+  if (ends_with_loss_) {
+    throw InputError("loss_chunks",
+                     "the model computes more with its logits before the loss, which is not "
+                     "described in parts; expected 1");
+  }
+  Operator op;
+  op.kind = kind;
+  op.unit = open_.empty() ? 0 : unit();  // a loss outside of the model
+  op.name = name;
+  op.module = open_.empty() ? "" : open_.back().module;
+  op.dtype = plan_.param_dtype(op.unit);
+  return op;
+}
+
+void PassBuilder::append(Operator op) {
+  out_.order.push_back(
+      {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out_.operators.size())});
+  out_.operators.push_back(std::move(op));
+}
+
+bool PassBuilder::is_frozen(std::string_view parameter) const {
+  return !frozen_.empty() && frozen_.contains(open_.back().module + "." + std::string(parameter));
+}
+
+// In kPreForward and kPostForward, `grads` is kNone if the unit's input or output, respectively,
+// does not require grad.
+void PassBuilder::hook(Hook hook, UnitId unit, bool recompute) {
+  HookEvent event;
+  event.hook = hook;
+  event.unit = unit;
+  event.recompute = recompute;
+  const bool forward = hook == Hook::kPreForward || hook == Hook::kPostForward;
+  event.grads = forward && !recompute && !requires_grad_ ? Grads::kNone : Grads::kAll;
+  out_.order.push_back({WorkloadItem::Kind::kHook, static_cast<uint32_t>(out_.hooks.size())});
+  out_.hooks.push_back(event);
+}
+
+void PassBuilder::hook_of_groups(Hook each, UnitId unit) {
+  for (uint32_t group = 0; group < plan_.units[unit].groups; ++group) {
+    hook(each, unit + group);
+  }
+}
+
+void PassBuilder::forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains) {
+  requires_grad_ = requires_grad_ || trains;
+  if (!requires_grad_) {
+    backward.clear();
+    op.saved = 0;
+  }
+  const auto index = static_cast<int32_t>(out_.operators.size());
+  kept_.push_back(op.saved);
+  results_.push_back(0);
+  if (in_checkpoint_) {
+    Checkpoint& checkpoint = checkpoints_.back();
+    if (requires_grad_ && (op.kind != OperatorKind::kElementwise || op.saved > 0)) {
+      checkpoint.last_kept = out_.order.size();
+      checkpoint.keeps = true;
+    }
+    if (std::exchange(checkpoint.empty, false)) {
+      checkpoint.input = input;
+    }
+    // Of an operator that backward comes to: its `saved` lives until then.
+    op.saved = backward.empty() ? 0 : std::exchange(checkpoint.input, 0);
+    results_.back() = backward.empty() ? 0 : result_to_keep(op, checkpoint);
+    op.saved += results_.back();
+  }
+  for (Operator& each : backward) {
+    each.phase = Phase::kBackward;
+    each.forward = index;
+  }
+  append(std::move(op));
+  backward_.push_back(std::move(backward));
+}
+
+Bytes PassBuilder::result_to_keep(const Operator& op, Checkpoint& checkpoint) const {
+  const CheckpointSaves& saves = plan_.plan.checkpointing_saves;
+  if (op.kind == OperatorKind::kAttention) {
+    return saves.attention ? op.written : 0;
+  }
+  if (routes_ || (op.name != "aten::mm" && op.name != "aten::addmm")) {
+    return 0;
+  }
+  switch (saves.products) {
+    case CheckpointSaves::Products::kNone:
+      return 0;
+    case CheckpointSaves::Products::kAll:
+      return op.written;
+    case CheckpointSaves::Products::kEverySecond:
+      break;
+  }
+  return ++checkpoint.products % 2 == 1 ? op.written : 0;
+}
+
+// Autograd adds the gradients of a tensor with several consumers one by one.
+Operator PassBuilder::gradient_sum(int64_t features) const {
+  Operator sum = make(OperatorKind::kElementwise, "aten::add");
+  const Bytes values = rows_ * features * size_of(sum.dtype);
+  sum.flops = rows_ * features;
+  sum.read = 2 * values;
+  sum.written = values;
+  return sum;
+}
+
+void PassBuilder::record(Operator op, std::vector<Operator> backward) {
+  const Bytes input = op.read;
+  const bool trains = !backward.empty();
+  forward(std::move(op), input, std::move(backward), trains);
+}
+
+// Repeats the operators before the last one that saves a tensor. What that one saves is counted at
+// the operator before it. torchtitan's checkpoints do not stop early: all are repeated, except by
+// compiled code, which computes only what backward reads. An operator
+// whose result was kept has nothing to do.
+void PassBuilder::recompute(const Checkpoint& checkpoint,
+                            const std::vector<WorkloadItem>& forward_order) {
+  const bool whole = program_ == Program::kTorchtitan && out_.software.compile == Compile::kNone;
+  bool repeated = false;
+  for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
+    const uint32_t index = forward_order[i].index;
+    if (forward_order[i].kind == WorkloadItem::Kind::kHook) {
+      const HookEvent event = out_.hooks[index];
+      hook(event.hook, event.unit, /*recompute=*/true);
+      continue;
+    }
+    Operator op = out_.operators[index];
+    op.phase = Phase::kRecompute;
+    op.forward = static_cast<int32_t>(index);
+    // A fused operator saves its input, which is saved already.
+    const Bytes input = op.saved - results_[index];
+    op.saved = program_ == Program::kTransformers ? kept_[index]
+                                                  : std::max<Bytes>(kept_[index] - input, 0);
+    if (results_[index] > 0) {
+      op.frees = results_[index];
+      op.flops = op.read = op.written = 0;
+    }
+    append(std::move(op));
+    repeated = true;
+  }
+  if (repeated && !whole) {
+    out_.operators.back().saved += kept_[forward_order[checkpoint.last_kept].index];
+  }
+}
+
+// The backward of a frozen unit ends when the gradients of its inputs are computed; it has no
+// backward if its inputs do not require grad.
+void PassBuilder::grads_ready(const HookEvent& pre_forward) {
+  const bool frozen = plan_.is_frozen(pre_forward.unit);
+  if (frozen && pre_forward.grads == Grads::kNone) {
+    return;
+  }
+  hook(Hook::kGradsReady, pre_forward.unit);
+  if (frozen) {
+    out_.hooks.back().grads = Grads::kNone;
+  }
+}
+
+void PassBuilder::finish_backward() {
+  SHARDLENS_CHECK(open_.empty(), "a module is still open");
+  const std::vector<WorkloadItem> forward_order = out_.order;
+  std::unordered_map<uint32_t, const Checkpoint*> ends;  // by the last operator that saves a tensor
+  for (const Checkpoint& checkpoint : checkpoints_) {
+    if (checkpoint.keeps) {
+      ends.emplace(forward_order[checkpoint.last_kept].index, &checkpoint);
+    }
+  }
+  // The loss is last in forward, so its backward runs before the backward of any unit.
+  for (auto item = forward_order.rbegin(); item != forward_order.rend(); ++item) {
+    if (item->kind == WorkloadItem::Kind::kOperator) {
+      if (const auto end = ends.find(item->index); end != ends.end()) {
+        recompute(*end->second, forward_order);
+      }
+      for (Operator& op : backward_[item->index]) {
+        append(std::move(op));
+      }
+      continue;
+    }
+    const HookEvent event = out_.hooks[item->index];
+    if (event.hook == Hook::kPostForward && event.grads != Grads::kNone) {
+      if (plan_.units[event.unit].group == 0) {
+        hook_of_groups(Hook::kPreBackward, event.unit);
+      }
+    } else if (event.hook == Hook::kPreForward && !plan_.units[event.unit].parameters.empty()) {
+      grads_ready(event);
+    }
+  }
+  hook(Hook::kBackwardEnd, 0);
+}
+
+void PassBuilder::optimizer(const StepSettings& settings) {
+  for (Operator& op : optimizer_operators(plan_, settings)) {
+    append(std::move(op));
+  }
+  out_.in_backward = operators_in_backward(plan_, unit_sizes(plan_), settings);
+  hook(Hook::kOptimizerDone, 0);
+  set_launches(plan_.tree, out_);
+}
+
+}  // namespace shardlens::plan

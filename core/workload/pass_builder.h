@@ -1,0 +1,123 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "core/workload/unfused.h"
+#include "core/workload/workload.h"
+
+namespace shardlens::plan {
+
+// Collects the operators of a forward, module by module, and derives backward from it: every
+// forward operator comes with its backward operators, and finish_backward() appends them in reverse
+// order. Gradients that autograd does not compute because of frozen parameters are omitted: those
+// of the frozen parameters, and all before the first operator that has a parameter that is not
+// frozen.
+//
+// WorkloadBuilder knows what the operators of models are, and CompiledBuilder those of compiled
+// blocks; both add them through this class.
+class PassBuilder {
+ public:
+  // `plan` must outlive the builder.
+  PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq);
+
+  // The forward of a module begins or ends. Appends the hooks of its unit. Calls nest like the
+  // modules.
+  void enter(const std::string& module);
+  void leave();
+
+  // Operators are those of the innermost entered module. Sizes are in elements;
+  // rows = batch · seq, or what set_rows() was given.
+  void set_rows(int64_t rows) { rows_ = rows; }
+  // Who runs the model, and how its experts are chosen.
+  void set_settings(const StepSettings& settings) {
+    program_ = out_.program = settings.program;
+    out_.software = settings.software;
+    expert_skew_ = settings.expert_skew;
+  }
+  [[nodiscard]] bool is_engine() const { return plan::is_engine(program_); }
+  // Whether norms, rotary embeddings, gates and the loss of the current module are one operator.
+  [[nodiscard]] bool fuses() const;
+  [[nodiscard]] bool compiles() const;  // whether the current module is a part of what is compiled
+  [[nodiscard]] Program program() const { return program_; }
+  [[nodiscard]] int64_t batch() const { return out_.batch; }
+  [[nodiscard]] UnitId unit() const { return open_.back().unit; }
+  // An operator and those that differentiate it, as they were recorded; their units are set.
+  void record(Operator op, std::vector<Operator> backward);
+  // The kernels of a part that the engine runs as one operator. `features` in each of `groups`.
+  // `kind`: of the last one, which saves. `trains`: it has parameters that require grad.
+  void unfused(const Unfused& part,
+               OperatorKind kind,
+               int64_t features,
+               int64_t groups = 1,
+               bool sums_input_grad = false,
+               bool trains = false);
+
+  void finish_backward();
+  void optimizer(const StepSettings& settings);
+  [[nodiscard]] Workload take() { return std::move(out_); }
+
+ protected:
+  struct Open {
+    std::string module;
+    UnitId unit = 0;
+    bool ends_unit = false;  // it is the last of its unit's modules
+    bool begins_checkpoint = false;
+    bool is_block = false;
+  };
+
+  [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
+  // `input`: bytes that the operator reads, without parameters. `trains`: it has parameters that
+  // require grad.
+  void forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains = false);
+  // `parameter`: "weight" or "bias" of the innermost entered module.
+  [[nodiscard]] bool is_frozen(std::string_view parameter) const;
+  [[nodiscard]] Operator gradient_sum(int64_t features) const;
+
+  const ResolvedPlan& plan_;
+  int64_t rows_;
+  std::vector<Open> open_;
+  int open_blocks_ = 0;                          // entered modules that are blocks
+  std::vector<std::vector<Operator>> backward_;  // by forward operator
+  std::vector<Bytes> kept_;     // by forward operator: its `saved` if there were no checkpoints
+  std::vector<Bytes> results_;  // by forward operator: of its result, kept by its checkpoint
+  bool in_checkpoint_ = false;
+  bool requires_grad_ = true;    // whether the last operator's result requires grad
+  bool routes_ = false;          // the product that is being added is a router's
+  bool ends_with_loss_ = false;  // only the loss may follow, which computes the last product
+  Program program_ = Program::kEngine;
+  double expert_skew_ = 0;
+  Workload out_;
+
+ private:
+  // A module whose forward runs again in backward; indices into the forward order.
+  struct Checkpoint {
+    size_t begin = 0;      // its first hook or operator
+    size_t end = 0;        // behind its last one
+    size_t last_kept = 0;  // its last operator that saves a tensor for backward
+    bool keeps = false;    // whether last_kept is set
+    bool empty = true;     // no operator yet
+    Bytes input = 0;       // what it saves, until an operator has it
+    int64_t products = 0;  // so far
+  };
+  void append(Operator op);
+  void hook(Hook hook, UnitId unit, bool recompute = false);
+  void hook_of_groups(Hook each, UnitId unit);  // for each group of the unit, in order
+  void begin_checkpoint();
+  // Bytes of the operator's result that its checkpoint keeps.
+  [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
+  void grads_ready(const HookEvent& pre_forward);
+  void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
+
+  std::unordered_map<std::string, UnitId> unit_of_module_;  // only the modules listed in a unit
+  std::vector<size_t> entered_;  // by unit: number of its modules entered so far
+  std::unordered_set<std::string> blocks_, checkpointed_;
+  std::vector<Checkpoint> checkpoints_;
+  std::unordered_set<std::string> frozen_;  // all names of the frozen parameters
+};
+
+}  // namespace shardlens::plan
