@@ -223,8 +223,8 @@ std::vector<bool> recomputed_operators(const Trace& trace, const Sections& secti
   return out;
 }
 
-RecordedOperator recorded_operator(const Trace& trace, const Event& event, Section section) {
-  RecordedOperator out;
+TracedOperator recorded_operator(const Trace& trace, const Event& event, Section section) {
+  TracedOperator out;
   Operator& op = out.op;
   op.name = trace.name(event);
   op.kind = kind_of(op.name, section);

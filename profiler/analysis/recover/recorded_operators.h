@@ -24,13 +24,13 @@ namespace shardlens::analysis {
 [[nodiscard]] std::vector<bool> recomputed_operators(const trace::Trace& trace,
                                                      const Sections& sections);
 
-struct RecordedOperator {  // an operator as a trace shows it
-  plan::Operator op;       // without unit and module
-  bool shaped = false;     // the trace has its shapes; otherwise `op` has no sizes
+struct TracedOperator {  // an operator as a trace shows it
+  plan::Operator op;     // without unit and module
+  bool shaped = false;   // the trace has its shapes; otherwise `op` has no sizes
 };
-[[nodiscard]] RecordedOperator recorded_operator(const trace::Trace& trace,
-                                                 const trace::Event& event,
-                                                 Section section);
+[[nodiscard]] TracedOperator recorded_operator(const trace::Trace& trace,
+                                               const trace::Event& event,
+                                               Section section);
 
 // Sets batch and seq from the shape of the tokens of the first embedding in `window`.
 void find_batch(const trace::Trace& trace, const Interval& window, plan::Workload& workload);

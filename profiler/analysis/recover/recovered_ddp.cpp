@@ -395,7 +395,7 @@ class DdpRecovery {
       if (section == Section::kNone || reducer.any_around(event.track, event.start)) {
         continue;
       }
-      RecordedOperator recorded = recorded_operator(trace_, event, section);
+      TracedOperator recorded = recorded_operator(trace_, event, section);
       out_.recorded.unshaped += recorded.shaped ? 0 : 1;
       const Operator& op = recorded.op;
       if (recorded.shaped && op.read == 0 && op.written == 0) {

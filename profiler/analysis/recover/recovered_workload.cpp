@@ -168,7 +168,7 @@ class WorkloadRecovery {
       if (owner.section == Section::kNone || in_hook(event)) {
         continue;
       }
-      RecordedOperator recorded = recorded_operator(trace_, event, owner.section);
+      TracedOperator recorded = recorded_operator(trace_, event, owner.section);
       Item item{event.start, {event.start, event.end()}, false, {}, std::move(recorded.op)};
       Operator& op = item.op;
       const auto id = id_of_.find(owner.unit == kNoUnit ? root_ : owner.unit);

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profiler/analysis/waste/thread_launches.h"
+#include "profiler/analysis/waste/waste.h"
+
+// The kinds of waste, each with a rule in a file of its own; used only by waste.cpp.
+namespace shardlens::analysis {
+
+// What was found so far, by kind and place.
+class FoundWaste {
+ public:
+  // One more occurrence.
+  void add(WasteKind kind, const std::string& where, Nanoseconds lost, int64_t count = 1) {
+    Waste& waste = found_[{kind, where}];
+    waste.kind = kind;
+    waste.where = where;
+    waste.count += count;
+    waste.lost += lost;
+  }
+  template <typename Test>
+  void erase_if(Test test) {
+    std::erase_if(found_, [&](const auto& each) { return test(each.second); });
+  }
+  // The most expensive first.
+  [[nodiscard]] std::vector<Waste> take();
+
+ private:
+  std::map<std::pair<WasteKind, std::string>, Waste> found_;
+};
+
+struct WasteInput {  // what the rules read of a rank
+  const trace::Trace& trace;
+  const Timeline& timeline;
+  const Partition& partition;
+  const Dependencies& dependencies;
+  const IntervalSet& window;
+  const ThreadLaunches& launches;
+};
+
+// kGatheredAgain and kUnusedGather, of FSDP2.
+void find_needless_gathers(const WasteInput& in, FoundWaste& found);
+// kCastAgain, of FSDP2.
+void find_needless_casts(const WasteInput& in, FoundWaste& found);
+void find_late_buckets(const WasteInput& in, FoundWaste& found);
+void find_host_syncs(const WasteInput& in, FoundWaste& found);
+
+}  // namespace shardlens::analysis
