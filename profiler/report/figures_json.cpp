@@ -67,16 +67,12 @@ ordered_json message_json(Bytes bytes) {
 }
 
 ordered_json kind_json(const analysis::KindFigures& kind) {
-  const bool matched = kind.matched > 0;
-  return {{"count", kind.count},
-          {"bytes", message_json(kind.bytes)},
-          {"busy_ns", kind.busy},
-          {"exposed_ns", kind.exposed},
-          {"matched", kind.matched},
-          {"transfer_ns", matched ? ordered_json(kind.transfer) : ordered_json(nullptr)},
-          {"wait_ns", matched ? ordered_json(kind.wait) : ordered_json(nullptr)},
-          {"algbw_gbps", or_null(kind.algbw)},
-          {"busbw_gbps", or_null(kind.busbw)}};
+  ordered_json out;
+  for (const analysis::KindFigureRow& row : analysis::kind_figure_table()) {
+    out[std::string(row.key)] =
+        row.number != nullptr ? or_null(row.number_of(kind)) : or_null(kind.*row.ratio);
+  }
+  return out;
 }
 
 ordered_json communication_json(const std::vector<analysis::CommunicationFigures>& communication) {
@@ -95,10 +91,13 @@ ordered_json communication_json(const std::vector<analysis::CommunicationFigures
 }
 
 ordered_json idle_json(const analysis::IdleFigures& idle) {
-  return {{"host_late_ns", idle.host_late},
-          {"event_wait_ns", idle.event_wait},
-          {"gap_ns", idle.gap},
-          {"unknown_ns", idle.unknown}};
+  ordered_json out;
+  for (const analysis::IdleFigureRow& row : analysis::idle_figure_table()) {
+    if (row.part) {
+      out[std::string(row.key)] = idle.*row.member;
+    }
+  }
+  return out;
 }
 
 void put_device_sections(ordered_json& rank, const analysis::RankAnalysis& analysis) {

@@ -1,6 +1,7 @@
 #include "profiler/analysis/critical_path/idle.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace shardlens::analysis {
@@ -109,6 +110,18 @@ void IdleCauses::explain(const trace::Trace& trace,
   if (inferred) {
     inferred_builder_.add(queued);
   }
+}
+
+std::span<const IdleFigureRow> idle_figure_table() {
+  static constexpr std::array kRows{
+      IdleFigureRow{"host_late_ns", &IdleFigures::host_late},
+      IdleFigureRow{"event_wait_ns", &IdleFigures::event_wait},
+      IdleFigureRow{"gap_ns", &IdleFigures::gap},
+      IdleFigureRow{"unknown_ns", &IdleFigures::unknown},
+      IdleFigureRow{"graph_ns", &IdleFigures::graph, false},
+      IdleFigureRow{"inferred_ns", &IdleFigures::inferred, false},
+  };
+  return kRows;
 }
 
 IdleFigures IdleCauses::within(const IntervalSet& window, Nanoseconds idle) const {

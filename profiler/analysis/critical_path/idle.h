@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,14 @@ struct IdleFigures {
   // cuda_sync rows.
   Nanoseconds graph = 0, inferred = 0;
 };
+
+// One of them, for JSON, CSV and the files of summaries.
+struct IdleFigureRow {
+  std::string_view key;
+  Nanoseconds IdleFigures::*member = nullptr;
+  bool part = true;  // the parts sum to the idle time; others are only in summaries
+};
+[[nodiscard]] std::span<const IdleFigureRow> idle_figure_table();
 
 enum class IdleCause : uint8_t { kHostLate, kEventWait, kGap, kUnknown };
 inline constexpr int kIdleCauseCount = 4;

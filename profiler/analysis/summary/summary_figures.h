@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/analysis/summary/summary_codec.h"
 
 // The fields of a summary, for writing and reading alike; used only by summary_file.cpp. A change
@@ -51,20 +52,20 @@ void describe(Archive& a, Interval& i) {
 
 template <typename Archive>
 void describe(Archive& a, KindFigures& k) {
-  a.field("count", k.count);
-  a.field("bytes", k.bytes);
-  a.field("busy_ns", k.busy);
-  a.field("exposed_ns", k.exposed);
+  for (const KindFigureRow& row : kind_figure_table()) {
+    if (row.of_rank) {
+      a.field(std::string(row.key), k.*row.number);
+    }
+  }
 }
 
 template <typename Archive>
 void describe(Archive& a, WindowFigures& f) {
-  a.field("compute_ns", f.compute);
-  a.field("exposed_comm_ns", f.exposed_comm);
-  a.field("exposed_copy_ns", f.exposed_copy);
-  a.field("idle_ns", f.idle);
-  a.field("comm_ns", f.comm);
-  a.field("overlap_ns", f.overlap);
+  for (const FigureRow& row : figure_table()) {
+    if (row.member != nullptr) {
+      a.field(std::string(row.key), f.*row.member);
+    }
+  }
   std::vector<std::pair<CollectiveKind, KindFigures>> kinds(f.collectives.begin(),
                                                             f.collectives.end());
   a.list("collectives", kinds, [](Archive& each, auto& kind) {
@@ -79,12 +80,9 @@ void describe(Archive& a, WindowFigures& f) {
 
 template <typename Archive>
 void describe(Archive& a, IdleFigures& i) {
-  a.field("host_late_ns", i.host_late);
-  a.field("event_wait_ns", i.event_wait);
-  a.field("gap_ns", i.gap);
-  a.field("unknown_ns", i.unknown);
-  a.field("graph_ns", i.graph);
-  a.field("inferred_ns", i.inferred);
+  for (const IdleFigureRow& row : idle_figure_table()) {
+    a.field(std::string(row.key), i.*row.member);
+  }
 }
 
 template <typename Archive>

@@ -1,9 +1,13 @@
+#include <optional>
 #include <random>
+#include <set>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/figures/figure_table.h"
 #include "profiler/analysis/figures/window_figures.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
@@ -225,6 +229,57 @@ TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
       units += unit.exposed();
     }
     ASSERT_EQ(units, f.exposed_comm);
+  }
+}
+
+// A member without a row would be in no output, and two rows of one member would hide another.
+TEST(FigureTableTest, EveryMemberHasOneRow) {
+  std::set<std::string_view> keys;
+  StepFigures figures;
+  size_t rows = 0;
+  for (const FigureRow& row : figure_table()) {
+    EXPECT_TRUE(keys.insert(row.key).second) << row.key;
+    EXPECT_NE(row.time == nullptr, row.ratio == nullptr) << row.key;
+    if (row.member != nullptr) {
+      EXPECT_EQ(figures.*row.member, 0) << row.key;
+      figures.*row.member = 1;
+      ++rows;
+    }
+  }
+  EXPECT_EQ(rows * sizeof(Nanoseconds), sizeof(StepFigures));
+
+  IdleFigures idle;
+  for (const IdleFigureRow& row : idle_figure_table()) {
+    EXPECT_EQ(idle.*row.member, 0) << row.key;
+    idle.*row.member = 1;
+  }
+  EXPECT_EQ(idle_figure_table().size() * sizeof(Nanoseconds), sizeof(IdleFigures));
+
+  KindFigures kind;
+  size_t bytes = 0;
+  for (const KindFigureRow& row : kind_figure_table()) {
+    EXPECT_NE(row.number == nullptr, row.ratio == nullptr) << row.key;
+    if (row.number != nullptr) {
+      EXPECT_EQ(kind.*row.number, 0) << row.key;
+      kind.*row.number = 1;
+      bytes += sizeof(int64_t);
+    } else {
+      EXPECT_FALSE(kind.*row.ratio) << row.key;
+      kind.*row.ratio = 1;
+      bytes += sizeof(std::optional<double>);
+    }
+  }
+  EXPECT_EQ(bytes, sizeof(KindFigures));
+}
+
+TEST(FigureTableTest, TimesAreThoseOfTheMembers) {
+  WindowFigures figures;
+  Nanoseconds next = 1;
+  for (const FigureRow& row : figure_table()) {
+    if (row.member != nullptr) {
+      figures.*row.member = next++;
+      EXPECT_EQ(row.time(figures), figures.*row.member) << row.key;
+    }
   }
 }
 
