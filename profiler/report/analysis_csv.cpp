@@ -1,9 +1,13 @@
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include <fmt/format.h>
 
-#include "core/base/shown.h"
 #include "profiler/analysis/figures/figure_table.h"
 #include "profiler/report/analysis_report.h"
-#include "profiler/report/optional_values.h"
+#include "profiler/report/csv.h"
 
 namespace shardlens::report {
 namespace {
@@ -11,53 +15,71 @@ namespace {
 using analysis::Analysis;
 using analysis::WindowFigures;
 
-std::string figure_columns() {
-  std::string out;
+using Columns = std::vector<std::string_view>;
+
+// A table of figures. `first`: the columns before theirs.
+Csv figure_csv(Columns first) {
+  std::vector<std::string> idle;
   for (const analysis::FigureRow& row : analysis::figure_table()) {
-    out += fmt::format("{},", row.key);
+    first.push_back(row.key);
   }
-  return out + "idle_host_late_ns,idle_event_wait_ns,idle_gap_ns,idle_unknown_ns";
+  for (const analysis::IdleFigureRow& row : analysis::idle_figure_table()) {
+    if (row.part) {
+      idle.push_back(fmt::format("idle_{}", row.key));
+    }
+  }
+  first.insert(first.end(), idle.begin(), idle.end());
+  return Csv(first);
 }
 
-std::string figures_row(const WindowFigures& f, const analysis::IdleFigures& idle) {
-  std::string out;
+void add_figure_cells(const WindowFigures& f, const analysis::IdleFigures& idle, Csv& out) {
   for (const analysis::FigureRow& row : analysis::figure_table()) {
-    out += (row.time != nullptr ? fmt::to_string(row.time(f)) : or_empty(row.ratio(f))) + ",";
+    row.time != nullptr ? out.cell(row.time(f)) : out.cell(row.ratio(f));
   }
-  return out + fmt::format("{},{},{},{}", idle.host_late, idle.event_wait, idle.gap, idle.unknown);
+  for (const analysis::IdleFigureRow& row : analysis::idle_figure_table()) {
+    if (row.part) {
+      out.cell(idle.*row.member);
+    }
+  }
+  out.end_row();
+}
+
+std::optional<Bytes> known_bytes(Bytes bytes) {
+  return bytes == 0 ? std::nullopt : std::optional(bytes);
 }
 
 std::string units_csv(const Analysis& analysis) {
-  std::string out = "rank,unit,part,count,bytes,busy_ns,exposed_ns,lead_ns,cause,issued_by\r\n";
+  Csv out(Columns{"rank", "unit", "part", "count", "bytes", "busy_ns", "exposed_ns", "lead_ns",
+                  "cause", "issued_by"});
   for (const analysis::RankAnalysis& rank : analysis.ranks) {
     for (const analysis::UnitFigures& unit : rank.units) {
       for (int i = 0; i < analysis::kUnitPartCount; ++i) {
-        const auto& part = unit.parts[static_cast<size_t>(i)];
-        if (part) {
-          out += fmt::format("{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, csv_cell(unit.fqn),
-                             analysis::name_of(static_cast<analysis::UnitPart>(i)), part->count,
-                             part->bytes == 0 ? "" : fmt::to_string(part->bytes), part->busy,
-                             part->exposed, or_empty(part->lead),
-                             part->cause ? analysis::name_of(*part->cause) : "",
-                             part->issued_by ? schedule::name_of(*part->issued_by) : "");
+        if (const auto& part = unit.parts[static_cast<size_t>(i)]) {
+          out.row(rank.rank, unit.fqn, analysis::name_of(static_cast<analysis::UnitPart>(i)),
+                  part->count, known_bytes(part->bytes), part->busy, part->exposed, part->lead,
+                  part->cause ? analysis::name_of(*part->cause) : "",
+                  part->issued_by ? schedule::name_of(*part->issued_by) : "");
         }
       }
     }
   }
-  return out;
+  return out.take();
 }
 
 std::string collectives_csv(const Analysis& analysis) {
-  std::string out =
-      "rank,collective,count,bytes,busy_ns,exposed_ns,matched,transfer_ns,wait_ns,algbw_gbps,"
-      "busbw_gbps\r\n";
+  Columns columns{"rank", "collective"};
+  for (const analysis::KindFigureRow& row : analysis::kind_figure_table()) {
+    columns.push_back(row.key);
+  }
+  Csv out(columns);
   for (const analysis::RankAnalysis& rank : analysis.ranks) {
     const auto add = [&](std::string_view name, const analysis::KindFigures& k) {
-      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank, name, k.count,
-                         k.bytes == 0 ? "" : fmt::to_string(k.bytes), k.busy, k.exposed, k.matched,
-                         k.matched > 0 ? fmt::to_string(k.transfer) : "",
-                         k.matched > 0 ? fmt::to_string(k.wait) : "", or_empty(k.algbw),
-                         or_empty(k.busbw));
+      out.cell(rank.rank);
+      out.cell(name);
+      for (const analysis::KindFigureRow& row : analysis::kind_figure_table()) {
+        row.number != nullptr ? out.cell(row.number_of(k)) : out.cell(k.*row.ratio);
+      }
+      out.end_row();
     };
     for (const auto& [kind, figures] : rank.figures.collectives) {
       add(name_of(kind), figures);
@@ -66,62 +88,60 @@ std::string collectives_csv(const Analysis& analysis) {
       add("unknown", rank.figures.unknown);
     }
   }
-  return out;
+  return out.take();
+}
+
+std::string steps_csv(const Analysis& analysis) {
+  Csv out = figure_csv({"rank", "step"});
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    for (const analysis::StepAnalysis& step : rank.steps) {
+      out.cell(rank.rank);
+      out.cell(step.step);
+      add_figure_cells(step.figures, step.idle, out);
+    }
+  }
+  return out.take();
+}
+
+std::string ranks_csv(const Analysis& analysis) {
+  Csv out = figure_csv({"rank"});
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    out.cell(rank.rank);
+    add_figure_cells(rank.figures, rank.idle, out);
+  }
+  return out.take();
+}
+
+std::string streams_csv(const Analysis& analysis) {
+  Csv out(Columns{"rank", "stream", "busy_ns"});
+  for (const analysis::RankAnalysis& rank : analysis.ranks) {
+    for (const analysis::StreamFigures& stream : rank.streams) {
+      out.row(rank.rank, stream.name, stream.busy);
+    }
+  }
+  return out.take();
 }
 
 }  // namespace
 
-std::string csv_cell(std::string_view text) {
-  std::string shown = escaped(text);
-  if (shown.find_first_of("=+-@") == 0) {
-    shown.insert(0, "'");
-  }
-  if (shown.find_first_of(",\"") == std::string::npos) {
-    return shown;
-  }
-  std::string out = "\"";
-  for (const char c : shown) {
-    out += c == '"' ? "\"\"" : std::string(1, c);
-  }
-  return out + "\"";
-}
-
 std::string analysis_csv(const Analysis& analysis, By by) {
-  std::string out;
   switch (by) {
     case By::kUnit:
       return units_csv(analysis);
     case By::kCollective:
       return collectives_csv(analysis);
     case By::kStep:
-      out = fmt::format("rank,step,{}\r\n", figure_columns());
-      for (const analysis::RankAnalysis& rank : analysis.ranks) {
-        for (const analysis::StepAnalysis& step : rank.steps) {
-          out += fmt::format("{},{},{}\r\n", rank.rank, step.step,
-                             figures_row(step.figures, step.idle));
-        }
-      }
-      return out;
+      return steps_csv(analysis);
     case By::kRank:
-      out = fmt::format("rank,{}\r\n", figure_columns());
-      for (const analysis::RankAnalysis& rank : analysis.ranks) {
-        out += fmt::format("{},{}\r\n", rank.rank, figures_row(rank.figures, rank.idle));
-      }
-      return out;
+      return ranks_csv(analysis);
     case By::kStream:
-      out = "rank,stream,busy_ns\r\n";
-      for (const analysis::RankAnalysis& rank : analysis.ranks) {
-        for (const analysis::StreamFigures& stream : rank.streams) {
-          out += fmt::format("{},{},{}\r\n", rank.rank, csv_cell(stream.name), stream.busy);
-        }
-      }
-      return out;
+      return streams_csv(analysis);
     case By::kSpan:
       return spans_csv(analysis);
     case By::kOrder:
       return observed_csv(analysis);
   }
-  return out;
+  return "";
 }
 
 }  // namespace shardlens::report

@@ -32,10 +32,6 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
                                Style style);
 [[nodiscard]] Shown observed_text(const analysis::Analysis& analysis, Style style);
 
-// A cell as RFC 4180 has it. It is escaped (core/base/shown.h), and what a spreadsheet would take
-// for a formula begins with "'".
-[[nodiscard]] std::string csv_cell(std::string_view text);
-
 // The table given by `by`, with a header line, in nanoseconds and bytes. RFC 4180.
 [[nodiscard]] std::string analysis_csv(const analysis::Analysis& analysis, By by);
 

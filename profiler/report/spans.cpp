@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -6,6 +9,7 @@
 
 #include "core/base/show.h"
 #include "profiler/report/analysis_report.h"
+#include "profiler/report/csv.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/optional_values.h"
 
@@ -109,40 +113,39 @@ ordered_json observed_json(const RankAnalysis& rank) {
 }
 
 std::string spans_csv(const Analysis& analysis) {
-  std::string out =
-      "rank,unit,kind,section,step,issued_ns,start_ns,end_ns,busy_ns,needed_ns,slack_ns,exposed_ns,"
-      "cause,issued_by,"
-      "bytes\r\n";
+  constexpr std::string_view kSpanColumns[] = {
+      "rank",    "unit",      "kind",     "section",    "step",  "issued_ns", "start_ns", "end_ns",
+      "busy_ns", "needed_ns", "slack_ns", "exposed_ns", "cause", "issued_by", "bytes"};
+  Csv out(kSpanColumns);
   for (const RankAnalysis& rank : analysis.ranks) {
     const Nanoseconds zero = zero_of(rank);
     for (const UnitSpan& s : rank.detail->spans) {
-      out += fmt::format("{},{},{},{},{},{},{},{},{},{},{},{},{},{},{}\r\n", rank.rank,
-                         csv_cell(s.owner), name_of(s.kind), name_of(s.section), or_empty(s.step),
-                         or_empty(since(s.issued, zero)), s.when.start - zero, s.when.end - zero,
-                         s.busy, or_empty(since(s.needed_at, zero)), or_empty(s.slack()), s.exposed,
-                         s.cause ? name_of(*s.cause) : "",
-                         s.issued_by ? schedule::name_of(*s.issued_by) : "",
-                         s.bytes == 0 ? "" : fmt::to_string(s.bytes));
+      out.row(rank.rank, s.owner, name_of(s.kind), name_of(s.section), s.step,
+              since(s.issued, zero), s.when.start - zero, s.when.end - zero, s.busy,
+              since(s.needed_at, zero), s.slack(), s.exposed, s.cause ? name_of(*s.cause) : "",
+              s.issued_by ? schedule::name_of(*s.issued_by) : "",
+              s.bytes == 0 ? std::nullopt : std::optional(s.bytes));
     }
   }
-  return out;
+  return out.take();
 }
 
 std::string observed_csv(const Analysis& analysis) {
-  std::string out = "rank,steps,index,what,unit,section,by,hook_unit\r\n";
+  constexpr std::string_view kOrderColumns[] = {"rank", "steps",   "index", "what",
+                                                "unit", "section", "by",    "hook_unit"};
+  Csv out(kOrderColumns);
   for (const RankAnalysis& rank : analysis.ranks) {
     for (const ObservedOrder& order : rank.observed) {
       for (size_t i = 0; i < order.events.size(); ++i) {
         const ObservedEvent& e = order.events[i];
         const bool unshards = e.what == ObservedEvent::What::kUnshard;
-        out += fmt::format("{},{},{},{},{},{},{},{}\r\n", rank.rank, fmt::join(order.steps, " "), i,
-                           name_of(e.what), csv_cell(name_at(rank, e.unit)),
-                           e.backward ? "backward" : "forward", unshards ? name_of(e.by) : "",
-                           unshards ? csv_cell(name_at(rank, e.hook_unit)) : "");
+        out.row(rank.rank, fmt::format("{}", fmt::join(order.steps, " ")), i, name_of(e.what),
+                name_at(rank, e.unit), e.backward ? "backward" : "forward",
+                unshards ? name_of(e.by) : "", unshards ? name_at(rank, e.hook_unit) : "");
       }
     }
   }
-  return out;
+  return out.take();
 }
 
 Shown spans_text(const Analysis& analysis, std::optional<size_t> top, Style style) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/format_bytes.h"
+#include "profiler/report/csv.h"
 #include "profiler/report/table.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
@@ -134,6 +135,24 @@ TEST(AnalysisCsvTest, NamesAreNeitherFormulasNorEscapes) {
   EXPECT_EQ(csv_cell("\t=1"), "\\t=1");
   EXPECT_EQ(csv_cell("a\x1b[31m\n::error::b"), "a\\x1b[31m\\n::error::b");
   EXPECT_EQ(csv_cell("layers.0=1"), "layers.0=1");
+}
+
+TEST(CsvTest, HasTextNumbersAndEmptyCells) {
+  constexpr std::string_view kColumns[] = {"unit", "ns", "ratio", "lead"};
+  Csv table(kColumns);
+  table.row("a,b", -5, 0.25, std::optional<int64_t>(-7));
+  table.cell(std::string("=c"));
+  table.cell(std::optional<double>());
+  table.cell(1.5);
+  table.cell(1);
+  table.end_row();
+  EXPECT_EQ(table.take(), "unit,ns,ratio,lead\r\n\"a,b\",-5,0.25,-7\r\n'=c,,1.5,1\r\n");
+}
+
+TEST(CsvTest, RowsHaveAllColumns) {
+  constexpr std::string_view kColumns[] = {"rank", "ns"};
+  Csv table(kColumns);
+  EXPECT_ANY_THROW(table.row(1));
 }
 
 TEST(AnalysisTextTest, SaysHowMuchWasHiddenAndWhy) {
