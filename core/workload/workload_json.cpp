@@ -58,6 +58,7 @@ const Names kCommunicationKeys{"kind",        "purpose",     "phase",        "un
 const Names kGroupKeys{"name", "ranks", "stride"};
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
+constexpr int64_t kMostSums = 1000;
 
 Program read_program(const JsonNode& node) {
   Names names;
@@ -217,7 +218,9 @@ Operator read_operator(const JsonNode& node, int64_t units, int64_t before) {
   if (const auto causal = node.find("causal")) {
     op.causal = causal->boolean();
   }
-  op.sums = static_cast<int32_t>(amount(node, "sums", op.sums));
+  if (const auto sums = node.find("sums")) {
+    op.sums = static_cast<int32_t>(sums->integer(0, kMostSums));
+  }
   if (const auto takes = node.find("takes_residual")) {
     op.takes_residual = takes->boolean();
   }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/workload/product_casts.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/cost/transport.h"
 
@@ -107,11 +108,10 @@ double GpuCostModel::product_us(const plan::Operator& op, int64_t sms) const {
     throw InputError(spec_.name, fmt::format("{} has no products in {}", spec_.gpu.name,
                                              name_of(*op.matmul_dtype)));
   }
-  const auto inputs = static_cast<double>(op.batch * (op.m * op.k + op.k * op.n));
   return gemm_us(
       sustained_,
       {rate, spec_.gpu.fp8_efficiency > 0 ? spec_.gpu.fp8_efficiency : spec_.gpu.gemm_efficiency,
-       static_cast<double>(op.read) / inputs, static_cast<double>(size_of(op.dtype))},
+       plan::product_casts(*op.matmul_dtype, false).bytes, static_cast<double>(size_of(op.dtype))},
       op.batch, op.m, op.n, op.k, sms);
 }
 

@@ -514,6 +514,8 @@ TEST(WorkloadJsonTest, SizesAreLimited) {
     return std::string("accepted");
   };
   EXPECT_EQ(message(R"("m": 8192, "n": 8192, "k": 8192, "flops": 1099511627776)", 1), "accepted");
+  EXPECT_THAT(message(R"("sums": 1001)", 1),
+              HasSubstr("#/operators/0/sums: expected an integer from 0 to 1000"));
   EXPECT_THAT(message(R"("flops": 9223372036854775807)", 1),
               HasSubstr("#/operators/0/flops: expected an integer from 0 to"));
   EXPECT_THAT(message(R"("m": 4294967296, "n": 4294967296, "k": 0)", 1),
