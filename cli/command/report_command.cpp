@@ -9,6 +9,7 @@
 #include <CLI/Formatter.hpp>
 #include <nlohmann/json.hpp>
 
+#include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
 #include "core/plan/plan.h"
 #include "profiler/analysis/analysis.h"
@@ -85,6 +86,7 @@ ExitCode run(const ReportOptions& options) {
     }
   }
   write_file_atomically(out, report::html_report(opened, result, page));
+  write_stderr("wrote {}\n", out.string());
   return ExitCode::kOk;
 }
 

@@ -37,6 +37,7 @@ class ReportCommandTest : public ShardlensCommandTest {
 
   std::string page(const std::string& paths) {
     EXPECT_EQ(run("report " + paths + " --out " + folder_ + "/report.html"), "");
+    EXPECT_THAT(err_, testing::EndsWith("wrote " + folder_ + "/report.html\n"));
     return text(folder_ + "/report.html");
   }
 
