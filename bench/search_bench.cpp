@@ -48,7 +48,7 @@ void search_per_block(sim::Scenario scenario, int64_t gibibytes) {
   if (found) {
     fmt::print(", {} steps simulated, {:.3f} s a step, gap {:.2f} %: {}", found->evaluated,
                static_cast<double>(found->outcome.figures.duration()) * 1e-9, 100 * found->gap,
-               name_of(found->frame, found->choices, scenario.world_size));
+               name_of(found->candidate, scenario.world_size));
   }
   fmt::print("\n");
 }

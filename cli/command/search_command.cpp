@@ -83,15 +83,8 @@ std::vector<Listed> listed(const SearchCommand& options,
     uncertainty.emplace(recorded);
   }
   for (const sim::Found& found : result.pareto) {
-    Listed each{.plan = plan_of(found.candidate, scenario.plan, scenario.model->tree(),
-                                scenario.world_size),
-                .interval = {},
-                .change_interval = {},
-                .largest = {}};
-    sim::Scenario changed = scenario;
-    changed.plan = each.plan;
-    changed.step.batch = found.candidate.batch;
-    changed.step.accumulate = found.candidate.accumulate;
+    const sim::Scenario changed = scenario_of(found.candidate, scenario);
+    Listed each{.plan = changed.plan, .interval = {}, .change_interval = {}, .largest = {}};
     if (options.fits) {
       each.largest = largest_steps(changed, options.memory_limit);
     }
@@ -207,12 +200,12 @@ nlohmann::ordered_json per_block_json(const std::optional<sim::PerBlockPlan>& fo
   if (!found) {
     return nullptr;
   }
-  return {{"name", name_of(found->frame, found->choices, ranks)},
+  return {{"name", name_of(found->candidate, ranks)},
           {"mesh", plan::every_axis_json(found->plan.mesh)},
           {"plan", nlohmann::ordered_json::parse(plan::to_json(found->plan))},
-          {"precision", precision_json(found->frame.precision)},
-          {"batch", found->frame.batch},
-          {"accumulate", found->frame.accumulate},
+          {"precision", precision_json(found->candidate.precision)},
+          {"batch", found->candidate.batch},
+          {"accumulate", found->candidate.accumulate},
           {"step_ns", found->outcome.figures.duration()},
           {"peak_allocated_bytes", found->outcome.peak_allocated},
           {"peak_reserved_bytes", found->outcome.peak_reserved},
@@ -229,8 +222,7 @@ Shown per_block_text(const std::optional<sim::PerBlockPlan>& found, int64_t rank
   return show(
       "Block by block: {}: {}, {} reserved; at most {} above the best with units of one size ({} "
       "plans simulated).\n",
-      name_of(found->frame, found->choices, ranks),
-      report::format_duration(found->outcome.figures.duration()),
+      name_of(found->candidate, ranks), report::format_duration(found->outcome.figures.duration()),
       format_bytes(found->outcome.peak_reserved), report::format_percent(found->gap),
       found->evaluated);
 }
@@ -382,7 +374,7 @@ void write_best(const std::filesystem::path& out,
   const sim::Found* best = result.best();
   if (per_block && (best == nullptr ||
                     per_block->outcome.figures.duration() < best->outcome.figures.duration())) {
-    write(per_block->plan, per_block->frame.batch, per_block->frame.accumulate);
+    write(per_block->plan, per_block->candidate.batch, per_block->candidate.accumulate);
   } else if (best != nullptr) {
     write(plans.front().plan, best->candidate.batch, best->candidate.accumulate);
   }

@@ -8,7 +8,6 @@
 
 #include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
-#include "sim/search/candidates.h"
 
 namespace shardlens::sim {
 namespace {
@@ -54,9 +53,9 @@ struct PrefetchingUnit {
 };
 
 // All units with parameters of their own except the root, in the order of forward.
-std::vector<PrefetchingUnit> prefetching_units(const PlanFrame& frame,
-                                               const BlockChoices& choices,
+std::vector<PrefetchingUnit> prefetching_units(const Candidate& frame,
                                                const plan::ModuleTree& tree) {
+  const BlockChoices& choices = frame.blocks;
   std::map<uint32_t, PrefetchingUnit> out;  // by module
   for (size_t i = 0; i < choices.size(); ++i) {
     if (choices[i].starts) {
@@ -78,7 +77,7 @@ std::vector<PrefetchingUnit> prefetching_units(const PlanFrame& frame,
 
 // Writes the counts as lists where they differ from the plan's depth and default.
 void set_prefetch_lists(plan::Plan& out,
-                        const PlanFrame& frame,
+                        const Candidate& frame,
                         const std::vector<PrefetchingUnit>& units) {
   const auto differs = [&](int16_t PrefetchCounts::*count) {
     return frame.root_prefetch.*count != PrefetchCounts::kAsPlan ||
@@ -119,14 +118,11 @@ void set_prefetch_lists(plan::Plan& out,
 }
 
 // ", other forward prefetch at 2 units"
-std::string lists_of(const PlanFrame& frame,
-                     const BlockChoices& choices,
-                     const char* pass,
-                     int16_t PrefetchCounts::*count) {
+std::string lists_of(const Candidate& frame, const char* pass, int16_t PrefetchCounts::*count) {
   int64_t units = frame.root_prefetch.*count == PrefetchCounts::kAsPlan ? 0 : 1;
-  units += std::count_if(choices.begin(), choices.end(), [count](const BlockChoice& each) {
-    return each.prefetch.*count != PrefetchCounts::kAsPlan;
-  });
+  units += std::count_if(
+      frame.blocks.begin(), frame.blocks.end(),
+      [count](const BlockChoice& each) { return each.prefetch.*count != PrefetchCounts::kAsPlan; });
   return units == 0 ? ""
                     : fmt::format(", another {} prefetch at {} unit{}", pass, units,
                                   units == 1 ? "" : "s");
@@ -134,17 +130,17 @@ std::string lists_of(const PlanFrame& frame,
 
 }  // namespace
 
-std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree,
+std::vector<Candidate> plan_frames(const plan::ModuleTree& tree,
                                    int64_t ranks,
                                    int64_t samples,
                                    const std::vector<Precision>& precisions) {
-  const size_t blocks = tree.blocks.size();
+  const auto blocks = static_cast<int64_t>(tree.blocks.size());
   const bool has_outer = !plan::large_outer_modules(tree).empty();
-  std::vector<PlanFrame> out;
+  std::vector<Candidate> out;
   for (const int64_t batch : batch_sizes(samples)) {
     for (const int64_t shard : divisors(ranks)) {
       for (const int64_t prefetch : {0, 1, 2}) {
-        for (const size_t size : {1, 2}) {
+        for (const int64_t size : {1, 2}) {
           for (const bool outer : {false, true}) {
             // Nothing is gathered if nothing is sharded.
             if ((shard == 1 && prefetch > 0) || (size > 1 && size >= blocks) ||
@@ -152,11 +148,11 @@ std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree,
               continue;
             }
             for (const CheckpointSaves& saves : all_saves()) {
-              out.push_back({.batch = batch,
-                             .accumulate = samples / batch,
+              out.push_back({.blocks_per_unit = size,
                              .shard = shard,
                              .forward_prefetch = prefetch,
-                             .blocks_per_unit = size,
+                             .batch = batch,
+                             .accumulate = samples / batch,
                              .outer_units = outer,
                              .saves = saves});
             }
@@ -168,10 +164,10 @@ std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree,
   if (precisions.empty()) {
     return out;
   }
-  const std::vector<PlanFrame> each = std::move(out);
+  const std::vector<Candidate> each = std::move(out);
   out.clear();
   for (const Precision& precision : precisions) {
-    for (const PlanFrame& frame : each) {
+    for (const Candidate& frame : each) {
       out.push_back(frame);
       out.back().precision = precision;
     }
@@ -179,26 +175,27 @@ std::vector<PlanFrame> plan_frames(const plan::ModuleTree& tree,
   return out;
 }
 
-BlockChoices uniform_choices(const PlanFrame& frame, size_t blocks, bool kept) {
+BlockChoices uniform_choices(const Candidate& frame, size_t blocks, bool kept) {
   BlockChoices out(blocks);
+  const auto size = static_cast<size_t>(frame.blocks_per_unit);
   for (size_t i = 0; i < blocks; ++i) {
-    out[i].starts = i % frame.blocks_per_unit == 0;
+    out[i].starts = i % size == 0;
     out[i].kept = kept && out[i].starts;
   }
   return out;
 }
 
-plan::Plan plan_of(const PlanFrame& frame,
-                   const BlockChoices& choices,
-                   const plan::Plan& base,
-                   const plan::ModuleTree& tree,
-                   int64_t ranks) {
-  plan::Plan out = base;
+Candidate with_blocks(const Candidate& frame, BlockChoices blocks) {
+  Candidate out = frame;
+  out.blocks = std::move(blocks);
+  return out;
+}
+
+void set_blocks(plan::Plan& out, const Candidate& frame, const plan::ModuleTree& tree) {
+  const BlockChoices& choices = frame.blocks;
   set_units(out, {});
-  set_mesh(out, ranks / frame.shard, frame.shard);
   set_reshard(out, {});
   set_backward_prefetch(out, plan::BackwardPrefetch::kPre);
-  set_forward_prefetch(out, frame.forward_prefetch);
   set_checkpoints(out, tree, 0);
   if (frame.outer_units) {
     for (const uint32_t module : plan::large_outer_modules(tree)) {
@@ -222,14 +219,13 @@ plan::Plan plan_of(const PlanFrame& frame,
   }
   out.units.emplace_back().globs = {""};
   out.checkpointing_saves = out.activation_checkpointing.empty() ? CheckpointSaves{} : frame.saves;
-  set_precision(out, frame.precision);
   if (frame.shard > 1) {
-    set_prefetch_lists(out, frame, prefetching_units(frame, choices, tree));
+    set_prefetch_lists(out, frame, prefetching_units(frame, tree));
   }
-  return out;
 }
 
-std::string name_of(const PlanFrame& frame, const BlockChoices& choices, int64_t ranks) {
+std::string name_by_block(const Candidate& frame, int64_t ranks) {
+  const BlockChoices& choices = frame.blocks;
   const auto count = [&choices](bool BlockChoice::*what) {
     return std::count_if(choices.begin(), choices.end(),
                          [what](const BlockChoice& each) { return each.*what; });
@@ -249,8 +245,8 @@ std::string name_of(const PlanFrame& frame, const BlockChoices& choices, int64_t
   out += ", " + plan::mesh_label(ranks / frame.shard, frame.shard);
   out += frame.forward_prefetch == 0 ? ""
                                      : fmt::format(", forward prefetch {}", frame.forward_prefetch);
-  out += lists_of(frame, choices, "forward", &PrefetchCounts::forward);
-  out += lists_of(frame, choices, "backward", &PrefetchCounts::backward);
+  out += lists_of(frame, "forward", &PrefetchCounts::forward);
+  out += lists_of(frame, "backward", &PrefetchCounts::backward);
   out += frame.precision ? ", " + name_of(*frame.precision) : "";
   return out + fmt::format(", {} x {}", frame.batch, frame.accumulate);
 }

@@ -7,6 +7,7 @@
 #include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
 #include "core/workload/step_limits.h"
+#include "sim/search/block_plan.h"
 
 namespace shardlens::sim {
 
@@ -76,18 +77,33 @@ plan::Plan plan_of(const Candidate& candidate,
                    int64_t ranks) {
   plan::Plan plan = base;
   set_mesh(plan, ranks / candidate.shard, candidate.shard);
+  plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
+  set_precision(plan, candidate.precision);
+  set_forward_prefetch(plan, candidate.forward_prefetch);
+  if (!candidate.blocks.empty()) {
+    set_blocks(plan, candidate, tree);
+    return plan;
+  }
   set_units(plan, plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit)));
   set_reshard(plan, {candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo, 0});
   set_backward_prefetch(plan, candidate.backward_prefetch ? plan::BackwardPrefetch::kPre
                                                           : plan::BackwardPrefetch::kNone);
-  set_forward_prefetch(plan, candidate.forward_prefetch);
-  plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
-  set_precision(plan, candidate.precision);
   set_checkpoints(plan, tree, candidate.checkpoint ? 1 : 0);
   return plan;
 }
 
+Scenario scenario_of(const Candidate& candidate, const Scenario& base) {
+  Scenario out = base;
+  out.plan = plan_of(candidate, base.plan, base.model->tree(), base.world_size);
+  out.step.batch = candidate.batch;
+  out.step.accumulate = candidate.accumulate;
+  return out;
+}
+
 std::string name_of(const Candidate& candidate, int64_t ranks) {
+  if (!candidate.blocks.empty()) {
+    return name_by_block(candidate, ranks);
+  }
   std::string out = plan::units_label(static_cast<size_t>(candidate.blocks_per_unit));
   out += ", " + plan::mesh_label(ranks / candidate.shard, candidate.shard);
   out += candidate.reshard ? "" : ", " + plan::reshard_label({plan::Reshard::Kind::kNo, 0});

@@ -6,11 +6,30 @@
 #include <vector>
 
 #include "core/plan/plan.h"
+#include "sim/scenario/scenario.h"
 #include "sim/search/precision.h"
 
 namespace shardlens::sim {
 
-// One point of a search's space.
+// How many units a unit prefetches, if not as many as the rest of the plan: the next ones in
+// forward, those before it in backward. Written as lists of the plan.
+struct PrefetchCounts {
+  static constexpr int16_t kAsPlan = -1;  // the plan's depth in forward, 1 in backward
+  int16_t forward = kAsPlan, backward = kAsPlan;
+  friend bool operator==(const PrefetchCounts&, const PrefetchCounts&) = default;
+};
+
+// Settings of one block of the model.
+struct BlockChoice {
+  bool starts = true;  // a unit; false: the block belongs to the unit of the block before it
+  bool kept = false;   // its unit stays gathered after forward; only where `starts`
+  bool checkpointed = false;
+  PrefetchCounts prefetch = {};  // of its unit; only where `starts`
+  friend bool operator==(const BlockChoice&, const BlockChoice&) = default;
+};
+using BlockChoices = std::vector<BlockChoice>;
+
+// One point of the space that searches try: a plan, and how the samples of a step are divided.
 struct Candidate {
   int64_t blocks_per_unit = 1;  // 0: the whole model is one unit
   int64_t shard = 1;            // ranks of the mesh's shard axis
@@ -21,6 +40,12 @@ struct Candidate {
   int64_t batch = 1, accumulate = 1;
   bool cpu_offload = false;                 // even if the base plan has none
   std::optional<Precision> precision = {};  // nullopt: the base plan's
+  // Settings of single blocks, instead of blocks_per_unit, reshard, backward_prefetch and
+  // checkpoint. Empty: all blocks are alike, and the rest is not used.
+  BlockChoices blocks = {};
+  bool outer_units = false;  // embeddings and head are units of their own, not parts of the root
+  plan::CheckpointSaves saves = {};  // of every checkpointed block
+  PrefetchCounts root_prefetch = {};
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
@@ -44,8 +69,13 @@ struct Candidate {
                                  const plan::ModuleTree& tree,
                                  int64_t ranks);
 
+// The base scenario with the candidate's plan and microbatches: what evaluate() predicts of it.
+[[nodiscard]] Scenario scenario_of(const Candidate& candidate, const Scenario& base);
+
 // "2 blocks a unit, 2 replicas of 4 shards, kept after forward, checkpointed, 2 x 4": for
-// output, and the candidate's key in a state file.
+// output, and the candidate's key in a state file. With settings of single blocks: "one block a
+// unit, 3 of 80 units kept after forward, 12 of 80 blocks checkpointed (saving attention), sharded
+// over 8 ranks, forward prefetch 1, 2 x 4".
 [[nodiscard]] std::string name_of(const Candidate& candidate, int64_t ranks);
 
 }  // namespace shardlens::sim

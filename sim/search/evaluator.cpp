@@ -22,16 +22,28 @@ bool same_family(const Candidate& a, Candidate b) {
   return a == b;
 }
 
+bool same_checkpoints(const Candidate& a, const Candidate& b) {
+  return a.checkpoint == b.checkpoint && a.cpu_offload == b.cpu_offload &&
+         a.precision == b.precision && a.outer_units == b.outer_units && a.saves == b.saves;
+}
+
 bool same_operators(const Candidate& a, const Candidate& b) {
-  return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint &&
-         a.cpu_offload == b.cpu_offload;
+  const bool same_units =
+      a.blocks.empty()
+          ? a.blocks_per_unit == b.blocks_per_unit
+          : std::equal(a.blocks.begin(), a.blocks.end(), b.blocks.begin(), b.blocks.end(),
+                       [](const BlockChoice& x, const BlockChoice& y) {
+                         return x.starts == y.starts && x.checkpointed == y.checkpointed;
+                       });
+  return same_units && a.blocks.empty() == b.blocks.empty() && same_checkpoints(a, b);
 }
 
 }  // namespace
 
 // See [Note: Planned steps in common].
 bool Evaluator::same_steps(const Candidate& a, const Candidate& b) const {
-  return same_operators(a, b) && (a.shard > 1) == (b.shard > 1) &&
+  return same_operators(a, b) && a.blocks == b.blocks && a.root_prefetch == b.root_prefetch &&
+         (a.shard > 1) == (b.shard > 1) &&
          (a.shard < scenario_.world_size) == (b.shard < scenario_.world_size);
 }
 
@@ -53,8 +65,8 @@ void Evaluator::take_family(const Candidate& candidate) {
     plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
     scenario_.model->add_groups(plan_);
   } else {
-    if (!before || before->checkpoint != candidate.checkpoint ||
-        before->cpu_offload != candidate.cpu_offload) {
+    if (!before || !before->blocks.empty() || !candidate.blocks.empty() ||
+        !same_checkpoints(*before, candidate)) {
       sized_.clear();
     }
     parts_.clear();
@@ -93,7 +105,8 @@ void Evaluator::merge_units(const plan::ResolvedPlan& before) {
 
 void Evaluator::take_sizes() {
   unit_sizes_ = plan::unit_sizes(plan_);
-  optimizer_ = plan::optimizer_operators(plan_, scenario_.step);
+  ++sizes_taken_;
+  optimizer_.reset();
   in_backward_ = plan::operators_in_backward(plan_, unit_sizes_, scenario_.step);
   kept_.clear();
   starts_.clear();
@@ -119,17 +132,12 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
     out.costs = step_costs(out.workload, plan_, *target_.costs);
     out.memory = operator_memory(out.workload);
     out.outline = schedule::workload_outline(out.workload);
+    out.sizes_taken = sizes_taken_;
     known = sized_.emplace(batch, std::move(out)).first;
   }
   Sized& out = known->second;
-  // These depend on the family's shards.
-  const size_t last = out.workload.operators.size() - optimizer_.size();
-  for (size_t i = 0; i < optimizer_.size(); ++i) {
-    out.workload.operators[last + i] = optimizer_[i];
-    out.costs.operators[last + i] =
-        operator_cost(optimizer_[i], share_on_host(plan_, unit_sizes_), *target_.costs);
-    out.costs.sums[last + i + 1] = out.costs.sums[last + i] + out.costs.operators[last + i];
-    out.memory[last + i].handed[0] = optimizer_[i].saved;
+  if (out.sizes_taken != sizes_taken_) {
+    take_optimizer(out);
   }
   out.workload.in_backward = in_backward_;
   out.costs.units = unit_costs_;
@@ -139,6 +147,23 @@ Evaluator::Sized& Evaluator::sized(int64_t batch) {
     out.costs.communications = communication_costs(out.workload, plan_, *target_.costs);
   }
   return out;
+}
+
+// The operators of the optimizer depend on the family's shards.
+void Evaluator::take_optimizer(Sized& out) {
+  if (!optimizer_) {
+    optimizer_ = plan::optimizer_operators(plan_, scenario_.step);
+  }
+  const double on_host = share_on_host(plan_, unit_sizes_);
+  const size_t last = out.workload.operators.size() - optimizer_->size();
+  for (size_t i = 0; i < optimizer_->size(); ++i) {
+    const plan::Operator& op = (*optimizer_)[i];
+    out.workload.operators[last + i] = op;
+    out.costs.operators[last + i] = operator_cost(op, on_host, *target_.costs);
+    out.costs.sums[last + i + 1] = out.costs.sums[last + i] + out.costs.operators[last + i];
+    out.memory[last + i].handed[0] = op.saved;
+  }
+  out.sizes_taken = sizes_taken_;
 }
 
 const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate) {
@@ -158,7 +183,9 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
                             std::move(storage));
     out.repeated = repeated_microbatches(out.step);
     out.outline = memory_outline(out.step, of.workload.operators.size());
-    out.compute = part_of(out.outline);
+    if (family_->blocks.empty()) {
+      out.compute = part_of(out.outline);
+    }
   }
   return out;
 }
@@ -179,11 +206,17 @@ plan::StepSettings Evaluator::step_of(int64_t batch, int64_t accumulate) const {
   return out;
 }
 
-StepMemory Evaluator::memory(Sized& of, const Planned& planned, const PredictOptions& predict) {
-  const MemoryOptions options = memory_options(target_, scenario_.step, predict);
+StepMemory Evaluator::memory(Sized& of,
+                             const Planned& planned,
+                             const Target& target,
+                             const PredictOptions& predict) {
+  const MemoryOptions options = memory_options(target, scenario_.step, predict);
   const auto inputs = [&](const MemoryOutline& outline) {
     return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step.buckets, outline};
   };
+  if (planned.compute == nullptr) {
+    return replay_.run(inputs(planned.outline), options);
+  }
   const auto [at, fresh] = starts_.try_emplace(planned.compute);
   ComputeStart& start = at->second;
   if (fresh) {
@@ -200,7 +233,19 @@ StepMemory Evaluator::memory(Sized& of, const Planned& planned, const PredictOpt
   return replay_.figures(inputs(planned.outline), options, start, known->memory);
 }
 
+Evaluator::Operators Evaluator::operators(const Candidate& candidate) {
+  take_family(candidate);
+  const Sized& of = sized(candidate.batch);
+  return {plan_, of.workload, unit_sizes_, of.costs, of.memory};
+}
+
+Outcome Evaluator::evaluate_unlimited(const Candidate& candidate) {
+  ++evaluated_;
+  return simulated(candidate, unlimited_);
+}
+
 Outcome Evaluator::evaluate(const Candidate& candidate) {
+  ++evaluated_;
   Candidate prefetches = candidate;
   prefetches.backward_prefetch = true;
   const auto equal = std::find_if(kept_.begin(), kept_.end(), [&prefetches](const auto& each) {
@@ -209,7 +254,7 @@ Outcome Evaluator::evaluate(const Candidate& candidate) {
   if (equal != kept_.end()) {
     return equal->second;
   }
-  const Outcome outcome = simulated(candidate);
+  const Outcome outcome = simulated(candidate, target_);
   if (scenario_.plan.dialect == plan::Dialect::kFsdp2 && !candidate.reshard &&
       candidate.backward_prefetch) {
     kept_.emplace_back(candidate, outcome);
@@ -217,16 +262,16 @@ Outcome Evaluator::evaluate(const Candidate& candidate) {
   return outcome;
 }
 
-Outcome Evaluator::simulated(const Candidate& candidate) {
+Outcome Evaluator::simulated(const Candidate& candidate, const Target& target) {
   take_family(candidate);
   plan::require_step_support(plan_, step_of(candidate.batch, candidate.accumulate));
-  if (target_.memory > 0 && least_bytes_ > target_.memory) {
+  if (target.memory > 0 && least_bytes_ > target.memory) {
     return {.peak_reserved = least_bytes_, .fits = false};
   }
   const int64_t planned = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
-  StepPrediction out = predicted(candidate, planned);
+  StepPrediction out = predicted(candidate, planned, target);
   if (!out.alike) {
-    out = predicted(candidate, candidate.accumulate);
+    out = predicted(candidate, candidate.accumulate, target);
   }
   return {.figures = out.figures,
           .peak_reserved = out.memory.peak_reserved,
@@ -234,7 +279,9 @@ Outcome Evaluator::simulated(const Candidate& candidate) {
           .fits = out.memory.fits};
 }
 
-StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbatches) {
+StepPrediction Evaluator::predicted(const Candidate& candidate,
+                                    int64_t microbatches,
+                                    const Target& target) {
   Sized& of = sized(candidate.batch);
   plan::require_step_size(of.workload, microbatches, plan::kMostSearchedOperators);
   const Planned& plan = planned(of, microbatches);
@@ -246,8 +293,8 @@ StepPrediction Evaluator::predicted(const Candidate& candidate, int64_t microbat
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
   options.simulation.repeated = plan.repeated;
   const PricedStep step = PricedStep::borrowed(of.workload, plan_, plan.step, of.costs);
-  return figures_of(simulate(step, options.simulation), memory(of, plan, options), step, target_,
-                    step_of(candidate.batch, candidate.accumulate));
+  return figures_of(simulate(step, options.simulation), memory(of, plan, target, options), step,
+                    target, step_of(candidate.batch, candidate.accumulate));
 }
 
 }  // namespace shardlens::sim

@@ -15,13 +15,15 @@
 #include "sim/engine/repeated.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"
+#include "sim/memory/operator_memory.h"
 #include "sim/scenario/scenario.h"
 #include "sim/search/candidates.h"
 #include "sim/search/outcome.h"
 
 namespace shardlens::sim {
 
-// Predicts candidates one after the other with the results of evaluate(), but computes what
+// The one evaluation of a candidate in a search: time and memory, equal to those of evaluate() for
+// scenario_of(candidate, scenario). Predicts candidates one after the other, but computes what
 // successive candidates share only once. So similar candidates should follow each other:
 // - Candidates that differ only in their microbatch share a plan.
 // - Candidates with the same units and checkpoints share operators and their durations. After
@@ -31,6 +33,8 @@ namespace shardlens::sim {
 // - Of more than two microbatches, further ones are not simulated if they only add time
 //   (sim/engine/repeated.h); otherwise, of more than four, further middle ones are not if the two
 //   in the middle take the same times (sim/engine/alike.h).
+// - Candidates with settings of single blocks share operators and durations as long as the same
+//   blocks begin units and are checkpointed, and no replay.
 // - With FSDP2, units that stay gathered until backward have nothing to prefetch there, so
 //   candidates that then differ only in backward prefetch share one outcome. (Not with FSDP1, whose
 //   rate limiter waits all the same.)
@@ -48,10 +52,30 @@ class Evaluator {
       : scenario_(scenario),
         tree_(scenario.model->tree()),
         target_(target),
-        host_(scenario.host.value_or(scenario.machine->host())) {}
+        unlimited_(target),
+        host_(scenario.host.value_or(scenario.machine->host())) {
+    unlimited_.memory = 0;
+  }
 
   // Errors: InputError as evaluate().
   [[nodiscard]] Outcome evaluate(const Candidate& candidate);
+  // The same without a limit of memory.
+  [[nodiscard]] Outcome evaluate_unlimited(const Candidate& candidate);
+
+  // What runs under a candidate's plan, in one microbatch.
+  struct Operators {
+    const plan::ResolvedPlan& plan;
+    const plan::Workload& workload;
+    const std::vector<plan::UnitSize>& sizes;
+    const StepCosts& costs;
+    const std::vector<OperatorMemory>& memory;
+  };
+  // Valid until the next call. Errors: InputError as evaluate().
+  [[nodiscard]] Operators operators(const Candidate& candidate);
+
+  [[nodiscard]] const Scenario& scenario() const { return scenario_; }
+  [[nodiscard]] const Target& target() const { return target_; }
+  [[nodiscard]] size_t evaluated() const { return evaluated_; }
 
  private:
   using Part = std::shared_ptr<const MemoryOutline>;  // compute's; equal parts are one object
@@ -68,6 +92,7 @@ class Evaluator {
     StepCosts costs;
     std::vector<OperatorMemory> memory;
     std::vector<KnownMemory> known;
+    size_t sizes_taken = 0;  // of which sizes its optimizer's operators are
   };
   // Key of a planned step, for given units, checkpoints and axes.
   struct StepKey {
@@ -79,30 +104,39 @@ class Evaluator {
     schedule::PlannedStep step;
     std::optional<RepeatedMicrobatches> repeated;
     MemoryOutline outline;
-    Part compute;
+    Part compute;  // nullptr: of a candidate with settings of single blocks
   };
 
-  [[nodiscard]] Outcome simulated(const Candidate& candidate);
+  [[nodiscard]] Outcome simulated(const Candidate& candidate, const Target& target);
   // Prediction with `microbatches` of the candidate's microbatches in the planned step.
-  [[nodiscard]] StepPrediction predicted(const Candidate& candidate, int64_t microbatches);
+  [[nodiscard]] StepPrediction predicted(const Candidate& candidate,
+                                         int64_t microbatches,
+                                         const Target& target);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
   void merge_units(const plan::ResolvedPlan& before);
   void take_sizes();
   [[nodiscard]] Sized& sized(int64_t batch);
+  void take_optimizer(Sized& out);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
   [[nodiscard]] Part part_of(const MemoryOutline& outline);
-  [[nodiscard]] StepMemory memory(Sized& of, const Planned& planned, const PredictOptions& predict);
+  [[nodiscard]] StepMemory memory(Sized& of,
+                                  const Planned& planned,
+                                  const Target& target,
+                                  const PredictOptions& predict);
   // The scenario's step settings with these microbatches.
   [[nodiscard]] plan::StepSettings step_of(int64_t batch, int64_t accumulate) const;
 
   const Scenario& scenario_;
   const plan::ModuleTree& tree_;
   const Target& target_;
+  Target unlimited_;
   HostMode host_;
   std::optional<Candidate> family_;
   plan::ResolvedPlan plan_;
-  std::vector<plan::Operator> optimizer_, in_backward_;
+  size_t sizes_taken_ = 0;                                // counts the calls of take_sizes()
+  std::optional<std::vector<plan::Operator>> optimizer_;  // nullopt: not needed since
+  std::vector<plan::Operator> in_backward_;
   std::vector<UnitCosts> unit_costs_;
   std::vector<plan::UnitSize> unit_sizes_;
   Bytes least_bytes_ = 0;  // memory that any microbatch needs
@@ -115,6 +149,7 @@ class Evaluator {
   std::optional<schedule::SteadySteps> steps_;  // of the family
   std::vector<schedule::PlannedStep> spare_;    // storage of earlier families' steps
   MemoryReplay replay_;
+  size_t evaluated_ = 0;
 };
 
 }  // namespace shardlens::sim

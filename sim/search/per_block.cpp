@@ -14,7 +14,8 @@
 #include <queue>
 
 #include "core/base/error.h"
-#include "sim/search/block_evaluator.h"
+#include "sim/search/block_plan.h"
+#include "sim/search/evaluator.h"
 #include "sim/search/prefetch_moves.h"
 #include "sim/search/step_bound.h"
 
@@ -32,8 +33,7 @@ enum class Spread : uint8_t { kFirst, kEven };
 enum class Changes : uint8_t { kSingle, kPairs };
 
 struct Solution {
-  PlanFrame frame;
-  BlockChoices choices;
+  Candidate candidate;
   Outcome outcome;
   [[nodiscard]] Nanoseconds duration() const { return outcome.figures.duration(); }
 };
@@ -49,7 +49,7 @@ struct Waiting {
   enum class Stage : uint8_t { kWork, kStep, kProbed };
   Nanoseconds expected = 0;  // time of its best step; the next frame is the one with the least
   Nanoseconds bound = 0;
-  const PlanFrame* frame = nullptr;
+  const Candidate* frame = nullptr;
   Stage stage = Stage::kWork;  // kStep: the bound contains StepBounds::of_step()
   friend bool operator>(const Waiting& a, const Waiting& b) {
     return std::pair(a.expected, a.frame) > std::pair(b.expected, b.frame);
@@ -75,23 +75,22 @@ class PerBlockSearch {
 
   // The best plan of a search with equal blocks, if the space has it.
   void start_from(const Candidate& candidate) {
-    for (const PlanFrame& frame : frames_) {
+    for (const Candidate& frame : frames_) {
       if (frame.batch == candidate.batch && frame.shard == candidate.shard &&
           frame.forward_prefetch == candidate.forward_prefetch &&
           frame.precision == candidate.precision && !frame.outer_units && !frame.saves.any()) {
-        PlanFrame start = frame;
-        start.blocks_per_unit = candidate.blocks_per_unit == 0
-                                    ? blocks_
-                                    : static_cast<size_t>(candidate.blocks_per_unit);
-        BlockChoices choices = uniform_choices(start, blocks_, !candidate.reshard);
-        for (BlockChoice& each : choices) {
+        Candidate start = frame;
+        start.blocks_per_unit = candidate.blocks_per_unit == 0 ? static_cast<int64_t>(blocks_)
+                                                               : candidate.blocks_per_unit;
+        start.blocks = uniform_choices(start, blocks_, !candidate.reshard);
+        for (BlockChoice& each : start.blocks) {
           each.checkpointed = candidate.checkpoint;
         }
         start.blocks_per_unit = frame.blocks_per_unit;
         if (!candidate.backward_prefetch) {
-          apply(no_backward_prefetch(), start, choices);
+          apply(no_backward_prefetch(), start);
         }
-        attempt(start, std::move(choices));
+        attempt(std::move(start));
         if (best_) {
           keep(std::move(*best_));
         }
@@ -111,10 +110,9 @@ class PerBlockSearch {
     const auto least = static_cast<double>(least_bound());
     improve();
     const Solution& best = found_.front();
-    PerBlockPlan out{.frame = best.frame,
-                     .choices = best.choices,
-                     .plan = plan_of(best.frame, best.choices, scenario_.plan,
-                                     scenario_.model->tree(), scenario_.world_size),
+    PerBlockPlan out{.candidate = best.candidate,
+                     .plan = plan_of(best.candidate, scenario_.plan, scenario_.model->tree(),
+                                     scenario_.world_size),
                      .outcome = best.outcome};
     out.gap = std::max(0.0, static_cast<double>(best.duration()) / least - 1);
     out.evaluated = evaluator_.evaluated();
@@ -137,7 +135,7 @@ class PerBlockSearch {
 
   void bound_frames() {
     std::optional<InputError> refusal;
-    for (const PlanFrame& frame : frames_) {
+    for (const Candidate& frame : frames_) {
       try {
         if (const std::optional<Nanoseconds> bound = bounds_.of_work(frame)) {
           waiting_.push({*bound, *bound, &frame});
@@ -177,7 +175,7 @@ class PerBlockSearch {
   void follow() {
     Waiting next = waiting_.top();
     waiting_.pop();
-    const PlanFrame& frame = *next.frame;
+    const Candidate& frame = *next.frame;
     if (is_done(next.bound)) {
       return;
     }
@@ -212,13 +210,13 @@ class PerBlockSearch {
   // the recomputation for which memory is left. nullopt: nothing fits. (The last block's
   // activations are needed at once, so its checkpoint may save nothing. Without prefetch one unit
   // less is gathered at a time.)
-  std::optional<Nanoseconds> probe(const PlanFrame& frame) {
+  std::optional<Nanoseconds> probe(const Candidate& frame) {
     if (bounds_.memory_of_step(frame) <= evaluator_.target().memory &&
-        attempt(frame, uniform_choices(frame, blocks_, true))) {
+        attempt(with_blocks(frame, uniform_choices(frame, blocks_, true)))) {
       return best_->duration();
     }
-    if (!attempt(frame, choices_of(frame, 0, blocks_, Spread::kFirst)) &&
-        !attempt(frame, choices_of(frame, 0, blocks_ - 1, Spread::kFirst)) &&
+    if (!attempt(choices_of(frame, 0, blocks_, Spread::kFirst)) &&
+        !attempt(choices_of(frame, 0, blocks_ - 1, Spread::kFirst)) &&
         !attempt_without_prefetch(frame, blocks_) &&
         !attempt_without_prefetch(frame, blocks_ - 1)) {
       return std::nullopt;
@@ -230,13 +228,12 @@ class PerBlockSearch {
   [[nodiscard]] PrefetchMove no_backward_prefetch() const {
     return {0, blocks_ + 1, &PrefetchCounts::backward, 0};
   }
-  bool attempt_without_prefetch(const PlanFrame& frame, size_t checkpointed) {
+  bool attempt_without_prefetch(const Candidate& frame, size_t checkpointed) {
     if (frame.forward_prefetch > 0) {
       return false;  // that is the plan of another frame
     }
-    PlanFrame none = frame;
-    BlockChoices choices = choices_of(frame, 0, checkpointed, Spread::kFirst);
-    return apply(no_backward_prefetch(), none, choices) && attempt(none, std::move(choices));
+    Candidate none = choices_of(frame, 0, checkpointed, Spread::kFirst);
+    return apply(no_backward_prefetch(), none) && attempt(std::move(none));
   }
 
   // Keeps only the fastest solutions.
@@ -248,35 +245,40 @@ class PerBlockSearch {
     found_.resize(std::min(found_.size(), kImproved));
   }
 
-  [[nodiscard]] BlockChoices choices_of(const PlanFrame& frame,
-                                        size_t kept,
-                                        size_t checkpointed,
-                                        Spread spread) const {
-    BlockChoices out = uniform_choices(frame, blocks_, false);
-    const size_t units = units_of(frame);
+  // The frame with its last `kept` units kept, and so many blocks checkpointed.
+  [[nodiscard]] Candidate choices_of(const Candidate& frame,
+                                     size_t kept,
+                                     size_t checkpointed,
+                                     Spread spread) const {
+    Candidate out = with_blocks(frame, uniform_choices(frame, blocks_, false));
+    const size_t units = units_of(frame), size = unit_of(frame);
     for (size_t i = 0; i < blocks_; ++i) {
-      out[i].kept = out[i].starts && i / frame.blocks_per_unit + kept >= units;
-      out[i].checkpointed = spread == Spread::kFirst
-                                ? i < checkpointed
-                                : (i + 1) * checkpointed / blocks_ > i * checkpointed / blocks_;
+      BlockChoice& block = out.blocks[i];
+      block.kept = block.starts && i / size + kept >= units;
+      block.checkpointed = spread == Spread::kFirst
+                               ? i < checkpointed
+                               : (i + 1) * checkpointed / blocks_ > i * checkpointed / blocks_;
     }
     return out;
   }
-  [[nodiscard]] size_t units_of(const PlanFrame& frame) const {
-    return (blocks_ + frame.blocks_per_unit - 1) / frame.blocks_per_unit;
+  [[nodiscard]] static size_t unit_of(const Candidate& frame) {
+    return static_cast<size_t>(frame.blocks_per_unit);
+  }
+  [[nodiscard]] size_t units_of(const Candidate& frame) const {
+    return (blocks_ + unit_of(frame) - 1) / unit_of(frame);
   }
 
-  // Whether the choices fit; if they are the fastest of the present frame so far, keeps them.
-  // Choices with work that was not measured on the machine are left out.
-  bool attempt(const PlanFrame& frame, BlockChoices choices) {
+  // Whether the candidate fits; if it is the fastest of the present frame so far, keeps it.
+  // Candidates with work that was not measured on the machine are left out.
+  bool attempt(Candidate candidate) {
     Outcome now;
     try {
-      now = evaluator_.evaluate(frame, choices);
+      now = evaluator_.evaluate(candidate);
     } catch (const InputError&) {
       return false;
     }
     if (now.fits && (!best_ || now.figures.duration() < best_->duration())) {
-      best_ = Solution{frame, std::move(choices), now};
+      best_ = Solution{std::move(candidate), now};
     }
     return now.fits;
   }
@@ -297,14 +299,14 @@ class PerBlockSearch {
 
   // See [Note: Search per block]. Steps along the border grow, as its corners are local changes
   // away.
-  void walk(const PlanFrame& frame, Spread spread) {
+  void walk(const Candidate& frame, Spread spread) {
     const size_t units = frame.shard == 1 ? 0 : units_of(frame);
     for (size_t i = 0; blocks_ <= kFew && i < (blocks_ + 1) * (units + 1); ++i) {
-      BlockChoices choices = choices_of(frame, i % (units + 1), i / (units + 1), spread);
-      PlanFrame none = frame;  // without prefetch in backward, which needs less memory
-      attempt(frame, choices);
-      if (frame.forward_prefetch == 0 && apply(no_backward_prefetch(), none, choices)) {
-        attempt(none, std::move(choices));
+      Candidate now = choices_of(frame, i % (units + 1), i / (units + 1), spread);
+      attempt(now);
+      // Without prefetch in backward, which needs less memory.
+      if (frame.forward_prefetch == 0 && apply(no_backward_prefetch(), now)) {
+        attempt(std::move(now));
       }
     }
     if (blocks_ <= kFew) {
@@ -312,7 +314,7 @@ class PerBlockSearch {
     }
     size_t kept = 0;
     const size_t first = first_true(0, blocks_ - 1, [&](size_t checkpointed) {
-      return attempt(frame, choices_of(frame, 0, checkpointed, spread));
+      return attempt(choices_of(frame, 0, checkpointed, spread));
     });
     for (size_t more = 0, checkpointed = first; checkpointed <= blocks_ && !cancelled();
          more = 2 * more + 1, checkpointed = first + more) {
@@ -321,7 +323,7 @@ class PerBlockSearch {
       }
       // The largest number of kept units that fits.
       kept = units - first_true(0, units - kept, [&](size_t freed) {
-               return attempt(frame, choices_of(frame, units - freed, checkpointed, spread));
+               return attempt(choices_of(frame, units - freed, checkpointed, spread));
              });
       if (kept == units) {
         return;  // more checkpoints only take longer
@@ -356,13 +358,13 @@ class PerBlockSearch {
   // Tries other prefetch counts of the best plan, and goes on from each that is faster.
   bool improve_prefetch() {
     const Nanoseconds before = best_->duration();
-    for (const PrefetchMove& move : prefetch_moves(best_->choices)) {
+    for (const PrefetchMove& move : prefetch_moves(best_->candidate.blocks)) {
       if (evaluator_.evaluated() >= most_ || cancelled()) {
         break;
       }
-      Solution now = *best_;
-      if (apply(move, now.frame, now.choices)) {
-        attempt(now.frame, std::move(now.choices));
+      Candidate now = best_->candidate;
+      if (apply(move, now)) {
+        attempt(std::move(now));
       }
     }
     return best_->duration() < before;
@@ -371,13 +373,14 @@ class PerBlockSearch {
   // Tries local changes of the best plan until one is faster.
   bool improve_once(Changes changes) {
     const Solution before = *best_;
-    for (const Solution& each : neighbours(before, changes)) {
+    const Candidate& own = before.candidate;
+    for (Candidate& each : neighbours(own, changes)) {
       if (evaluator_.evaluated() >= most_ || cancelled()) {
         return false;
       }
-      if (each.choices != before.choices || differs_in_one(each.frame, before.frame) ||
-          each.frame.root_prefetch != before.frame.root_prefetch) {
-        attempt(each.frame, each.choices);
+      if (each.blocks != own.blocks || differs_in_one(each, own) ||
+          each.root_prefetch != own.root_prefetch) {
+        attempt(std::move(each));
       }
       if (best_->duration() < before.duration()) {
         return true;
@@ -388,42 +391,42 @@ class PerBlockSearch {
 
   // Plans with another setting of the whole plan, with another setting of a block, or in which
   // neighbours trade places. With few blocks also plans with two such changes.
-  [[nodiscard]] std::vector<Solution> neighbours(const Solution& of, Changes changes) const {
-    std::vector<PlanFrame> frames;
+  [[nodiscard]] std::vector<Candidate> neighbours(const Candidate& of, Changes changes) const {
+    std::vector<Candidate> frames;
     std::copy_if(frames_.begin(), frames_.end(), std::back_inserter(frames),
-                 [&of](const PlanFrame& frame) { return differs_in_one(frame, of.frame); });
-    for (PlanFrame& frame : frames) {
-      frame.root_prefetch = of.frame.root_prefetch;
+                 [&of](const Candidate& frame) { return differs_in_one(frame, of); });
+    for (Candidate& frame : frames) {
+      frame.root_prefetch = of.root_prefetch;
     }
     const std::vector<Flip> flips = all_flips();
     std::vector<BlockChoices> moves, pairs;
     for (const Flip& flip : flips) {
-      moves.push_back(flipped(of.choices, {flip}));
+      moves.push_back(flipped(of.blocks, {flip}));
     }
     for (size_t a = 0; changes == Changes::kPairs && a < flips.size(); ++a) {
       for (size_t b = a + 1; b < flips.size(); ++b) {
         const bool swap =
             flips[a].what == flips[b].what &&
-            is_set(of.choices, flips[a]) != is_set(of.choices, flips[b]) &&
+            is_set(of.blocks, flips[a]) != is_set(of.blocks, flips[b]) &&
             std::max(flips[a].block, flips[b].block) - std::min(flips[a].block, flips[b].block) <=
                 1;
         if (swap || blocks_ <= kFew) {
-          (swap ? moves : pairs).push_back(flipped(of.choices, {flips[a], flips[b]}));
+          (swap ? moves : pairs).push_back(flipped(of.blocks, {flips[a], flips[b]}));
         }
       }
     }
-    std::vector<Solution> out;
-    const auto add = [&out](const PlanFrame& frame, const std::vector<BlockChoices>& all) {
+    std::vector<Candidate> out;
+    const auto add = [&out](const Candidate& frame, const std::vector<BlockChoices>& all) {
       for (const BlockChoices& choices : all) {
-        out.push_back({frame, choices, {}});
+        out.push_back(with_blocks(frame, choices));
       }
     };
-    for (const PlanFrame& frame : frames) {
-      add(frame, {of.choices});
+    for (const Candidate& frame : frames) {
+      add(frame, {of.blocks});
     }
-    add(of.frame, moves);
-    add(of.frame, pairs);
-    for (const PlanFrame& frame : frames) {
+    add(of, moves);
+    add(of, pairs);
+    for (const Candidate& frame : frames) {
       add(frame,
           changes == Changes::kPairs && blocks_ <= kFew ? moves : std::vector<BlockChoices>{});
     }
@@ -432,23 +435,21 @@ class PerBlockSearch {
   }
 
   // With few blocks: other prefetch counts, also with one flip.
-  void add_prefetch(const Solution& of,
+  void add_prefetch(const Candidate& of,
                     const std::vector<Flip>& flips,
-                    std::vector<Solution>& out) const {
+                    std::vector<Candidate>& out) const {
     const size_t begin = out.size();
     for (const PrefetchMove& move :
-         blocks_ <= kFew ? prefetch_moves(of.choices) : std::vector<PrefetchMove>{}) {
-      Solution now{of.frame, of.choices, {}};
-      if (apply(move, now.frame, now.choices)) {
+         blocks_ <= kFew ? prefetch_moves(of.blocks) : std::vector<PrefetchMove>{}) {
+      Candidate now = of;
+      if (apply(move, now)) {
         out.push_back(std::move(now));
       }
     }
     const size_t end = out.size();
     for (size_t i = begin; i < end; ++i) {
       for (const Flip& flip : flips) {
-        Solution now = out[i];
-        now.choices = flipped(now.choices, {flip});
-        out.push_back(std::move(now));
+        out.push_back(with_blocks(out[i], flipped(out[i].blocks, {flip})));
       }
     }
   }
@@ -488,7 +489,7 @@ class PerBlockSearch {
   }
 
   // Whether the frames have the same microbatches and mesh and differ in one of the other settings.
-  [[nodiscard]] static bool differs_in_one(const PlanFrame& a, const PlanFrame& b) {
+  [[nodiscard]] static bool differs_in_one(const Candidate& a, const Candidate& b) {
     const int count = (a.forward_prefetch != b.forward_prefetch ? 1 : 0) +
                       (a.outer_units != b.outer_units ? 1 : 0) + (a.saves != b.saves ? 1 : 0);
     return a.batch == b.batch && a.shard == b.shard && a.blocks_per_unit == b.blocks_per_unit &&
@@ -498,12 +499,12 @@ class PerBlockSearch {
   const Scenario& scenario_;
   const SearchOptions& options_;
   size_t most_, blocks_;
-  std::vector<PlanFrame> frames_;
-  BlockEvaluator evaluator_;
+  std::vector<Candidate> frames_;
+  Evaluator evaluator_;
   StepBounds bounds_;
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting_;
   // First bounds of the frames without a depth, in which something may fit.
-  std::vector<std::pair<Nanoseconds, const PlanFrame*>> bounded_;
+  std::vector<std::pair<Nanoseconds, const Candidate*>> bounded_;
   std::optional<Solution> best_;  // of the present frame
   std::vector<Solution> found_;   // of the best frames, fastest first
 };

@@ -15,8 +15,7 @@ namespace shardlens::sim {
 
 // A plan whose blocks have settings of their own.
 struct PerBlockPlan {
-  PlanFrame frame;
-  BlockChoices choices;
+  Candidate candidate;
   plan::Plan plan;
   Outcome outcome;
   // The step is at most this share longer than that of any plan of the space whose units all have

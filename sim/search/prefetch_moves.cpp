@@ -28,11 +28,11 @@ std::vector<PrefetchMove> prefetch_moves(const BlockChoices& choices) {
   }
 }
 
-bool apply(const PrefetchMove& move, PlanFrame& frame, BlockChoices& choices) {
-  if (frame.shard == 1) {
+bool apply(const PrefetchMove& move, Candidate& candidate) {
+  if (candidate.shard == 1) {
     return false;
   }
-  const int64_t usual = move.count == &PrefetchCounts::forward ? frame.forward_prefetch : 1;
+  const int64_t usual = move.count == &PrefetchCounts::forward ? candidate.forward_prefetch : 1;
   const int16_t value = move.value == usual ? PrefetchCounts::kAsPlan : move.value;
   bool changed = false;
   const auto set = [&](PrefetchCounts& counts) {
@@ -40,7 +40,7 @@ bool apply(const PrefetchMove& move, PlanFrame& frame, BlockChoices& choices) {
     counts.*move.count = value;
   };
   size_t unit = 0;
-  for (BlockChoice& each : choices) {
+  for (BlockChoice& each : candidate.blocks) {
     if (each.starts) {
       if (unit >= move.first && unit < move.end) {
         set(each.prefetch);
@@ -49,7 +49,7 @@ bool apply(const PrefetchMove& move, PlanFrame& frame, BlockChoices& choices) {
     }
   }
   if (unit < move.end) {
-    set(frame.root_prefetch);
+    set(candidate.root_prefetch);
   }
   return changed;
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/search/block_plan.h"
+#include "sim/search/candidates.h"
 
 namespace shardlens::sim {
 
@@ -19,7 +19,8 @@ struct PrefetchMove {
 // on down to single ones, with nothing, one, two or three units prefetched.
 [[nodiscard]] std::vector<PrefetchMove> prefetch_moves(const BlockChoices& choices);
 
-// Changes the plan. Returns false if it prefetches as much already, or nothing is sharded.
-bool apply(const PrefetchMove& move, PlanFrame& frame, BlockChoices& choices);
+// Changes a candidate with settings of its blocks. Returns false if it prefetches as much already,
+// or nothing is sharded.
+bool apply(const PrefetchMove& move, Candidate& candidate);
 
 }  // namespace shardlens::sim

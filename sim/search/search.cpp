@@ -90,20 +90,15 @@ class Searcher {
 
   void work(unsigned worker) {
     try {
-      std::optional<Evaluator> evaluator;  // for one precision
-      std::optional<Precision> precision;
+      Evaluator evaluator(scenario_, target_);
       while (const std::optional<Range> share = take_share(worker)) {
-        if (!evaluator || all_[share->begin].precision != precision) {
-          precision = all_[share->begin].precision;
-          evaluator.emplace(scenario_, target_);
-        }
         for (size_t k = share->begin; k < share->end; ++k) {
           if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
             stopped_ = true;
             return;
           }
           try {
-            outcomes_[k] = outcome_of(all_[k], *evaluator);
+            outcomes_[k] = outcome_of(all_[k], evaluator);
           } catch (const InputError& refusal) {
             refusals_[k] = refusal;
             continue;
@@ -131,7 +126,8 @@ class Searcher {
   }
 
   Outcome outcome_of(const Candidate& candidate, Evaluator& evaluator) {
-    const auto known = options_.known.find(name_of(candidate, ranks_));
+    const auto known = options_.known.empty() ? options_.known.end()
+                                              : options_.known.find(name_of(candidate, ranks_));
     if (known != options_.known.end()) {
       const std::lock_guard lock(mutex_);
       ++done_;

@@ -80,12 +80,12 @@ std::vector<int> StepBounds::blocks_of_operators(const plan::Workload& workload)
   return out;
 }
 
-const StepBounds::Model& StepBounds::model(const PlanFrame& frame) {
+const StepBounds::Model& StepBounds::model(const Candidate& frame) {
   const auto [it, fresh] = models_.try_emplace({frame.precision, frame.batch});
   if (fresh) {
     const size_t blocks = evaluator_.scenario().model->tree().blocks.size();
-    const BlockEvaluator::Operators& of =
-        evaluator_.operators(frame, uniform_choices(frame, blocks, false));
+    const Evaluator::Operators of =
+        evaluator_.operators(with_blocks(frame, uniform_choices(frame, blocks, false)));
     for (size_t i = 0; i < of.workload.operators.size(); ++i) {
       const plan::Operator& op = of.workload.operators[i];
       if (op.phase != plan::Phase::kOptimizer) {
@@ -99,7 +99,7 @@ const StepBounds::Model& StepBounds::model(const PlanFrame& frame) {
   return it->second;
 }
 
-const StepBounds::Recomputed& StepBounds::recomputed(const PlanFrame& frame) {
+const StepBounds::Recomputed& StepBounds::recomputed(const Candidate& frame) {
   const auto [it, fresh] =
       recomputed_.try_emplace({frame.precision, frame.batch, number_of(frame.saves)});
   Recomputed& out = it->second;
@@ -115,7 +115,7 @@ const StepBounds::Recomputed& StepBounds::recomputed(const PlanFrame& frame) {
     for (BlockChoice& each : choices) {
       each.checkpointed = checkpointed;
     }
-    const BlockEvaluator::Operators& of = evaluator_.operators(frame, choices);
+    const Evaluator::Operators of = evaluator_.operators(with_blocks(frame, choices));
     const std::vector<int> block_of = blocks_of_operators(of.workload);
     for (size_t i = 0; i < block_of.size(); ++i) {
       if (block_of[i] < 0) {
@@ -135,7 +135,7 @@ const StepBounds::Recomputed& StepBounds::recomputed(const PlanFrame& frame) {
   return out;
 }
 
-const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
+const StepBounds::Sharded& StepBounds::sharded(const Candidate& frame) {
   const auto [it, fresh] = sharded_.try_emplace(
       {frame.precision, frame.shard, frame.blocks_per_unit, frame.outer_units});
   Sharded& out = it->second;
@@ -144,8 +144,8 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
   }
   const Scenario& scenario = evaluator_.scenario();
   const size_t blocks = scenario.model->tree().blocks.size();
-  const BlockEvaluator::Operators& of =
-      evaluator_.operators(frame, uniform_choices(frame, blocks, false));
+  const Evaluator::Operators of =
+      evaluator_.operators(with_blocks(frame, uniform_choices(frame, blocks, false)));
   for (UnitId id = 0; id < of.sizes.size(); ++id) {
     const plan::UnitSize& size = of.sizes[id];
     const Bytes master = size_of(of.plan.master_dtype(id));
@@ -180,7 +180,7 @@ const StepBounds::Sharded& StepBounds::sharded(const PlanFrame& frame) {
   return out;
 }
 
-std::optional<Nanoseconds> StepBounds::of_work(const PlanFrame& frame) {
+std::optional<Nanoseconds> StepBounds::of_work(const Candidate& frame) {
   const Target& target = evaluator_.target();
   const Sharded& units = sharded(frame);
   const Model& step = model(frame);
@@ -213,26 +213,27 @@ std::optional<Nanoseconds> StepBounds::of_work(const PlanFrame& frame) {
          std::max({compute, sharding, reductions * units.all_reductions});
 }
 
-Nanoseconds StepBounds::of_lists(const PlanFrame& frame) {
-  PlanFrame first = frame;
+Nanoseconds StepBounds::of_lists(const Candidate& frame) {
+  Candidate first = frame;
   first.forward_prefetch = 0;
   first.root_prefetch.forward = std::numeric_limits<int16_t>::max();
   return frame.shard == 1 ? of_step(frame) : step(first).duration;
 }
 
-const StepBounds::Step& StepBounds::step(const PlanFrame& frame) {
+const StepBounds::Step& StepBounds::step(const Candidate& frame) {
   const auto [it, fresh] =
       steps_.try_emplace({frame.precision, frame.batch, frame.shard, frame.forward_prefetch,
                           frame.root_prefetch.forward, frame.blocks_per_unit, frame.outer_units});
   if (fresh) {
     const size_t blocks = evaluator_.scenario().model->tree().blocks.size();
-    const Outcome now = evaluator_.evaluate_unlimited(frame, uniform_choices(frame, blocks, true));
+    const Outcome now =
+        evaluator_.evaluate_unlimited(with_blocks(frame, uniform_choices(frame, blocks, true)));
     it->second = {now.figures.duration(), now.peak_reserved};
   }
   return it->second;
 }
 
-Nanoseconds StepBounds::of_compute(const PlanFrame& frame, size_t checkpointed) {
+Nanoseconds StepBounds::of_compute(const Candidate& frame, size_t checkpointed) {
   std::vector<Nanoseconds> again = recomputed(frame).again;
   std::sort(again.begin(), again.end());
   again.resize(std::min(checkpointed, again.size()));
@@ -241,7 +242,7 @@ Nanoseconds StepBounds::of_compute(const PlanFrame& frame, size_t checkpointed) 
          frame.accumulate * (model(frame).compute + least);
 }
 
-Nanoseconds StepBounds::spared(const PlanFrame& frame, Bytes left) {
+Nanoseconds StepBounds::spared(const Candidate& frame, Bytes left) {
   const Recomputed& blocks = recomputed(frame);
   const Nanoseconds all = std::accumulate(blocks.again.begin(), blocks.again.end(), Nanoseconds{0});
   const Bytes freed = std::accumulate(blocks.freed.begin(), blocks.freed.end(), Bytes{0});

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/units.h"
-#include "sim/search/block_evaluator.h"
 #include "sim/search/block_plan.h"
+#include "sim/search/evaluator.h"
 
 namespace shardlens::sim {
 
@@ -30,19 +30,19 @@ namespace shardlens::sim {
 // Threads  an object must be used by one thread at a time.
 class StepBounds {
  public:
-  explicit StepBounds(BlockEvaluator& evaluator) : evaluator_(evaluator) {}
+  explicit StepBounds(Evaluator& evaluator) : evaluator_(evaluator) {}
 
   // The first two bounds; nullopt: no choice fits. Errors: InputError as evaluate().
-  [[nodiscard]] std::optional<Nanoseconds> of_work(const PlanFrame& frame);
+  [[nodiscard]] std::optional<Nanoseconds> of_work(const Candidate& frame);
   // The third bound, and the memory that the allocator reserves in that step.
-  [[nodiscard]] Nanoseconds of_step(const PlanFrame& frame) { return step(frame).duration; }
+  [[nodiscard]] Nanoseconds of_step(const Candidate& frame) { return step(frame).duration; }
   // The third bound for any prefetch lists.
-  [[nodiscard]] Nanoseconds of_lists(const PlanFrame& frame);
-  [[nodiscard]] Bytes memory_of_step(const PlanFrame& frame) { return step(frame).reserved; }
+  [[nodiscard]] Nanoseconds of_lists(const Candidate& frame);
+  [[nodiscard]] Bytes memory_of_step(const Candidate& frame) { return step(frame).reserved; }
   // The time of all operators, if `checkpointed` blocks run again.
-  [[nodiscard]] Nanoseconds of_compute(const PlanFrame& frame, size_t checkpointed);
+  [[nodiscard]] Nanoseconds of_compute(const Candidate& frame, size_t checkpointed);
   // Estimate, not a bound: recomputation that is spared if `left` more bytes may be kept.
-  [[nodiscard]] Nanoseconds spared(const PlanFrame& frame, Bytes left);
+  [[nodiscard]] Nanoseconds spared(const Candidate& frame, Bytes left);
 
  private:
   // One microbatch with all blocks checkpointed, compared with none.
@@ -70,17 +70,17 @@ class StepBounds {
     Bytes reserved = 0;
   };
 
-  [[nodiscard]] const Step& step(const PlanFrame& frame);
-  [[nodiscard]] const Model& model(const PlanFrame& frame);
-  [[nodiscard]] const Recomputed& recomputed(const PlanFrame& frame);
-  [[nodiscard]] const Sharded& sharded(const PlanFrame& frame);
+  [[nodiscard]] const Step& step(const Candidate& frame);
+  [[nodiscard]] const Model& model(const Candidate& frame);
+  [[nodiscard]] const Recomputed& recomputed(const Candidate& frame);
+  [[nodiscard]] const Sharded& sharded(const Candidate& frame);
   [[nodiscard]] std::vector<int> blocks_of_operators(const plan::Workload& workload) const;
 
-  BlockEvaluator& evaluator_;
-  std::map<std::pair<AsPrecision, int64_t>, Model> models_;                    // by batch
-  std::map<std::tuple<AsPrecision, int64_t, int>, Recomputed> recomputed_;     // by batch and saves
-  std::map<std::tuple<AsPrecision, int64_t, size_t, bool>, Sharded> sharded_;  // by mesh and units
-  std::map<std::tuple<AsPrecision, int64_t, int64_t, int64_t, int16_t, size_t, bool>, Step> steps_;
+  Evaluator& evaluator_;
+  std::map<std::pair<AsPrecision, int64_t>, Model> models_;                 // by batch
+  std::map<std::tuple<AsPrecision, int64_t, int>, Recomputed> recomputed_;  // by batch and saves
+  std::map<std::tuple<AsPrecision, int64_t, int64_t, bool>, Sharded> sharded_;  // by mesh and units
+  std::map<std::tuple<AsPrecision, int64_t, int64_t, int64_t, int16_t, int64_t, bool>, Step> steps_;
 };
 
 }  // namespace shardlens::sim

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "sim/scenario/scenario.h"
+#include "sim/search/block_plan.h"
 
 namespace shardlens::sim {
 namespace {
@@ -60,11 +61,7 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
   const std::vector<Candidate> all = candidates(tree, kind.ranks, kSequences);
   ASSERT_GT(all.size(), 300U);
   for (const Candidate& candidate : all) {
-    Scenario one = scenario;
-    one.plan = plan_of(candidate, scenario.plan, tree, kind.ranks);
-    one.step.batch = candidate.batch;
-    one.step.accumulate = candidate.accumulate;
-    const Prediction full = evaluate(one, {.timeline = true});
+    const Prediction full = evaluate(scenario_of(candidate, scenario), {.timeline = true});
     const Outcome found = evaluator.evaluate(candidate);
     SCOPED_TRACE(name_of(candidate, kind.ranks));
     ASSERT_EQ(found.figures, full.figures);
@@ -73,6 +70,53 @@ TEST_P(EvaluatorTest, EqualsTheFullTimeline) {
     ASSERT_EQ(found.peak_allocated, full.memory.peak_allocated);
     ASSERT_TRUE(found.fits);
   }
+}
+
+// Blocks with settings of their own, between candidates without: what the evaluator keeps of one is
+// never used for another that it is not of.
+TEST(EvaluatorOfBlocksTest, EqualsTheFullTimeline) {
+  Scenario scenario;
+  scenario.model = std::make_shared<const ScenarioModel>(config());
+  scenario.world_size = 4;
+  scenario.step = {.seq = kTokens};
+  scenario.machine = std::make_shared<const TargetMachine>(load_hardware("8xH100"));
+  const size_t blocks = scenario.model->tree().blocks.size();
+  const std::vector<Candidate> frames = plan_frames(scenario.model->tree(), 4, kSequences,
+                                                    {{DType::kF32}, {DType::kBF16, DType::kF32}});
+  const std::vector<Candidate> alike = candidates(scenario.model->tree(), 4, kSequences);
+  const Target& target = scenario.machine->target();
+  Evaluator evaluator(scenario, target);
+  uint32_t bits = 1;
+  for (size_t i = 0; i < 300; ++i) {
+    const auto next = [&bits] { return (bits = 1664525 * bits + 1013904223) >> 16; };
+    Candidate one = alike[next() % alike.size()];
+    if (i % 4 != 0) {
+      one = frames[next() % frames.size()];
+      one.blocks = uniform_choices(one, blocks, next() % 2 == 0);
+      for (BlockChoice& each : one.blocks) {
+        each.checkpointed = next() % 3 == 0;
+        each.kept = each.starts && (each.kept != (next() % 4 == 0));
+      }
+      if (one.shard > 1 && next() % 2 == 0) {
+        one.root_prefetch.backward = 0;
+        one.blocks.front().prefetch.forward = 2;
+      }
+    }
+    // The same again with other units kept, which has the same operators.
+    for (int again = 0; again < 2; ++again) {
+      SCOPED_TRACE(name_of(one, 4));
+      const Prediction full = evaluate(scenario_of(one, scenario), {.timeline = true});
+      const Outcome found = evaluator.evaluate(one), unlimited = evaluator.evaluate_unlimited(one);
+      ASSERT_EQ(found.figures, full.figures);
+      ASSERT_EQ(found.peak_reserved, full.memory.peak_reserved);
+      ASSERT_EQ(found.peak_allocated, full.memory.peak_allocated);
+      ASSERT_EQ(unlimited, found);
+      for (BlockChoice& each : one.blocks) {
+        each.kept = each.starts && !each.kept;
+      }
+    }
+  }
+  EXPECT_EQ(evaluator.evaluated(), 1200U);
 }
 
 INSTANTIATE_TEST_SUITE_P(

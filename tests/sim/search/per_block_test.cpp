@@ -8,7 +8,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "sim/search/block_evaluator.h"
+#include "sim/search/block_plan.h"
+#include "sim/search/evaluator.h"
 #include "sim/search/prefetch_moves.h"
 
 namespace shardlens::sim {
@@ -35,8 +36,7 @@ Scenario scenario_of(const Model& of) {
 }
 
 struct Choice {
-  PlanFrame frame;
-  BlockChoices choices;
+  Candidate candidate;
   Outcome outcome;  // without a limit of memory
 };
 
@@ -59,40 +59,38 @@ std::vector<BlockChoices> every_subset(size_t blocks) {
   return out;
 }
 
-using Counted = std::vector<std::pair<PlanFrame, BlockChoices>>;
-
 // The plan with every number of units that each unit can prefetch, in both passes. Depths of the
 // whole plan are among them.
-Counted every_count(const PlanFrame& frame, const BlockChoices& choices) {
-  if (frame.shard == 1) {
-    return {{frame, choices}};
+std::vector<Candidate> every_count(const Candidate& of) {
+  if (of.shard == 1) {
+    return {of};
   }
-  if (frame.forward_prefetch > 0) {
+  if (of.forward_prefetch > 0) {
     return {};
   }
   std::vector<size_t> starts;
-  for (size_t i = 0; i < choices.size(); ++i) {
-    if (choices[i].starts) {
+  for (size_t i = 0; i < of.blocks.size(); ++i) {
+    if (of.blocks[i].starts) {
       starts.push_back(i);
     }
   }
   // In forward the root is before all units, in backward behind them.
-  Counted out{{frame, choices}};
-  const size_t outer = frame.outer_units ? 1 : 0;
+  std::vector<Candidate> out{of};
+  const size_t outer = of.outer_units ? 1 : 0;
   for (size_t unit = 0; unit <= starts.size(); ++unit) {
     const bool root = unit == starts.size();
     const size_t after = (root ? starts.size() + outer : starts.size() - unit - 1) + outer;
     const size_t before = root ? starts.size() + outer : unit;
-    Counted more;
-    for (const auto& [with, counts] : out) {
+    std::vector<Candidate> more;
+    for (const Candidate& with : out) {
       for (size_t forward = 0; forward <= after; ++forward) {
         // Where nothing is before, there is only the default.
         for (size_t backward = before == 0 ? 1 : 0; backward <= std::max(before, size_t{1});
              ++backward) {
-          auto& [to, changed] = more.emplace_back(with, counts);
-          PrefetchCounts& of = root ? to.root_prefetch : changed[starts[unit]].prefetch;
-          of.forward = forward == 0 ? PrefetchCounts::kAsPlan : static_cast<int16_t>(forward);
-          of.backward = backward == 1 ? PrefetchCounts::kAsPlan : static_cast<int16_t>(backward);
+          Candidate& to = more.emplace_back(with);
+          PrefetchCounts& count = root ? to.root_prefetch : to.blocks[starts[unit]].prefetch;
+          count.forward = forward == 0 ? PrefetchCounts::kAsPlan : static_cast<int16_t>(forward);
+          count.backward = backward == 1 ? PrefetchCounts::kAsPlan : static_cast<int16_t>(backward);
         }
       }
     }
@@ -104,19 +102,19 @@ Counted every_count(const PlanFrame& frame, const BlockChoices& choices) {
 // All plans of the space, the fastest first; with `lists`, also those with other prefetch lists
 // than a depth.
 std::vector<Choice> every_choice(const Scenario& scenario,
-                                 const std::vector<PlanFrame>& frames,
+                                 const std::vector<Candidate>& frames,
                                  bool lists) {
-  BlockEvaluator evaluator(scenario, scenario.machine->target());
+  Evaluator evaluator(scenario, scenario.machine->target());
   std::vector<Choice> out;
   for (const BlockChoices& choices : every_subset(scenario.model->tree().blocks.size())) {
     const bool checkpoints = std::any_of(choices.begin(), choices.end(),
                                          [](const BlockChoice& c) { return c.checkpointed; });
-    for (const PlanFrame& frame : frames) {
+    for (const Candidate& frame : frames) {
       // Units of one block are one of the subsets; without checkpoints nothing is saved.
       if (frame.blocks_per_unit == 1 && (checkpoints || !frame.saves.any())) {
-        for (const auto& [listed, counts] :
-             lists ? every_count(frame, choices) : Counted{{frame, choices}}) {
-          out.push_back({listed, counts, evaluator.evaluate_unlimited(listed, counts)});
+        const Candidate one = with_blocks(frame, choices);
+        for (const Candidate& each : lists ? every_count(one) : std::vector{one}) {
+          out.push_back({each, evaluator.evaluate_unlimited(each)});
         }
       }
     }
@@ -135,7 +133,7 @@ struct Tally {
 
 void compare(const Model& model, bool lists, Tally& tally) {
   const Scenario scenario = scenario_of(model);
-  const std::vector<PlanFrame> frames =
+  const std::vector<Candidate> frames =
       plan_frames(scenario.model->tree(), scenario.world_size, scenario.step.samples());
   const std::vector<Choice> choices = every_choice(scenario, frames, lists);
   fmt::print("{} {}, {} blocks: {} plans\n", model.hardware, model.hidden, model.blocks,
@@ -149,12 +147,12 @@ void compare(const Model& model, bool lists, Tally& tally) {
     SearchOptions options;
     options.memory_limit = least + (most - least) * part / 24;
     const Target target = limited(scenario.machine->target(), options.memory_limit);
-    BlockEvaluator evaluator(scenario, target);
+    Evaluator evaluator(scenario, target);
     // Not the first whose memory is below the limit: an allocator at its limit gives cached memory
     // back.
     const auto optimum = std::find_if(choices.begin(), choices.end(), [&](const Choice& each) {
       return each.outcome.peak_allocated <= options.memory_limit &&
-             evaluator.evaluate(each.frame, each.choices).fits;
+             evaluator.evaluate(each.candidate).fits;
     });
     const auto found = search_per_block(scenario, options);
     ASSERT_TRUE(found);
@@ -163,7 +161,7 @@ void compare(const Model& model, bool lists, Tally& tally) {
     const auto shortest = static_cast<double>(optimum->outcome.figures.duration());
     const double longer = duration / shortest - 1;
     EXPECT_LE(longer, 0.01) << model.hardware << " " << model.hidden << ", limit " << part << ": "
-                            << name_of(found->frame, found->choices, scenario.world_size);
+                            << name_of(found->candidate, scenario.world_size);
     EXPECT_LE(longer, found->gap);  // what it says of itself
     ++tally.all;
     if (duration <= shortest) {
@@ -171,8 +169,8 @@ void compare(const Model& model, bool lists, Tally& tally) {
     } else {
       fmt::print("{} {}, limit {}: {:.3f} % longer after {} steps\n  found {}\n  best  {}\n",
                  model.hardware, model.hidden, part, 100 * longer, found->evaluated,
-                 name_of(found->frame, found->choices, scenario.world_size),
-                 name_of(optimum->frame, optimum->choices, scenario.world_size));
+                 name_of(found->candidate, scenario.world_size),
+                 name_of(optimum->candidate, scenario.world_size));
     }
     tally.worst = std::max(tally.worst, longer);
   }
@@ -205,28 +203,29 @@ TEST(SearchPerBlock, NamesThePlanThatItPredicts) {
   ASSERT_TRUE(found);
   Scenario named = scenario;
   named.plan = plan::parse_plan(plan::to_json(found->plan), "found");
-  named.step.batch = found->frame.batch;
-  named.step.accumulate = found->frame.accumulate;
+  named.step.batch = found->candidate.batch;
+  named.step.accumulate = found->candidate.accumulate;
   const Prediction again = evaluate(named);
   EXPECT_EQ(again.figures, found->outcome.figures);
   EXPECT_LE(again.memory.peak_allocated, options.memory_limit);
-  const auto checkpointed = std::count_if(found->choices.begin(), found->choices.end(),
-                                          [](const BlockChoice& c) { return c.checkpointed; });
+  const auto checkpointed =
+      std::count_if(found->candidate.blocks.begin(), found->candidate.blocks.end(),
+                    [](const BlockChoice& c) { return c.checkpointed; });
   EXPECT_EQ(static_cast<size_t>(checkpointed), found->plan.activation_checkpointing.size());
 }
 
 // A plan of three blocks over 8 ranks.
 struct Counts {
   Scenario scenario = scenario_of({"8xH100", 512, 3, 512});
-  PlanFrame frame{.batch = 2, .shard = 8, .forward_prefetch = 1};
-  BlockChoices choices = uniform_choices(frame, 3, false);
+  Candidate candidate =
+      with_blocks({.shard = 8, .forward_prefetch = 1, .batch = 2}, BlockChoices(3));
 
   [[nodiscard]] plan::Plan plan() const {
-    return plan_of(frame, choices, scenario.plan, scenario.model->tree(), scenario.world_size);
+    return plan_of(candidate, scenario.plan, scenario.model->tree(), scenario.world_size);
   }
   [[nodiscard]] StepFigures figures() const {
-    BlockEvaluator evaluator(scenario, scenario.machine->target());
-    return evaluator.evaluate_unlimited(frame, choices).figures;
+    Evaluator evaluator(scenario, scenario.machine->target());
+    return evaluator.evaluate_unlimited(candidate).figures;
   }
 };
 
@@ -235,14 +234,14 @@ struct Counts {
 TEST(PrefetchCounts, AreListsOfThePlan) {
   Counts of;
   EXPECT_TRUE(of.plan().forward_prefetch_lists.empty());
-  of.choices[1].prefetch = {.forward = 2, .backward = 0};
-  of.frame.root_prefetch.backward = 2;
+  of.candidate.blocks[1].prefetch = {.forward = 2, .backward = 0};
+  of.candidate.root_prefetch.backward = 2;
   const plan::Plan plan = of.plan();
   const std::string a = "model.layers.0", b = "model.layers.1", c = "model.layers.2";
   EXPECT_EQ(plan.forward_prefetch, 0);
   EXPECT_EQ(plan.forward_prefetch_lists, (plan::PrefetchLists{{"", {a}}, {a, {b}}, {b, {c}}}));
   EXPECT_EQ(plan.backward_prefetch_lists, (plan::PrefetchLists{{"", {c, b}}, {b, {b}}}));
-  EXPECT_NE(name_of(of.frame, of.choices, 8)
+  EXPECT_NE(name_of(of.candidate, 8)
                 .find("another forward prefetch at 1 unit, another backward prefetch at 2 units"),
             std::string::npos);
   Scenario named = of.scenario;
@@ -253,9 +252,9 @@ TEST(PrefetchCounts, AreListsOfThePlan) {
 
 TEST(PrefetchCounts, EqualCountsAreADepth) {
   Counts depth, counts;
-  depth.frame.forward_prefetch = 2;
-  counts.frame.root_prefetch.forward = 2;
-  for (BlockChoice& each : counts.choices) {
+  depth.candidate.forward_prefetch = 2;
+  counts.candidate.root_prefetch.forward = 2;
+  for (BlockChoice& each : counts.candidate.blocks) {
     each.prefetch = {.forward = 2, .backward = 1};
   }
   EXPECT_EQ(counts.figures(), depth.figures());
@@ -264,21 +263,21 @@ TEST(PrefetchCounts, EqualCountsAreADepth) {
 // A move changes only the units that it names; the plan's own depth is not written.
 TEST(PrefetchMoves, ChangeTheUnitsThatTheyName) {
   Counts of;
-  of.choices[1].starts = false;  // two units and the root
-  const std::vector<PrefetchMove> moves = prefetch_moves(of.choices);
+  of.candidate.blocks[1].starts = false;  // two units and the root
+  const std::vector<PrefetchMove> moves = prefetch_moves(of.candidate.blocks);
   // All three, {the first two, the root}, and single ones; two passes, four counts.
   EXPECT_EQ(moves.size(), (1U + 2U + 3U) * 2U * 4U);
-  EXPECT_TRUE(apply({1, 3, &PrefetchCounts::forward, 2}, of.frame, of.choices));
-  EXPECT_EQ(of.choices[0].prefetch, PrefetchCounts{});
-  EXPECT_EQ(of.choices[1].prefetch, PrefetchCounts{});
-  EXPECT_EQ(of.choices[2].prefetch.forward, 2);
-  EXPECT_EQ(of.frame.root_prefetch.forward, 2);
-  EXPECT_FALSE(apply({1, 3, &PrefetchCounts::forward, 2}, of.frame, of.choices));
-  EXPECT_TRUE(apply({0, 3, &PrefetchCounts::forward, 1}, of.frame, of.choices));
-  EXPECT_EQ(of.choices[2].prefetch, PrefetchCounts{});
-  EXPECT_FALSE(apply({0, 3, &PrefetchCounts::backward, 1}, of.frame, of.choices));
-  of.frame.shard = 1;
-  EXPECT_FALSE(apply({0, 3, &PrefetchCounts::backward, 0}, of.frame, of.choices));
+  EXPECT_TRUE(apply({1, 3, &PrefetchCounts::forward, 2}, of.candidate));
+  EXPECT_EQ(of.candidate.blocks[0].prefetch, PrefetchCounts{});
+  EXPECT_EQ(of.candidate.blocks[1].prefetch, PrefetchCounts{});
+  EXPECT_EQ(of.candidate.blocks[2].prefetch.forward, 2);
+  EXPECT_EQ(of.candidate.root_prefetch.forward, 2);
+  EXPECT_FALSE(apply({1, 3, &PrefetchCounts::forward, 2}, of.candidate));
+  EXPECT_TRUE(apply({0, 3, &PrefetchCounts::forward, 1}, of.candidate));
+  EXPECT_EQ(of.candidate.blocks[2].prefetch, PrefetchCounts{});
+  EXPECT_FALSE(apply({0, 3, &PrefetchCounts::backward, 1}, of.candidate));
+  of.candidate.shard = 1;
+  EXPECT_FALSE(apply({0, 3, &PrefetchCounts::backward, 0}, of.candidate));
 }
 
 // The bounds are not above what they bound, and without a limit everything is kept.
@@ -289,7 +288,7 @@ TEST(SearchPerBlock, KeepsEverythingWithoutALimit) {
   const auto found = search_per_block(scenario, options);
   ASSERT_TRUE(found);
   EXPECT_LE(found->gap, 0.01);
-  for (const BlockChoice& each : found->choices) {
+  for (const BlockChoice& each : found->candidate.blocks) {
     EXPECT_FALSE(each.checkpointed);
   }
   const SearchResult uniform = search(scenario, options);
