@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -68,6 +69,23 @@ struct Slot {
   std::string_view type = {};
 };
 
+// The modules of Llama, which many families have.
+inline constexpr std::array kLlamaContainers{Slot{Part::kLayers, "model", "*Model"}};
+inline constexpr std::array kLlamaModel{Slot{Part::kEmbedding, "embed_tokens", "Embedding"},
+                                        Slot{Part::kLayers, "layers", "*DecoderLayer"},
+                                        Slot{Part::kFinalNorm, "norm", "*RMSNorm"},
+                                        Slot{Part::kRotary, "rotary_emb", "*RotaryEmbedding"}};
+inline constexpr std::array kLlamaLayer{
+    Slot{Part::kAttention, "self_attn", "*Attention"}, Slot{Part::kMlp, "mlp", "*MLP"},
+    Slot{Part::kInputNorm, "input_layernorm", "*RMSNorm"},
+    Slot{Part::kMlpNorm, "post_attention_layernorm", "*RMSNorm"}};
+inline constexpr std::array kLlamaAttention{
+    Slot{Part::kQuery, "q_proj"}, Slot{Part::kKey, "k_proj"}, Slot{Part::kValue, "v_proj"},
+    Slot{Part::kOutput, "o_proj"}};
+inline constexpr std::array kLlamaMlp{Slot{Part::kGate, "gate_proj"}, Slot{Part::kUp, "up_proj"},
+                                      Slot{Part::kDown, "down_proj"},
+                                      Slot{Part::kActivation, "act_fn"}};
+
 // Where the biases of linear layers come from.
 enum class Bias : uint8_t { kNever, kAlways, kOfKey };
 
@@ -104,13 +122,15 @@ struct StoredNames {
 // How torchtitan's model of a family rotates queries and keys. kNone: it has no such family.
 enum class Titan : uint8_t { kNone, kHalves, kComplex };
 
-struct DecoderFamily {  // all that is particular to a model family
+// All that is particular to a model family; what a row leaves out is as in Llama, without biases.
+struct DecoderFamily {
   std::string_view model_type, torch_type;
   std::string_view prefix;  // of the classes of its modules: "Llama"
   DecoderDefaults defaults = {};
   DecoderKeys keys = {};
-  std::span<const Slot> containers;  // the modules around the model, from the outside
-  std::span<const Slot> model, layer, attention, mlp;
+  std::span<const Slot> containers = kLlamaContainers;  // around the model, from the outside
+  std::span<const Slot> model = kLlamaModel, layer = kLlamaLayer, attention = kLlamaAttention;
+  std::span<const Slot> mlp = kLlamaMlp;
   std::span<const Slot> sparse = {};  // of the MLP of a sparse layer
   std::string_view sparse_type = "";  // class of a sparse layer's MLP
   Bias query_bias = Bias::kNever;     // of the query, key and value projections

@@ -9,27 +9,12 @@
 // joins.
 namespace shardlens::plan {
 
-inline constexpr std::array kLlamaContainers{Slot{Part::kLayers, "model", "*Model"}};
-inline constexpr std::array kLlamaModel{Slot{Part::kEmbedding, "embed_tokens", "Embedding"},
-                                        Slot{Part::kLayers, "layers", "*DecoderLayer"},
-                                        Slot{Part::kFinalNorm, "norm", "*RMSNorm"},
-                                        Slot{Part::kRotary, "rotary_emb", "*RotaryEmbedding"}};
-inline constexpr std::array kLlamaLayer{
-    Slot{Part::kAttention, "self_attn", "*Attention"}, Slot{Part::kMlp, "mlp", "*MLP"},
-    Slot{Part::kInputNorm, "input_layernorm", "*RMSNorm"},
-    Slot{Part::kMlpNorm, "post_attention_layernorm", "*RMSNorm"}};
-inline constexpr std::array kLlamaAttention{
-    Slot{Part::kQuery, "q_proj"}, Slot{Part::kKey, "k_proj"}, Slot{Part::kValue, "v_proj"},
-    Slot{Part::kOutput, "o_proj"}};
 inline constexpr std::array kNormedAttention{Slot{Part::kQuery, "q_proj"},
                                              Slot{Part::kKey, "k_proj"},
                                              Slot{Part::kValue, "v_proj"},
                                              Slot{Part::kOutput, "o_proj"},
                                              Slot{Part::kQueryNorm, "q_norm", "*RMSNorm"},
                                              Slot{Part::kKeyNorm, "k_norm", "*RMSNorm"}};
-inline constexpr std::array kLlamaMlp{Slot{Part::kGate, "gate_proj"}, Slot{Part::kUp, "up_proj"},
-                                      Slot{Part::kDown, "down_proj"},
-                                      Slot{Part::kActivation, "act_fn"}};
 inline constexpr std::array kPhi3Mlp{Slot{Part::kGateUp, "gate_up_proj"},
                                      Slot{Part::kDown, "down_proj"},
                                      Slot{Part::kActivation, "activation_fn"}};
