@@ -169,7 +169,7 @@ class PromptExecutor final : public fsdp::Executor {
       world_.world().wait(world_.world().run([] {}, {kNoUnit, "the test"}));
     }
     if (action.op == schedule::Op::kStoreGrad) {
-      memory.set_role(handles_[action.unit]->shard().grad(), Role::kGradient);
+      memory.set_role(handles_[action.unit]->shard().values().grad(), Role::kGradient);
     }
   }
 

@@ -96,9 +96,9 @@ TEST(Advise, SaysWhatTheRunCannotTell) {
     titles.push_back(each.title);
     EXPECT_NE(each.reason, "");
   }
-  EXPECT_THAT(titles, ::testing::IsSupersetOf(
-                          {"replicate the model instead of sharding it",
-                           "not sharded: 4 replicas, each with all parameters"}));
+  EXPECT_THAT(titles,
+              ::testing::IsSupersetOf({"replicate the model instead of sharding it",
+                                       "not sharded: 4 replicas, each with all parameters"}));
 }
 
 // The run's operators with other checkpoints, compared with the model's own, which are known.
