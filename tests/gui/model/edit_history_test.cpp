@@ -77,6 +77,9 @@ TEST_F(PlanSessionTest, LearnsFromPyTorchTraces) {
   }
   PlanState other = session_.state();
   other.step.batch += 1;
+  EXPECT_EQ(PlanSession::simulated(session_.subject(), other, "").error.toStdString(), "");
+  other = session_.state();
+  other.step.seq = other.step.seq.value_or(1) + 1;
   EXPECT_TRUE(PlanSession::simulated(session_.subject(), other, "").error.contains("config.json"));
   other = session_.state();
   other.world_size = 4;  // the run has no collectives between four ranks
