@@ -255,8 +255,9 @@ void AdvicePanel::showProposals() {
     fitColumns();
     widthChanged();
   }
-  // Who waits here for the plans goes on with the best one: Enter makes it a version.
-  const bool waits = focusWidget() != nullptr && focusWidget()->hasFocus();
+  // Who waits here for the plans goes on with the best one: Enter makes it a version. The window
+  // may be behind another one meanwhile, so this does not ask for the keyboard.
+  const bool waits = isAncestorOf(window()->focusWidget());
   const bool searched = std::exchange(was_searching_, proposals().isSearching());
   if (std::exchange(was_busy_, busy) && !busy && count > 0 && waits) {
     const std::vector<Proposal>& list = proposals().list();
