@@ -6,7 +6,7 @@ No GPU is needed. A block is traced on fake CPU tensors; its forward and backwar
 min-cut partitioner leaves them, are then moved to a fake CUDA device with the properties of an H100,
 lowered, and scheduled by inductor's Triton backend, without code being generated. Attention is the
 operator of FlashAttention. Products are left to cuBLAS, which is inductor's default.
-tests/sim/cost/compiled_block_test.cpp compares its recording, tests/data/inductor_kernels.json, with
+tests/core/workload/compiled_test.cpp compares its recording, tests/data/inductor_kernels.json, with
 what the simulator fuses.
 """
 import json
