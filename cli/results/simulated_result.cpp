@@ -44,7 +44,6 @@ Shown machine_text(const SimulatedResult& result) {
 std::string simulated_json(const SimulatedResult& result) {
   nlohmann::ordered_json out{{"schema", 1}};
   out.update(sim::prediction_json(result.prediction));
-  out["software"] = plan::software_json(result.prediction.settings.software);
   out["communication"] = report::communication_json(result.prediction.communication);
   if (result.on_spec) {
     out["stack"] =

@@ -125,7 +125,7 @@ std::vector<PlanEdit> PlanEdits::layouts() {
           member_edit(PlanKey::kLayout, "each parameter", &Plan::layout, Layout::kPerParameter)};
 }
 
-PlanEdit PlanEdits::strategy(std::string label, std::string_view name) const {
+PlanEdit PlanEdits::strategy(const std::string& label, std::string_view name) const {
   const auto set = [tree = tree_, name = std::string(name)](Plan& plan) {
     std::string source = plan.source;
     plan = with_strategy(std::move(plan), name, *tree);
@@ -154,7 +154,7 @@ PlanEdit PlanEdits::kept_over(int64_t ranks) const {
           nullptr};
 }
 
-PlanEdit PlanEdits::units(size_t together, std::vector<UnitEntry> units) const {
+PlanEdit PlanEdits::units(size_t together, const std::vector<UnitEntry>& units) const {
   const bool has_lines = together == 0 || !tree_->blocks.empty();
   return {PlanKey::kUnits,
           units_label(together),

@@ -29,11 +29,11 @@ class PlanEdits {
   [[nodiscard]] std::vector<PlanEdit> values(PlanKey key) const;
 
   // As `simulate --workload RUN --strategy NAME` changes the run's plan.
-  [[nodiscard]] PlanEdit strategy(std::string label, std::string_view name) const;
+  [[nodiscard]] PlanEdit strategy(const std::string& label, std::string_view name) const;
   // Units are sharded over so many ranks after forward.
   [[nodiscard]] PlanEdit kept_over(int64_t ranks) const;
   // Units of so many blocks each (0: the model is one unit), written as `units`.
-  [[nodiscard]] PlanEdit units(size_t together, std::vector<UnitEntry> units) const;
+  [[nodiscard]] PlanEdit units(size_t together, const std::vector<UnitEntry>& units) const;
   // Units of their own for modules that have none.
   [[nodiscard]] PlanEdit own_units(const std::vector<std::string>& modules) const;
   // `tensor`: ranks of tensor parallelism, which stay as they are.

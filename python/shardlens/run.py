@@ -90,7 +90,7 @@ def simulate(run_or_model, plan=None, **settings):
 
 
 def search(model, **settings):
-    """`shardlens search --json` as a dict. Keywords are its flags: hardware="8xH100", memory_limit=…"""
+    """`shardlens search --json` as a dict. Keywords are its flags: hardware="8xH100", memory_limit="70GiB", …"""
     return program.ask(["search", "--model", model, *_flags(settings)], exit_codes=(0, 1))
 
 

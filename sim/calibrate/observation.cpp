@@ -489,24 +489,24 @@ Observation observe(const trace::Run& run) {
   return observe(analysis::AnalyzedRun(run));
 }
 
-Observation observe(const analysis::AnalyzedRun& analyzed) {
-  const trace::Run& run = analyzed.run();
-  if (!run.planned) {
-    const trace::Diagnostic* why = unreadable_plan(run);
-    throw InputError(run.source,
+Observation observe(const analysis::AnalyzedRun& run) {
+  const trace::Run& opened = run.run();
+  if (!opened.planned) {
+    const trace::Diagnostic* why = unreadable_plan(opened);
+    throw InputError(opened.source,
                      "not a capture: it has no plan.json and workload.json that can be read" +
                          (why == nullptr ? "" : "; " + why->message));
   }
   Observation out;
-  out.source = run.source;
-  out.plan = run.planned->plan;
-  out.workload = run.planned->workload;
-  out.settings = run.planned->settings;
-  out.config = run.planned->config;
+  out.source = opened.source;
+  out.plan = opened.planned->plan;
+  out.workload = opened.planned->workload;
+  out.settings = opened.planned->settings;
+  out.config = opened.planned->config;
   out.planned = schedule::planned_step(out.workload, out.plan, 3, out.settings);
-  out.emulated = emulated_hardware(run);
-  const std::span<const Timeline> timelines = analyzed.matched();
-  out.diagnostics = analyzed.matching().diagnostics;
+  out.emulated = emulated_hardware(opened);
+  const std::span<const Timeline> timelines = run.matched();
+  out.diagnostics = run.matching().diagnostics;
   const bool device = timelines.front().device;
   out.host = device ? HostMode::kAhead : HostMode::kCompute;
   size_t steps = 0;
@@ -517,20 +517,20 @@ Observation observe(const analysis::AnalyzedRun& analyzed) {
   bool by_hooks = !replicated;
   if (replicated) {
     const std::vector<trace::Diagnostic> before = out.diagnostics;
-    by_hooks = !observe_replicated_steps(analyzed, out);
+    by_hooks = !observe_replicated_steps(run, out);
     if (by_hooks) {  // a simulated run has hooks and actions, but no Reducer
       out.collectives.clear();
       out.diagnostics = before;
     }
   }
   if (by_hooks) {
-    observe_sharded_steps(run, timelines, out);
+    observe_sharded_steps(opened, timelines, out);
   }
   if (steps == 0) {
-    throw InputError(run.source, "no steps in the trace: it has no ProfilerStep ranges");
+    throw InputError(opened.source, "no steps in the trace: it has no ProfilerStep ranges");
   }
   if (out.steps.empty()) {
-    throw InputError(run.source,
+    throw InputError(opened.source,
                      fmt::format("none of its {} steps has the {} of the steady step in its "
                                  "plan.json{}",
                                  steps, replicated ? "buckets" : "hooks and actions",

@@ -143,7 +143,7 @@ class Checkpoints {
     Operator op;
   };
 
-  [[noreturn]] void fail(std::string what) const { throw InputError(source_, std::move(what)); }
+  [[noreturn]] void fail(const std::string& what) const { throw InputError(source_, what); }
 
   std::vector<Span> spans_of(uint32_t module) const {
     const std::string& fqn = plan_.tree.modules[module].fqn;

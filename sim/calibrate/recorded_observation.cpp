@@ -311,52 +311,52 @@ void require_shapes(const trace::Run& run, const analysis::RecoveredWorkload& re
   }
 }
 
-Observation observe_recovered(const analysis::AnalyzedRun& analyzed) {
-  const trace::Run& run = analyzed.run();
-  const analysis::RecoveredPlan& recovered = analyzed.recovered_plan();
-  require_shapes(run, recovered.recorded);
+Observation observe_recovered(const analysis::AnalyzedRun& run) {
+  const trace::Run& opened = run.run();
+  const analysis::RecoveredPlan& recovered = run.recovered_plan();
+  require_shapes(opened, recovered.recorded);
   if (recovered.replicated()) {
-    return observe_replicated(analyzed);
+    return observe_replicated(run);
   }
   Observation out;
-  out.source = run.source;
+  out.source = opened.source;
   out.pytorch = true;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
   out.workload = recovered.recorded.workload;
   number_units(recovered, out);
-  out.settings = recorded_settings(run.traces.front(), out.workload);
+  out.settings = recorded_settings(opened.traces.front(), out.workload);
   UnitNames names;
   for (UnitId unit = 0; unit < out.plan.units.size(); ++unit) {
     names.emplace(out.plan.units[unit].fqn, unit);
   }
   const int64_t replicas = out.plan.replicas();
-  ProgramRun program{analyzed,
+  ProgramRun program{run,
                      recovered.recorded,
                      {},
                      {replicas > 1 ? replicas : out.plan.shards(), out.plan.shards()}};
-  program.names.assign(run.traces.size(), names);
+  program.names.assign(opened.traces.size(), names);
   program.guesses_microbatches = true;
   observe_program(std::move(program), out);
   return out;
 }
 
-Observation observe_recorded(const analysis::AnalyzedRun& analyzed) {
-  const trace::Run& run = analyzed.run();
-  const trace::PlannedInputs& planned = *run.planned;
+Observation observe_recorded(const analysis::AnalyzedRun& run) {
+  const trace::Run& opened = run.run();
+  const trace::PlannedInputs& planned = *opened.planned;
   Observation out;
-  out.source = run.source;
+  out.source = opened.source;
   out.pytorch = true;
   out.plan = planned.plan;
   out.settings = planned.settings;
-  const analysis::RecoveredWorkload& recorded = analyzed.recorded_pass().recovered;
-  out.diagnostics = analyzed.recorded_pass().diagnostics;
-  require_shapes(run, recorded);
+  const analysis::RecoveredWorkload& recorded = run.recorded_pass().recovered;
+  out.diagnostics = run.recorded_pass().diagnostics;
+  require_shapes(opened, recorded);
   out.workload = recorded.workload;
-  add_activations(recorded_activations(run.environment), out.plan, out.workload);
-  ProgramRun program{analyzed, recorded, {}, {out.plan.replicas(), out.plan.shards()}};
-  for (size_t rank = 0; rank < run.traces.size(); ++rank) {
-    analysis::FsdpLog log = analyzed.timeline(rank).fsdp;
-    const std::vector<uint32_t> units = analysis::log_units_of(run.traces[rank], out.plan, log);
+  add_activations(recorded_activations(opened.environment), out.plan, out.workload);
+  ProgramRun program{run, recorded, {}, {out.plan.replicas(), out.plan.shards()}};
+  for (size_t rank = 0; rank < opened.traces.size(); ++rank) {
+    analysis::FsdpLog log = run.timeline(rank).fsdp;
+    const std::vector<uint32_t> units = analysis::log_units_of(opened.traces[rank], out.plan, log);
     UnitNames& names = program.names.emplace_back();
     for (UnitId unit = 0; unit < units.size(); ++unit) {
       names.emplace(log.units[units[unit]].fqn, unit);

@@ -324,26 +324,26 @@ std::vector<const DdpPass*> microbatches_of(const analysis::RecoveredPlan& recov
 
 }  // namespace
 
-Observation observe_replicated(const analysis::AnalyzedRun& analyzed) {
-  const trace::Run& run = analyzed.run();
-  const analysis::RecoveredPlan& recovered = analyzed.recovered_plan();
+Observation observe_replicated(const analysis::AnalyzedRun& run) {
+  const trace::Run& opened = run.run();
+  const analysis::RecoveredPlan& recovered = run.recovered_plan();
   Observation out;
-  out.source = run.source;
+  out.source = opened.source;
   out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
   out.workload = recovered.recorded.workload;
   std::vector<std::string> checkpoints;
-  if (run.program) {
-    for (const uint32_t module : run.program->plan.checkpointed_modules) {
-      checkpoints.push_back(run.program->plan.tree.modules[module].fqn);
+  if (opened.program) {
+    for (const uint32_t module : opened.program->plan.checkpointed_modules) {
+      checkpoints.push_back(opened.program->plan.tree.modules[module].fqn);
     }
   }
-  add_replicated_activations(recorded_activations(run.environment), checkpoints, out.workload);
-  out.settings = recorded_settings(run.traces.front(), out.workload);
+  add_replicated_activations(recorded_activations(opened.environment), checkpoints, out.workload);
+  out.settings = recorded_settings(opened.traces.front(), out.workload);
   out.settings.accumulate = recovered.accumulate;
   out.settings.sync_every_microbatch = recovered.sync_every_microbatch;
   out.planned = schedule::planned_step(out.workload, out.plan, 3, out.settings);
-  std::span<const Timeline> timelines = analyzed.matched();
-  out.diagnostics = analyzed.matching().diagnostics;
+  std::span<const Timeline> timelines = run.matched();
+  out.diagnostics = run.matching().diagnostics;
   out.host = timelines.front().device ? HostMode::kAhead : HostMode::kCompute;
   std::vector<Timeline> serialized;
   if (out.host == HostMode::kCompute) {
@@ -352,20 +352,20 @@ Observation observe_replicated(const analysis::AnalyzedRun& analyzed) {
     timelines = serialized;
   }
   for (size_t i = 0; i < timelines.size(); ++i) {
-    observe_steps(run.traces[i], timelines[i], analyzed.ddp_log(i), out);
+    observe_steps(opened.traces[i], timelines[i], run.ddp_log(i), out);
   }
   const size_t observed = out.steps.empty() ? 1 : timelines.size();
   if (out.steps.empty()) {  // the trace has no ProfilerStep ranges, or no complete step
-    const analysis::DdpLog& log = analyzed.ddp_log(0);
+    const analysis::DdpLog& log = run.ddp_log(0);
     const std::vector<const DdpPass*> passes = microbatches_of(recovered, log);
-    const ReplicatedReader reader(run.traces.front(), timelines.front(), out);
+    const ReplicatedReader reader(opened.traces.front(), timelines.front(), out);
     if (auto step = reader.read(step_of(recovered, passes), passes)) {
       out.diagnostics.clear();
       out.steps.push_back(std::move(*step));
     }
   }
   if (out.steps.empty()) {
-    throw InputError(run.source,
+    throw InputError(opened.source,
                      "the buckets of its last step are not those that DDP makes from its gradients "
                      "(because of a communication hook or a list of caps), so the step cannot be "
                      "replayed; record it without them");

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/plan/plan_mesh_json.h"
+#include "core/workload/software.h"
 
 namespace shardlens::sim {
 namespace {
@@ -70,6 +71,7 @@ ordered_json prediction_json(const Prediction& prediction) {
   out["change_interval_ns"] = interval_json(prediction.change_interval);
   out["extrapolated"] = extrapolations_json(prediction.extrapolated);
   out["unknown"] = prediction.unknown;
+  out["software"] = plan::software_json(prediction.settings.software);
   return out;
 }
 

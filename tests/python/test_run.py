@@ -78,7 +78,8 @@ def test_advise_predicts_changes_of_the_plan(traces):
     for change in advice["changes"] + advice["others"]:
         low, high = change["interval_ns"]
         assert low <= change["change_ns"] <= high and change["change_ns"] == change["step_ns"] - base
-        assert run.simulate(change["plan"], no_sync=not change["run"]["sync_every_microbatch"])["step_ns"] == change["step_ns"]
+        settings = {"batch": change["run"]["batch"], "accumulate": change["run"]["accumulate"], "no_sync": not change["run"]["sync_every_microbatch"]}
+        assert run.simulate(change["plan"], **settings)["step_ns"] == change["step_ns"]
 
 
 def test_messages_are_the_programs(tmp_path):
