@@ -16,7 +16,7 @@ class KeyboardTest : public WindowTest {};
 TEST_F(KeyboardTest, TheKeyboardReachesEverything) {
   open(sample_run());
   window_->activateWindow();
-  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
   for (const Panels::Docked& panel : window_->panels().all()) {
     const QString id = panel.dock->objectName();
     ASSERT_TRUE(window_->actions().trigger("panel." + id)) << id.toStdString();
@@ -52,7 +52,7 @@ TEST_F(KeyboardTest, TheKeyboardReachesEverything) {
 TEST_F(KeyboardTest, TabIntoATableChoosesNothing) {
   open(sample_run());
   window_->activateWindow();
-  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+  ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
   const Selection before = window_->context().current();
   for (const Panels::Docked& panel : window_->panels().all()) {
     const QString id = panel.dock->objectName();

@@ -36,7 +36,7 @@ class KeysTest : public WindowTest {
     WindowTest::SetUp();
     window_->setUnattended();  // no questions about what the tests leave unsaved
     window_->activateWindow();
-    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
   }
   // A window as on the first start.
   void startFirst(const QSize& size) {

@@ -26,7 +26,7 @@ class TasksTest : public WindowTest {
     WindowTest::SetUp();
     QObject::connect(window_.get(), &MainWindow::settled, [this] { settled_ = true; });
     window_->activateWindow();
-    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
   }
 
   // What has the keyboard: in a dialog if one is open.
@@ -45,7 +45,7 @@ class TasksTest : public WindowTest {
     QApplication::processEvents();
     if (QApplication::activeModalWidget() == nullptr) {
       window_->activateWindow();  // as a window manager does when a dialog closes
-      EXPECT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+      EXPECT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
     }
   }
   void type(const QString& text) {

@@ -23,7 +23,7 @@ namespace shardlens::gui {
 
 // How long a test waits for a window, in milliseconds: on a busy machine Qt's five seconds have
 // passed before a window manager answered.
-inline constexpr int kPatience = 60'000;
+inline constexpr int kMostMilliseconds = 60'000;
 
 // A test with the main window, shown at kSize, with its settings in a temporary folder.
 class WindowTest : public QtTest<QApplication> {
@@ -42,9 +42,9 @@ class WindowTest : public QtTest<QApplication> {
     window_ = std::make_unique<MainWindow>(*settings_);
     window_->resize(kSize);
     window_->show();
-    ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get(), kPatience));
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(window_.get(), kMostMilliseconds));
     // A window manager gives it the focus some time later; keys before that are lost.
-    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
   }
   // What the test made before, such as a bookmark, is discarded.
   void open(const std::string& path) {
@@ -57,7 +57,7 @@ class WindowTest : public QtTest<QApplication> {
         box->button(QMessageBox::Discard)->click();
         QApplication::processEvents();
         window_->activateWindow();  // as a window manager does when a dialog closes
-        EXPECT_TRUE(QTest::qWaitForWindowActive(window_.get(), kPatience));
+        EXPECT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
       }
     }
     ASSERT_TRUE(wait_for([&] { return settled; }));
