@@ -190,7 +190,7 @@ class Changes {
       return;
     }
     const bool has_experts = wanted.size() > merged;
-    PlanEdit edit = edits_.units(together, std::move(wanted));
+    PlanEdit edit = edits_.units(together, wanted);
     edit.title += has_experts ? ", experts as their own" : "";
     add(std::move(edit));
   }
