@@ -196,4 +196,34 @@ void Dialect::abort(Grads grads) {
   backward = false;
 }
 
+void Dialect::on(const HookEvent& event, UnitId unit) {
+  switch (event.hook) {
+    case Hook::kRootPreForward:
+      return root_pre_forward(unit);
+    case Hook::kPreForward:
+      return pre_forward(unit, event.recompute);
+    case Hook::kPostForward:
+      return post_forward(unit, event);
+    case Hook::kPreBackward:
+      return pre_backward(unit);
+    case Hook::kGradsReady:
+      return post_backward(unit, event.grads);
+    case Hook::kBackwardEnd:
+      return backward_end();
+    case Hook::kOptimizerDone:
+      return optimizer_done();
+    case Hook::kUnshard:
+      cause = Cause::kUser;
+      return user_unshard(unit);
+    case Hook::kWaitUnshard:
+      cause = Cause::kUser;
+      return wait_unshard(unit);
+    case Hook::kReshard:
+      cause = Cause::kUser;
+      return user_reshard(unit);
+    case Hook::kAbort:
+      return abort(event.grads);
+  }
+}
+
 }  // namespace shardlens::schedule

@@ -14,7 +14,7 @@ struct Dialect : Reductions {
   virtual ~Dialect() = default;
 
   // Adds the actions of a legal hook to `out`; `unit` is the local id of the event's unit.
-  virtual void on(const HookEvent& event, UnitId unit) = 0;
+  void on(const HookEvent& event, UnitId unit);
 
   [[nodiscard]] std::string check(const HookEvent& event) const;  // "" if the event is legal
   void begin_forward(UnitId root);
@@ -22,6 +22,19 @@ struct Dialect : Reductions {
   void wait_for_compute();
   void optimizer_done();
   void abort(Grads grads);
+
+ protected:
+  // What each dialect does at a hook, named like the hook.
+  virtual void root_pre_forward(UnitId unit) { begin_forward(unit); }
+  virtual void pre_forward(UnitId unit, bool recompute) = 0;
+  virtual void post_forward(UnitId unit, const HookEvent& event) = 0;
+  virtual void pre_backward(UnitId unit) = 0;
+  virtual void post_backward(UnitId unit, Grads grads) = 0;
+  virtual void backward_end() = 0;
+  // Calls of the program: unshard(), its wait, and reshard().
+  virtual void user_unshard(UnitId unit) = 0;
+  virtual void wait_unshard(UnitId unit) = 0;
+  virtual void user_reshard(UnitId unit) = 0;
 
  private:
   void record_compute();

@@ -135,10 +135,17 @@ void Fsdp1::pre_forward(UnitId unit, bool recompute) {
 }
 
 void Fsdp1::post_forward(UnitId unit, const HookEvent& event) {
-  UnitData& u = units[unit];
   if (event.recompute) {
     return;
   }
+  end_forward(unit, event);
+  if (forward_root == kNoUnit && !event.grad_mode) {
+    drop_prefetched();
+  }
+}
+
+void Fsdp1::end_forward(UnitId unit, const HookEvent& event) {
+  UnitData& u = units[unit];
   u.phase = Phase::kIdle;
   if (forward_root == unit) {
     forward_root = kNoUnit;
@@ -239,45 +246,23 @@ void Fsdp1::backward_end() {
   backward = false;
 }
 
-void Fsdp1::on(const HookEvent& event, UnitId unit) {
-  switch (event.hook) {
-    case Hook::kRootPreForward:
-      for (UnitData& u : units) {
-        u.needs_pre_forward = u.spec.has_parameters;
-        u.prefetched = u.prefetched && options.forward_prefetch == 0;
-      }
-      return begin_forward(unit);
-    case Hook::kPreForward:
-      return pre_forward(unit, event.recompute);
-    case Hook::kPostForward:
-      post_forward(unit, event);
-      if (forward_root == kNoUnit && !event.recompute && !event.grad_mode) {
-        drop_prefetched();
-      }
-      return;
-    case Hook::kPreBackward:
-      return pre_backward(unit);
-    case Hook::kGradsReady:
-      return post_backward(unit, event.grads);
-    case Hook::kBackwardEnd:
-      return backward_end();
-    case Hook::kOptimizerDone:
-      return optimizer_done();
-    case Hook::kUnshard:
-      cause = Cause::kUser;
-      if (forward_root == kNoUnit && !backward) {
-        wait_for_compute();  // the shard was last written on compute
-      }
-      return unshard(unit, /*forward=*/false);
-    case Hook::kWaitUnshard:
-      cause = Cause::kUser;
-      return wait_unshard(unit);
-    case Hook::kReshard:
-      cause = Cause::kUser;
-      return reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
-    case Hook::kAbort:
-      return abort(event.grads);
+void Fsdp1::root_pre_forward(UnitId unit) {
+  for (UnitData& u : units) {
+    u.needs_pre_forward = u.spec.has_parameters;
+    u.prefetched = u.prefetched && options.forward_prefetch == 0;
   }
+  begin_forward(unit);
+}
+
+void Fsdp1::user_unshard(UnitId unit) {
+  if (forward_root == kNoUnit && !backward) {
+    wait_for_compute();  // the shard was last written on compute
+  }
+  unshard(unit, /*forward=*/false);
+}
+
+void Fsdp1::user_reshard(UnitId unit) {
+  reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
 }
 
 }  // namespace shardlens::schedule

@@ -12,23 +12,28 @@ namespace shardlens::schedule {
 //          _flat_param.py.
 struct Fsdp1 final : Dialect {
   explicit Fsdp1(size_t count) { forward_order_.reserve(count); }
-  void on(const HookEvent& event, UnitId unit) override;
+
+ protected:
+  void root_pre_forward(UnitId unit) override;
+  void pre_forward(UnitId unit, bool recompute) override;
+  void post_forward(UnitId unit, const HookEvent& event) override;
+  void pre_backward(UnitId unit) override;
+  void post_backward(UnitId unit, Grads grads) override;
+  void backward_end() override;
+  void user_unshard(UnitId unit) override;
+  void wait_unshard(UnitId unit) override;
+  void user_reshard(UnitId unit) override;
 
  private:
   [[nodiscard]] bool sync() const { return units.front().sync; }  // not inside no_sync
   void unshard(UnitId unit, bool forward);
-  void wait_unshard(UnitId unit);
   void reshard(UnitId unit, bool give_back, bool forward, bool grad_mode);
   [[nodiscard]] bool frees_in_backward(UnitId unit) const;
   void forward_prefetch(UnitId unit);
   void backward_prefetch(UnitId unit);
   void prefetch(UnitId target, bool forward, Cause why);
-  void pre_forward(UnitId unit, bool recompute);
-  void post_forward(UnitId unit, const HookEvent& event);
+  void end_forward(UnitId unit, const HookEvent& event);
   void drop_prefetched();
-  void pre_backward(UnitId unit);
-  void post_backward(UnitId unit, Grads grads);
-  void backward_end();
 
   bool first_iteration_ = true;
   std::vector<UnitId> forward_order_;  // pre-forward order of the first iteration

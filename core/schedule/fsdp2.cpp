@@ -113,9 +113,9 @@ void Fsdp2::pre_forward(UnitId unit, bool recompute) {
   }
 }
 
-void Fsdp2::post_forward(UnitId unit, bool recompute) {
+void Fsdp2::post_forward(UnitId unit, const HookEvent& event) {
   UnitData& u = units[unit];
-  if (recompute) {
+  if (event.recompute) {
     return;  // the post-backward reshards
   }
   if (u.spec.has_parameters) {
@@ -241,37 +241,11 @@ void Fsdp2::backward_end() {
   backward = false;
 }
 
-void Fsdp2::on(const HookEvent& event, UnitId unit) {
-  switch (event.hook) {
-    case Hook::kRootPreForward:
-      return begin_forward(unit);
-    case Hook::kPreForward:
-      return pre_forward(unit, event.recompute);
-    case Hook::kPostForward:
-      return post_forward(unit, event.recompute);
-    case Hook::kPreBackward:
-      return pre_backward(unit);
-    case Hook::kGradsReady:
-      return post_backward(unit, event.grads);
-    case Hook::kBackwardEnd:
-      return backward_end();
-    case Hook::kOptimizerDone:
-      return optimizer_done();
-    case Hook::kUnshard:
-      cause = Cause::kUser;
-      if (forward_root == kNoUnit && !backward && units[unit].state == UnitState::kSharded) {
-        wait_for_compute();  // the shard was last written on compute
-      }
-      return unshard(unit);
-    case Hook::kWaitUnshard:
-      cause = Cause::kUser;
-      return wait_unshard(unit);
-    case Hook::kReshard:
-      cause = Cause::kUser;
-      return reshard(unit);
-    case Hook::kAbort:
-      return abort(event.grads);
+void Fsdp2::user_unshard(UnitId unit) {
+  if (forward_root == kNoUnit && !backward && units[unit].state == UnitState::kSharded) {
+    wait_for_compute();  // the shard was last written on compute
   }
+  unshard(unit);
 }
 
 }  // namespace shardlens::schedule

@@ -8,19 +8,21 @@ namespace shardlens::schedule {
 //
 // Source   torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py.
 struct Fsdp2 final : Dialect {
-  void on(const HookEvent& event, UnitId unit) override;
+ protected:
+  void pre_forward(UnitId unit, bool recompute) override;
+  void post_forward(UnitId unit, const HookEvent& event) override;
+  void pre_backward(UnitId unit) override;
+  void post_backward(UnitId unit, Grads grads) override;
+  void backward_end() override;
+  void user_unshard(UnitId unit) override;
+  void wait_unshard(UnitId unit) override;
+  void user_reshard(UnitId unit) override { reshard(unit); }
 
  private:
   void unshard(UnitId unit);
-  void wait_unshard(UnitId unit);
   void reshard(UnitId unit);
   void prefetch(UnitId target, Phase phase, Cause why);
   void backward_prefetch(UnitId unit);
-  void pre_forward(UnitId unit, bool recompute);
-  void post_forward(UnitId unit, bool recompute);
-  void pre_backward(UnitId unit);
-  void post_backward(UnitId unit, Grads grads);
-  void backward_end();
 };
 
 }  // namespace shardlens::schedule

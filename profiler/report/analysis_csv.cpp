@@ -1,4 +1,3 @@
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -6,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "profiler/analysis/figures/figure_table.h"
+#include "profiler/analysis/units/part_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/csv.h"
 
@@ -44,21 +44,23 @@ void add_figure_cells(const WindowFigures& f, const analysis::IdleFigures& idle,
   out.end_row();
 }
 
-std::optional<Bytes> known_bytes(Bytes bytes) {
-  return bytes == 0 ? std::nullopt : std::optional(bytes);
-}
-
 std::string units_csv(const Analysis& analysis) {
-  Csv out(Columns{"rank", "unit", "part", "count", "bytes", "busy_ns", "exposed_ns", "lead_ns",
-                  "cause", "issued_by"});
+  Columns columns{"rank", "unit", "part"};
+  for (const analysis::PartFigureRow& row : analysis::part_figure_table()) {
+    columns.push_back(row.key);
+  }
+  Csv out(columns);
   for (const analysis::RankAnalysis& rank : analysis.ranks) {
     for (const analysis::UnitFigures& unit : rank.units) {
       for (int i = 0; i < analysis::kUnitPartCount; ++i) {
         if (const auto& part = unit.parts[static_cast<size_t>(i)]) {
-          out.row(rank.rank, unit.fqn, analysis::name_of(static_cast<analysis::UnitPart>(i)),
-                  part->count, known_bytes(part->bytes), part->busy, part->exposed, part->lead,
-                  part->cause ? analysis::name_of(*part->cause) : "",
-                  part->issued_by ? schedule::name_of(*part->issued_by) : "");
+          out.cell(rank.rank);
+          out.cell(unit.fqn);
+          out.cell(analysis::name_of(static_cast<analysis::UnitPart>(i)));
+          for (const analysis::PartFigureRow& row : analysis::part_figure_table()) {
+            row.number != nullptr ? out.cell(row.number(*part)) : out.cell(row.word(*part));
+          }
+          out.end_row();
         }
       }
     }

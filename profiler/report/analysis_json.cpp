@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/json/json_dump.h"
+#include "profiler/analysis/units/part_table.h"
 #include "profiler/report/analysis_report.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/json_pieces.h"
@@ -22,14 +23,11 @@ ordered_json part_json(const std::optional<PartFigures>& part) {
   if (!part) {
     return nullptr;
   }
-  ordered_json out{{"count", part->count},
-                   {"bytes", message_json(part->bytes)},
-                   {"busy_ns", part->busy},
-                   {"exposed_ns", part->exposed}};
-  out["lead_ns"] = or_null(part->lead);
-  out["cause"] = part->cause ? ordered_json(name_of(*part->cause)) : ordered_json(nullptr);
-  out["issued_by"] =
-      part->issued_by ? ordered_json(schedule::name_of(*part->issued_by)) : ordered_json(nullptr);
+  ordered_json out;
+  for (const analysis::PartFigureRow& row : analysis::part_figure_table()) {
+    out[std::string(row.key)] =
+        row.number != nullptr ? or_null(row.number(*part)) : or_null(row.word(*part));
+  }
   return out;
 }
 

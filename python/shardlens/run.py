@@ -11,8 +11,6 @@ from pathlib import Path
 from . import files, program, ranks
 from .shown import quoted, shown
 
-_PARTS = ("all_gather_forward", "all_gather_backward", "reduce_scatter", "all_reduce", "other")
-_UNIT_COLUMNS = ("rank", "unit", "collective", "count", "bytes", "busy_ns", "exposed_ns", "lead_ns", "cause", "issued_by")
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
 
 
@@ -164,13 +162,11 @@ class Run:
         return Rows(self._tables[by], self._tables[by].columns)
 
     def units(self):
-        """One row for each rank, unit and kind of collective: rank, unit, collective, count, bytes, busy_ns, exposed_ns, lead_ns, cause, issued_by."""
-        rows = Rows(columns=_UNIT_COLUMNS)
-        for rank in self.analysis["ranks"]:
-            for unit in rank["units"]:
-                for part in _PARTS:
-                    if unit.get(part):
-                        rows.append({"rank": rank["rank"], "unit": unit["fqn"], "collective": part, **unit[part]})
+        """One row for each rank, unit and kind of collective: rank, unit, collective, count, bytes, busy_ns, exposed_ns, lead_ns, cause, issued_by, …"""
+        rows = Rows({"rank": rank["rank"], "unit": unit["fqn"], "collective": part, **figures}
+                    for rank in self.analysis["ranks"] for unit in rank["units"] for part, figures in unit.items() if isinstance(figures, dict))
+        if not rows:
+            rows.columns = ["collective" if column == "part" else column for column in self._table("unit").columns]
         return rows
 
     def steps(self):

@@ -164,30 +164,25 @@ at::Tensor FlatShard::own_part(const at::Tensor& given, size_t slot) const {
 }
 
 at::Tensor FlatShard::parameter_of(const at::Tensor& shards, size_t slot) const {
+  return whole_of(shards, slot, chunks_.stored.start(slot), chunks_.stored.size(slot),
+                  chunks_.stored.in_bytes());
+}
+
+at::Tensor FlatShard::gradient_of(const at::Tensor& gradients, size_t slot) const {
+  return whole_of(gradients, slot, chunks_.grad_starts[slot], chunks_.numels[slot],
+                  /*in_bytes=*/false);
+}
+
+at::Tensor FlatShard::whole_of(
+    const at::Tensor& shards, size_t slot, int64_t start, int64_t size, bool in_bytes) const {
   const std::vector<int64_t>& shape = slots_[slot].shape;
   const int64_t numel = c10::multiply_integers(shape);
   if (layout_.layout() == plan::Layout::kFlat) {
     return shards.narrow(0, layout_.overlap(0, layout_.padded_numel(), slot).shard_offset, numel)
         .view(shape);
   }
-  const at::Tensor chunks = shards.view({layout_.ranks(), -1})
-                                .narrow(1, chunks_.stored.start(slot), chunks_.stored.size(slot))
-                                .reshape({-1});
-  return (chunks_.stored.in_bytes() ? chunks.view(views_[slot].scalar_type()) : chunks)
-      .narrow(0, 0, numel)
-      .view(shape);
-}
-
-at::Tensor FlatShard::gradient_of(const at::Tensor& gradients, size_t slot) const {
-  const std::vector<int64_t>& shape = slots_[slot].shape;
-  const int64_t numel = c10::multiply_integers(shape);
-  if (layout_.layout() == plan::Layout::kFlat) {
-    return gradients.narrow(0, layout_.overlap(0, layout_.padded_numel(), slot).shard_offset, numel)
-        .view(shape);
-  }
-  return gradients.view({layout_.ranks(), -1})
-      .narrow(1, chunks_.grad_starts[slot], chunks_.numels[slot])
-      .reshape({-1})
+  const at::Tensor chunks = shards.view({layout_.ranks(), -1}).narrow(1, start, size).reshape({-1});
+  return (in_bytes ? chunks.view(views_[slot].scalar_type()) : chunks)
       .narrow(0, 0, numel)
       .view(shape);
 }

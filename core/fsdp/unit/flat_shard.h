@@ -68,6 +68,10 @@ class FlatShard {
 
  private:
   void fill();
+  // A slot's elements [start, start + size) of each rank's chunk in `shards`, in the parameter's
+  // shape. in_bytes: the chunks are bytes of the parameter's dtype.
+  [[nodiscard]] at::Tensor whole_of(
+      const at::Tensor& shards, size_t slot, int64_t start, int64_t size, bool in_bytes) const;
 
   std::string unit_;
   std::vector<FlatParamSlot> slots_;

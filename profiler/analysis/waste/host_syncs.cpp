@@ -18,25 +18,20 @@ using trace::Event;
 
 class HostSyncs {
  public:
-  HostSyncs(const WasteInput& in, FoundWaste& found)
-      : trace_(in.trace),
-        timeline_(in.timeline),
-        dependencies_(in.dependencies),
-        window_(in.window),
-        launches_(in.launches),
-        found_(found) {}
+  HostSyncs(const WasteInput& in, FoundWaste& found) : in_(in), found_(found) {}
 
   // The device ran out of work because the host waited for it before launching more.
   void run() {
-    if (!timeline_.device || dependencies_.host_waits().empty() || trace_.metadata.simulated()) {
+    if (!in_.timeline.device || in_.dependencies.host_waits().empty() ||
+        in_.trace.metadata.simulated()) {
       return;
     }
     const std::map<size_t, std::string> names = wait_names();
     const IntervalSet busy =
-        unite(unite(timeline_.compute, timeline_.communication), timeline_.copy);
+        unite(unite(in_.timeline.compute, in_.timeline.communication), in_.timeline.copy);
     // Steps by start, each with the latest end of those up to it.
     std::vector<Interval> steps;
-    for (const Step& step : timeline_.steps) {
+    for (const Step& step : in_.timeline.steps) {
       steps.push_back(step.host);
     }
     std::sort(steps.begin(), steps.end(),
@@ -46,23 +41,23 @@ class HostSyncs {
     }
     // By launch: the last wait before it.
     std::map<std::pair<uint32_t, Nanoseconds>, size_t> before;
-    const auto& waits = dependencies_.host_waits();  // by end
+    const auto& waits = in_.dependencies.host_waits();  // by end
     for (size_t w = 0; w < waits.size(); ++w) {
-      const std::vector<Launch>& thread = launches_.of(waits[w].track);
+      const std::vector<Launch>& thread = in_.launches.of(waits[w].track);
       const auto next = std::lower_bound(thread.begin(), thread.end(), waits[w].when.end,
                                          [](const Launch& l, Nanoseconds t) { return l.time < t; });
       if (next != thread.end() && in_step(steps, waits[w].when, next->time) &&
-          timeline_.fsdp.collective_at(waits[w].track, waits[w].when.start) == nullptr) {
+          in_.timeline.fsdp.collective_at(waits[w].track, waits[w].when.start) == nullptr) {
         before[{waits[w].track, next->time}] = w;
       }
     }
     for (const auto& [launch, w] : before) {
       const Event* first = nullptr;  // that started of what was launched then
-      const std::vector<Launch>& thread = launches_.of(launch.first);
+      const std::vector<Launch>& thread = in_.launches.of(launch.first);
       for (auto it = std::lower_bound(thread.begin(), thread.end(), launch.second,
                                       [](const Launch&l, Nanoseconds t) { return l.time < t; });
            it != thread.end() && it->time == launch.second; ++it) {
-        const Event& event = trace_.events[it->event->event];
+        const Event& event = in_.trace.events[it->event->event];
         first = first == nullptr || event.start < first->start ? &event : first;
       }
       const Interval until{waits[w].when.start, first->start};
@@ -77,7 +72,7 @@ class HostSyncs {
       if (begin >= until.end || until.end <= waits[w].when.end) {
         continue;
       }
-      const Nanoseconds lost = shared_length({{begin, until.end}}, window_);
+      const Nanoseconds lost = shared_length({{begin, until.end}}, in_.window);
       if (lost > 0) {
         found_.add(WasteKind::kHostSync, names.at(w), lost);
       }
@@ -99,16 +94,16 @@ class HostSyncs {
   // By position in host_waits(): "cudaStreamSynchronize in aten::item".
   [[nodiscard]] std::map<size_t, std::string> wait_names() const {
     std::map<std::pair<uint32_t, Nanoseconds>, size_t> by_start;
-    const auto& waits = dependencies_.host_waits();
+    const auto& waits = in_.dependencies.host_waits();
     for (size_t w = 0; w < waits.size(); ++w) {
       by_start[{waits[w].track, waits[w].when.start}] = w;
     }
     std::map<size_t, std::string> out;
-    timeline_.lists.for_calls_named(trace_, is_host_wait, [&](uint32_t i) {
-      const Event& event = trace_.events[i];
+    in_.timeline.lists.for_calls_named(in_.trace, is_host_wait, [&](uint32_t i) {
+      const Event& event = in_.trace.events[i];
       const auto found = by_start.find({event.track, event.start});
       if (found != by_start.end() && waits[found->second].when.end == event.end()) {
-        out[found->second] = std::string(trace_.name(event));
+        out[found->second] = std::string(in_.trace.name(event));
       }
     });
     const std::map<size_t, uint32_t> around = longest_around(by_start);
@@ -116,7 +111,7 @@ class HostSyncs {
       const auto found = around.find(w);
       out[w] += found == around.end()
                     ? ""
-                    : fmt::format(" in {}", trace_.name(trace_.events[found->second]));
+                    : fmt::format(" in {}", in_.trace.name(in_.trace.events[found->second]));
     }
     return out;
   }
@@ -125,10 +120,10 @@ class HostSyncs {
   [[nodiscard]] std::map<size_t, uint32_t> longest_around(
       const std::map<std::pair<uint32_t, Nanoseconds>, size_t>& by_start) const {
     std::vector<uint32_t> operators;
-    timeline_.lists.for_operators_named(
-        trace_, [](std::string_view n) { return n.starts_with("aten::"); },
+    in_.timeline.lists.for_operators_named(
+        in_.trace, [](std::string_view n) { return n.starts_with("aten::"); },
         [&](uint32_t i) {
-          const Event& event = trace_.events[i];
+          const Event& event = in_.trace.events[i];
           const auto wait = by_start.lower_bound({event.track, event.start});
           if (event.duration > 0 && wait != by_start.end() && wait->first.first == event.track &&
               wait->first.second < event.end()) {
@@ -137,12 +132,12 @@ class HostSyncs {
         });
     // The longest first, so that each wait is visited once.
     std::stable_sort(operators.begin(), operators.end(), [&](uint32_t a, uint32_t b) {
-      return trace_.events[a].duration > trace_.events[b].duration;
+      return in_.trace.events[a].duration > in_.trace.events[b].duration;
     });
     auto left = by_start;
     std::map<size_t, uint32_t> around;
     for (const uint32_t i : operators) {
-      const Event& event = trace_.events[i];
+      const Event& event = in_.trace.events[i];
       auto it = left.lower_bound({event.track, event.start});
       while (it != left.end() && it->first.first == event.track && it->first.second < event.end()) {
         around[it->second] = i;
@@ -152,11 +147,7 @@ class HostSyncs {
     return around;
   }
 
-  const trace::Trace& trace_;
-  const Timeline& timeline_;
-  const Dependencies& dependencies_;
-  const IntervalSet& window_;
-  const ThreadLaunches& launches_;
+  const WasteInput& in_;
   FoundWaste& found_;
 };
 

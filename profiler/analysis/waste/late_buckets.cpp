@@ -14,34 +14,28 @@ using trace::kNoIndex;
 
 class LateBuckets {
  public:
-  LateBuckets(const WasteInput& in, FoundWaste& found)
-      : trace_(in.trace),
-        timeline_(in.timeline),
-        partition_(in.partition),
-        window_(in.window),
-        launches_(in.launches),
-        found_(found) {}
+  LateBuckets(const WasteInput& in, FoundWaste& found) : in_(in), found_(found) {}
 
   // A bucket of DDP is reduced when its last gradient is complete. If in most backwards that one
   // came much later than the others, and nothing was communicated meanwhile, the others could have
   // been reduced then.
   void run() {
     std::map<std::pair<size_t, size_t>, size_t> reductions;  // (pass, bucket) → collective
-    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
-      const Collective& c = timeline_.collectives[i];
+    for (size_t i = 0; i < in_.timeline.collectives.size(); ++i) {
+      const Collective& c = in_.timeline.collectives[i];
       if (c.issuer != kNoIndex && c.part == UnitPart::kAllReduce) {
-        const Event& issuer = trace_.events[c.issuer];
-        if (const auto place = timeline_.ddp.bucket_at(issuer.track, issuer.start)) {
+        const Event& issuer = in_.trace.events[c.issuer];
+        if (const auto place = in_.timeline.ddp.bucket_at(issuer.track, issuer.start)) {
           reductions.emplace(std::pair(place->pass, place->bucket), i);
         }
       }
     }
     std::map<std::string, int64_t> reduced;  // how often
     for (const auto& [place, i] : reductions) {
-      const std::string name = timeline_.ddp.name_of({place.first, place.second});
+      const std::string name = in_.timeline.ddp.name_of({place.first, place.second});
       ++reduced[name];
       const Nanoseconds lost =
-          lost_by_waiting(timeline_.ddp.passes[place.first].buckets[place.second], i);
+          lost_by_waiting(in_.timeline.ddp.passes[place.first].buckets[place.second], i);
       if (lost > 0) {
         found_.add(WasteKind::kLateBucket, name, lost);
       }
@@ -68,8 +62,8 @@ class LateBuckets {
     }
     const Nanoseconds first = gradients.front().complete, last = gradients.back().complete;
     const Interval wait{gradients[gradients.size() - 2].complete, last};
-    const Nanoseconds idle = wait.length() - length_within(timeline_.communication, wait),
-                      transfer = timeline_.collectives[reduction].when.length();
+    const Nanoseconds idle = wait.length() - length_within(in_.timeline.communication, wait),
+                      transfer = in_.timeline.collectives[reduction].when.length();
     if (2 * idle <= last - first || idle <= transfer) {
       return 0;
     }
@@ -80,7 +74,7 @@ class LateBuckets {
     // The last gradient itself cannot be reduced earlier.
     const double others = sum > 0 ? 1 - gradients.back().size / sum : 0;
     const Nanoseconds lost =
-        std::min(length_of(partition_.exposed(reduction, window_)),
+        std::min(length_of(in_.partition.exposed(reduction, in_.window)),
                  static_cast<Nanoseconds>(others * static_cast<double>(transfer)));
     return 4 * lost < transfer ? 0 : lost;
   }
@@ -93,12 +87,13 @@ class LateBuckets {
                                    [](const DdpGradient& each) { return each.numel >= 0; });
     for (const DdpGradient& each : bucket.gradients) {
       Interval copy = each.when;
-      if (timeline_.device) {
-        const ThreadLaunches::Launch* launch = launches_.last_before(bucket.track, each.when.end);
+      if (in_.timeline.device) {
+        const ThreadLaunches::Launch* launch =
+            in_.launches.last_before(bucket.track, each.when.end);
         if (launch == nullptr || (!sizes && launch->time < each.when.start)) {
           return {};
         }
-        const Event& kernel = trace_.events[launch->event->event];
+        const Event& kernel = in_.trace.events[launch->event->event];
         copy = {kernel.start, kernel.end()};
       }
       out.push_back({copy.end, static_cast<double>(sizes ? each.numel : copy.length())});
@@ -108,11 +103,7 @@ class LateBuckets {
     return out;
   }
 
-  const trace::Trace& trace_;
-  const Timeline& timeline_;
-  const Partition& partition_;
-  const IntervalSet& window_;
-  const ThreadLaunches& launches_;
+  const WasteInput& in_;
   FoundWaste& found_;
 };
 

@@ -14,22 +14,17 @@ using trace::kNoIndex;
 // Units that were gathered more often than needed, and gathers that nothing waited for.
 class GatherWaste {
  public:
-  GatherWaste(const WasteInput& in, FoundWaste& found)
-      : trace_(in.trace),
-        timeline_(in.timeline),
-        partition_(in.partition),
-        window_(in.window),
-        found_(found) {}
+  GatherWaste(const WasteInput& in, FoundWaste& found) : in_(in), found_(found) {}
 
   // [Note: Iterations] Forwards up to a backward, and that backward, are one iteration. A forward
   // of a unit outside the root's also begins a pass of the log, so passes alone do not tell.
   void run() {
-    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
     const std::vector<Ran> ran = gathers_that_ran();
     const std::vector<bool> copied_out = copied_out_next();
     std::optional<uint32_t> root;
-    for (uint32_t u = 0; u < timeline_.fsdp.units.size(); ++u) {
-      root = timeline_.fsdp.units[u].fqn.empty() ? std::optional(u) : root;
+    for (uint32_t u = 0; u < in_.timeline.fsdp.units.size(); ++u) {
+      root = in_.timeline.fsdp.units[u].fqn.empty() ? std::optional(u) : root;
     }
     find_unused(ran);
     size_t first = 0;
@@ -59,21 +54,21 @@ class GatherWaste {
 
   // By event of the log.
   [[nodiscard]] std::vector<Ran> gathers_that_ran() const {
-    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
     std::vector<Ran> out(events.size());
     size_t near = 0;
-    for (size_t i = 0; i < timeline_.collectives.size(); ++i) {
-      const Collective& c = timeline_.collectives[i];
+    for (size_t i = 0; i < in_.timeline.collectives.size(); ++i) {
+      const Collective& c = in_.timeline.collectives[i];
       if (c.issuer == kNoIndex || c.kind != CollectiveKind::kAllGather) {
         continue;
       }
-      const Event& issuer = trace_.events[c.issuer];
-      const FsdpEvent* call = timeline_.fsdp.collective_at(issuer.track, issuer.start, near);
+      const Event& issuer = in_.trace.events[c.issuer];
+      const FsdpEvent* call = in_.timeline.fsdp.collective_at(issuer.track, issuer.start, near);
       if (call != nullptr && call->call == FsdpCall::kUnshard) {
         Ran& ran = out[static_cast<size_t>(call - events.data())];
         ran.known = true;
-        ran.exposed += length_of(partition_.exposed(i, window_));
-        ran.within = contains(window_, c.when.start);
+        ran.exposed += length_of(in_.partition.exposed(i, in_.window));
+        ran.within = contains(in_.window, c.when.start);
       }
     }
     return out;
@@ -84,7 +79,7 @@ class GatherWaste {
                      size_t first,
                      size_t last,
                      uint32_t root) {
-    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
     int64_t forwards = 0;  // of the root
     size_t end = first;    // what is gathered after the last hook is for the next iteration
     for (size_t i = first; i < last; ++i) {
@@ -102,7 +97,7 @@ class GatherWaste {
       const FsdpEvent& e = events[i];
       if (e.call == FsdpCall::kUnshard && copied_out[i] && ++seen[{e.unit, e.backward}] > 1 &&
           ran[i].known && ran[i].within) {
-        found_.add(WasteKind::kGatheredAgain, timeline_.fsdp.units[e.unit].fqn, ran[i].exposed);
+        found_.add(WasteKind::kGatheredAgain, in_.timeline.fsdp.units[e.unit].fqn, ran[i].exposed);
       }
     }
   }
@@ -110,9 +105,9 @@ class GatherWaste {
   // By event of the log: whether the next gather or copy-out of its unit is a copy-out, in the same
   // forward or backward. A later one may be of a gather that the trace has lost.
   [[nodiscard]] std::vector<bool> copied_out_next() const {
-    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
+    const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
     std::vector<bool> out(events.size());
-    std::vector<const FsdpEvent*> next(timeline_.fsdp.units.size(), nullptr);
+    std::vector<const FsdpEvent*> next(in_.timeline.fsdp.units.size(), nullptr);
     for (size_t i = events.size(); i-- > 0;) {
       const FsdpEvent& e = events[i];
       const FsdpEvent* after = next[e.unit];
@@ -128,15 +123,15 @@ class GatherWaste {
   // A unit that is gathered again although its last result was never copied out. Only for units
   // that the trace shows to copy out.
   void find_unused(const std::vector<Ran>& ran) {
-    const std::vector<FsdpEvent>& events = timeline_.fsdp.events;
-    std::vector<bool> copied_out(timeline_.fsdp.units.size());
+    const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
+    std::vector<bool> copied_out(in_.timeline.fsdp.units.size());
     for (const FsdpEvent& e : events) {
       if (e.call == FsdpCall::kCopyOut) {
         copied_out[e.unit] = true;
       }
     }
     // By unit: the event that gathered it, if it was not copied out since.
-    std::vector<std::optional<size_t>> pending(timeline_.fsdp.units.size());
+    std::vector<std::optional<size_t>> pending(in_.timeline.fsdp.units.size());
     for (size_t i = 0; i < events.size(); ++i) {
       const FsdpEvent& e = events[i];
       // The end of a forward or backward shows that the unit was used, even where the trace has
@@ -148,7 +143,8 @@ class GatherWaste {
         if (pending[e.unit]) {
           const Ran& before = ran[*pending[e.unit]];
           if (before.known && before.within && copied_out[e.unit]) {
-            found_.add(WasteKind::kUnusedGather, timeline_.fsdp.units[e.unit].fqn, before.exposed);
+            found_.add(WasteKind::kUnusedGather, in_.timeline.fsdp.units[e.unit].fqn,
+                       before.exposed);
           }
         }
         pending[e.unit] = i;
@@ -156,10 +152,7 @@ class GatherWaste {
     }
   }
 
-  const trace::Trace& trace_;
-  const Timeline& timeline_;
-  const Partition& partition_;
-  const IntervalSet& window_;
+  const WasteInput& in_;
   FoundWaste& found_;
 };
 
