@@ -48,7 +48,23 @@ void require_products(const Scenario& scenario) {
                   scenario.machine->target().name, name_of(*dtype), plan::quoted_list(having)));
 }
 
+// Errors: InputError for other software than that under which the machine's times were measured.
+void require_measured(const Scenario& scenario) {
+  if (scenario.machine->calibration() == nullptr) {
+    return;
+  }
+  const std::shared_ptr<const RecordedRun>& run = scenario.model->run();
+  const plan::Software measured =
+      run == nullptr ? plan::Software{} : run->observation().settings.software;
+  if (scenario.step.software != measured) {
+    throw InputError("software",
+                     "the machine's times were measured under other software; record a run under "
+                     "this one, or take a spec such as 8xH100");
+  }
+}
+
 PricedStep priced_of(const Scenario& scenario) {
+  require_measured(scenario);
   require_products(scenario);
   plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
   plan::Workload workload = scenario.model->workload(plan, scenario.step);

@@ -188,6 +188,9 @@ std::optional<sim::Baseline> PlanSession::baseline() const {
 
 void PlanSession::makeKnobs() {
   knobs_ = plan_knobs(tree(), state_.world_size);
+  for (PlanKnob& each : software_knobs()) {
+    knobs_.push_back(std::move(each));
+  }
 }
 
 bool PlanSession::isSimulating() const {
@@ -278,7 +281,7 @@ void PlanSession::resume() {
 
 void PlanSession::choose(size_t knob, size_t choice) {
   PlanState next = state_;
-  knobs_[knob].choices[choice].apply(next.plan);
+  knobs_[knob].choices[choice].apply(next);
   edit(QStringLiteral("%1: %2").arg(knobs_[knob].title, knobs_[knob].choices[choice].label), next);
 }
 

@@ -26,18 +26,21 @@
 
 namespace shardlens::gui {
 
-// A key of a plan (core/edits/plan_key.h) whose value is chosen from a list.
+// A part of the state whose value is chosen from a list.
 struct PlanKnob {
   struct Choice {
     QString label;
-    std::function<void(plan::Plan&)> apply;
-    std::function<bool(const plan::Plan&)> holds;
+    std::function<void(PlanState&)> apply;
+    std::function<bool(const PlanState&)> holds;
   };
   QString title, help;
   std::vector<Choice> choices;
 };
+// A key of a plan (core/edits/plan_key.h).
 [[nodiscard]] PlanKnob knob_of(plan::PlanKey key, std::vector<plan::PlanEdit> edits);
 [[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
+// The software of a step (core/workload/software.h).
+[[nodiscard]] std::vector<PlanKnob> software_knobs();
 
 // A state and its simulation result.
 struct PlanVersion {

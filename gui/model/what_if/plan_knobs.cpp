@@ -8,7 +8,9 @@ PlanKnob knob_of(plan::PlanKey key, std::vector<plan::PlanEdit> edits) {
   PlanKnob out{QString::fromUtf8(row.title), QString::fromUtf8(row.help), {}};
   for (plan::PlanEdit& edit : edits) {
     out.choices.push_back(
-        {QString::fromStdString(edit.label), std::move(edit.apply), std::move(edit.holds)});
+        {QString::fromStdString(edit.label),
+         [apply = std::move(edit.apply)](PlanState& state) { apply(state.plan); },
+         [holds = std::move(edit.holds)](const PlanState& state) { return holds(state.plan); }});
   }
   return out;
 }

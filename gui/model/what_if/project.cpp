@@ -56,10 +56,10 @@ std::vector<fs::path> read_paths(const JsonNode& root, const char* key, const fs
 }
 
 PlanState read_plan(const JsonNode& node, QString& title) {
-  const std::array<std::string, 11> keys{
+  const std::array<std::string, 12> keys{
       "title",     "machine",  "hardware",   "world_size",
       "batch",     "seq",      "accumulate", "sync_every_microbatch",
-      "optimizer", "momentum", "plan"};
+      "optimizer", "momentum", "software",   "plan"};
   node.expect_object("a plan that was tried");
   node.allow_only(keys);
   PlanState out;
@@ -88,6 +88,9 @@ PlanState read_plan(const JsonNode& node, QString& title) {
   if (const auto momentum = node.find("momentum")) {
     out.step.momentum = momentum->number();
   }
+  if (const auto software = node.find("software")) {
+    out.step.software = plan::software_of(*software);
+  }
   const JsonNode plan = node.require("plan");
   out.plan = plan::parse_plan(plan.json().dump(), plan.where());
   return out;
@@ -106,6 +109,9 @@ Json plan_json(const PlanState& state, const QString& title) {
   out["optimizer"] = plan::name_of(state.step.optimizer);
   if (state.step.optimizer == plan::Optimizer::kSgd) {
     out["momentum"] = state.step.momentum;
+  }
+  if (state.step.software != plan::Software{}) {
+    out["software"] = plan::software_json(state.step.software);
   }
   out["plan"] = Json::parse(plan::to_json(state.plan));
   return out;

@@ -82,10 +82,10 @@ void ModuleBar::fill(size_t knob) {
   const PlanKnob of = module_knobs(session_.tree(), state.world_size, modules_)[knob];
   for (const PlanKnob::Choice& choice : of.choices) {
     PlanState next = state;
-    const bool held = choice.holds(state.plan);
+    const bool held = choice.holds(state);
     QString refusal;
     try {
-      choice.apply(next.plan);
+      choice.apply(next);
     } catch (const std::exception& error) {
       refusal = QString::fromStdString(error.what());
     }

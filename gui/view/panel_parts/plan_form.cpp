@@ -286,7 +286,7 @@ void PlanForm::markChoices(size_t knob) {
   const std::vector<PlanKnob::Choice>& choices = session_.knobs()[knob].choices;
   for (size_t c = 0; c < choices.size(); ++c) {
     PlanState next = session_.state();
-    choices[c].apply(next.plan);
+    choices[c].apply(next);
     QString suffix;
     const QString why = standing(next, suffix);
     const int item = static_cast<int>(c);
@@ -321,7 +321,7 @@ void PlanForm::update() {
       c < knobs_[i]->count() ? knobs_[i]->setItemText(c, label) : knobs_[i]->addItem(label);
     }
     const auto held = std::find_if(choices.begin(), choices.end(),
-                                   [&](const PlanKnob::Choice& c) { return c.holds(state.plan); });
+                                   [&](const PlanKnob::Choice& c) { return c.holds(state); });
     knobs_[i]->setCurrentIndex(held == choices.end() ? -1
                                                      : static_cast<int>(held - choices.begin()));
     knobs_[i]->setPlaceholderText(tr("as in the plan file"));

@@ -69,7 +69,7 @@ void turn(PlanSession& session, size_t knob) {
   const PlanKnob& of = session.knobs()[knob];
   size_t next = 0;
   for (size_t i = 0; i < of.choices.size(); ++i) {
-    next = of.choices[i].holds(session.state().plan) ? i + 1 : next;
+    next = of.choices[i].holds(session.state()) ? i + 1 : next;
   }
   session.choose(knob, next % of.choices.size());
 }

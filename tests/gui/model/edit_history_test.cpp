@@ -134,15 +134,50 @@ TEST_F(PlanSessionTest, EveryChoiceHoldsOnceApplied) {
   for (const PlanKnob& each : session_.knobs()) {
     std::set<QString> labels;
     for (const PlanKnob::Choice& choice : each.choices) {
-      plan::Plan plan = session_.state().plan;
-      choice.apply(plan);
-      EXPECT_TRUE(choice.holds(plan))
+      PlanState state = session_.state();
+      choice.apply(state);
+      EXPECT_TRUE(choice.holds(state))
           << each.title.toStdString() << ": " << choice.label.toStdString();
       EXPECT_TRUE(labels.insert(choice.label).second);
-      choice.apply(plan);
-      EXPECT_EQ(plan::parse_plan(plan::to_json(plan), plan.source), plan)
+      choice.apply(state);
+      EXPECT_EQ(plan::parse_plan(plan::to_json(state.plan), state.plan.source), state.plan)
           << choice.label.toStdString();
     }
+  }
+}
+
+// Compiled blocks move fewer bytes, and a graph has fewer launches: both are faster.
+TEST_F(PlanSessionTest, TheSoftwareOfAStepIsChosen) {
+  session_.start(llama_70b(2), "8xH100");
+  simulate();
+  Nanoseconds before = session_.current()->step();
+  for (const auto& [title, label] :
+       {std::pair{"Compiled", "each block and the loss"}, {"CUDA graphs", "yes"}}) {
+    const size_t index = knob(title);
+    const auto& choices = session_.knobs()[index].choices;
+    const auto chosen = std::ranges::find(choices, QString(label), &PlanKnob::Choice::label);
+    ASSERT_NE(chosen, choices.end()) << title;
+    session_.choose(index, static_cast<size_t>(chosen - choices.begin()));
+    simulate();
+    EXPECT_EQ(session_.current()->error.toStdString(), "");
+    EXPECT_LT(session_.current()->step(), before) << title;
+    before = session_.current()->step();
+  }
+  EXPECT_EQ(session_.current()->prediction.settings.software,
+            (plan::Software{.compile = plan::Compile::kBlock, .cuda_graphs = true}));
+}
+
+// The times of a run say nothing about software that it did not have.
+TEST_F(PlanSessionTest, OtherSoftwareIsNotKnownFromARun) {
+  start(sample(), sample_run());
+  PlanState state = session_.state();
+  state.step.software.compile = plan::Compile::kBlock;
+  for (const char* machine : {"run", "8xH100"}) {
+    state.machine = machine;
+    const PlanVersion version = PlanSession::simulated(session_.subject(), state, "");
+    EXPECT_EQ(version.error.contains("measured under other software"),
+              state.machine == QLatin1String(kMachineOfRun))
+        << version.error.toStdString();
   }
 }
 
@@ -156,7 +191,7 @@ TEST_F(PlanSessionTest, ShardingOfARunIsThatOfTheCommandLine) {
   const PlanKnob sharding = session_.knobs()[knob("Sharding")];
   for (const auto& [choice, strategy] : {std::pair{0, "full_shard"}, {1, "shard_grad_op"}}) {
     PlanState changed = own;
-    sharding.choices[static_cast<size_t>(choice)].apply(changed.plan);
+    sharding.choices[static_cast<size_t>(choice)].apply(changed);
     const PlanVersion version = PlanSession::simulated(session_.subject(), changed, "");
     EXPECT_EQ(version.error.toStdString(), "");
     QProcess program;
@@ -373,7 +408,7 @@ TEST_F(PlanSessionTest, TreesOfEveryPlanSumToTheHeadline) {
   for (const PlanKnob& knob : plan_knobs(plan::module_tree(config), state.world_size)) {
     for (const PlanKnob::Choice& choice : knob.choices) {
       PlanState next = state;
-      choice.apply(next.plan);
+      choice.apply(next);
       const PlanVersion version =
           PlanSession::simulated(PlanSubject::of(config), next, choice.label);
       if (version.run == nullptr) {

@@ -33,9 +33,10 @@ class ModuleEditsTest : public QtTest<QCoreApplication> {
                     const QString& label) {
     for (const PlanKnob::Choice& choice : knob(title, modules).choices) {
       if (choice.label.startsWith(label)) {
-        choice.apply(plan);
-        EXPECT_TRUE(choice.holds(plan)) << label.toStdString();
-        return plan;
+        PlanState state{.plan = plan, .machine = {}};
+        choice.apply(state);
+        EXPECT_TRUE(choice.holds(state)) << label.toStdString();
+        return state.plan;
       }
     }
     throw std::runtime_error("no choice " + label.toStdString());
@@ -124,9 +125,9 @@ TEST_F(ModuleEditsTest, PrefetchNamesTheFollowingUnits) {
 TEST_F(ModuleEditsTest, WithoutAUnitNothingChanges) {
   for (const char* title : {"Reshard", "Precision", "Strategy", "Prefetch in forward"}) {
     for (const PlanKnob::Choice& choice : knob(title, {"model.layers.2.mlp"}).choices) {
-      plan::Plan after = plan();
+      PlanState after{.plan = plan(), .machine = {}};
       choice.apply(after);
-      EXPECT_EQ(after, plan()) << title;
+      EXPECT_EQ(after.plan, plan()) << title;
       EXPECT_FALSE(choice.holds(after)) << title << ": " << choice.label.toStdString();
     }
   }
@@ -140,9 +141,9 @@ TEST_F(ModuleEditsTest, EditedPlansAreFiles) {
       std::set<QString> labels;
       for (const PlanKnob::Choice& choice : each.choices) {
         EXPECT_TRUE(labels.insert(choice.label).second);
-        plan::Plan after = plan();
+        PlanState after{.plan = plan(), .machine = {}};
         choice.apply(after);
-        EXPECT_EQ(plan::parse_plan(plan::to_json(after), after.source), after);
+        EXPECT_EQ(plan::parse_plan(plan::to_json(after.plan), after.plan.source), after.plan);
       }
     }
   }

@@ -24,6 +24,12 @@ Project example(const fs::path& directory) {
     state.machine = depth == 0 ? "run" : "8xH100";
     state.step = {.batch = 4, .seq = 1024, .accumulate = 2, .sync_every_microbatch = false};
     state.step.optimizer = depth == 0 ? plan::Optimizer::kAdamW : plan::Optimizer::kSgd;
+    if (depth > 0) {
+      state.step.software = {.compile = plan::Compile::kBlock,
+                             .cuda_graphs = true,
+                             .matmul_dtype = plan::MatmulDType::kFp8Rowwise,
+                             .loss_chunks = 8};
+    }
     state.world_size = 8;
     project.plans.push_back(state);
     project.titles.push_back(QString("prefetch %1").arg(depth));

@@ -1,0 +1,64 @@
+#include <optional>
+#include <utility>
+
+#include "core/workload/software.h"
+#include "gui/model/what_if/edit_history.h"
+
+namespace shardlens::gui {
+namespace {
+
+using plan::Compile;
+using plan::MatmulDType;
+using plan::Software;
+
+template <typename Value>
+PlanKnob knob(const QString& title,
+              const QString& help,
+              Value Software::*member,
+              const std::vector<std::pair<QString, Value>>& values) {
+  PlanKnob out{title, help, {}};
+  for (const auto& [label, value] : values) {
+    out.choices.push_back(
+        {label, [member, value = value](PlanState& state) { state.step.software.*member = value; },
+         [member, value = value](const PlanState& state) {
+           return state.step.software.*member == value;
+         }});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<PlanKnob> software_knobs() {
+  using Products = std::optional<MatmulDType>;
+  using Chunks = std::optional<int64_t>;
+  const auto tr = [](const char* text) { return QObject::tr(text); };
+  const auto parts = [](int64_t count) {
+    return std::pair{QObject::tr("in %1 parts").arg(count), Chunks(count)};
+  };
+  return {
+      knob<Compile>(tr("Compiled"), tr("What torch.compile compiles"), &Software::compile,
+                    {{tr("nothing"), Compile::kNone},
+                     {tr("each block and the loss"), Compile::kBlock},
+                     {tr("the whole model"), Compile::kModel}}),
+      knob<Products>(tr("Products"),
+                     tr("In what the linear layers of blocks multiply, as torchao's recipes"),
+                     &Software::matmul_dtype,
+                     {{tr("as the parameters"), std::nullopt},
+                      {tr("8 bits, a scale for a tensor"), MatmulDType::kFp8Tensorwise},
+                      {tr("8 bits, a scale for a row"), MatmulDType::kFp8Rowwise},
+                      {tr("8 bits, a scale for 32 numbers"), MatmulDType::kMxfp8},
+                      {tr("4 bits, a scale for 16 numbers"), MatmulDType::kNvfp4}}),
+      knob<bool>(tr("CUDA graphs"),
+                 tr("Whether forward and backward of a microbatch are one CUDA graph"),
+                 &Software::cuda_graphs, {{tr("no"), false}, {tr("yes"), true}}),
+      knob<Chunks>(
+          tr("Head and loss"),
+          tr("In how many parts of the rows they are computed, so that the logits of only "
+             "one part exist"),
+          &Software::loss_chunks,
+          {{tr("as the program does"), std::nullopt}, parts(1), parts(4), parts(8), parts(16)}),
+  };
+}
+
+}  // namespace shardlens::gui
