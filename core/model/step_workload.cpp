@@ -35,6 +35,18 @@ void require_software(const ModelConfig& config,
                      "loss_chunks: expected a config.json of a model with a head for the next "
                      "token");
   }
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (plan.units[id].mixed_precision.gathers_float8 &&
+        (software.matmul_dtype != MatmulDType::kFp8Tensorwise ||
+         size_of(plan.param_dtype(id)) != 2)) {
+      throw InputError(
+          plan.plan.source + "#/mixed_precision/gather_dtype",
+          fmt::format("unit '{}' would gather float8 with one scale for a tensor, in which its "
+                      "linear layers do not multiply; expected --matmul-dtype fp8_tensorwise, and "
+                      "param_dtype bf16",
+                      plan.units[id].fqn));
+    }
+  }
   if (software.cuda_graphs && plan.plan.dialect == Dialect::kFsdp1 && plan.plan.limit_all_gathers) {
     throw InputError(plan.plan.source + "#/limit_all_gathers",
                      "cuda_graphs: with the limiter the host waits for the device, which a CUDA "

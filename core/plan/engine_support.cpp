@@ -72,6 +72,11 @@ void check_unit(const Plan& plan, const Unit& unit) {
         "FSDP1 has no gradient divide factor; expected dialect fsdp2");
   }
   const std::string mixed = place(unit, entry.mixed_precision.has_value(), "mixed_precision");
+  if (unit.mixed_precision.gathers_float8) {
+    throw InputError(plan.source + "#" + mixed + "/gather_dtype",
+                     "not supported by the engine, which does not multiply in 8 bits (simulate "
+                     "supports it); a program of the library can use fsdp::Float8AllGather");
+  }
   if (unit.api == Api::kFullyShard) {
     return check_dialect(plan, unit.mixed_precision, mixed);
   }

@@ -15,8 +15,9 @@ using Names = std::vector<std::string>;
 using nlohmann::ordered_json;
 
 const Names kFloatDtypes{"fp32", "bf16", "fp16"};
-const Names kMixedPrecisionKeys{"param_dtype", "reduce_dtype", "output_dtype", "buffer_dtype",
-                                "cast_forward_inputs"};
+const Names kGatherDtypes{"float8_e4m3fn"};
+const Names kMixedPrecisionKeys{"param_dtype",  "reduce_dtype", "output_dtype",
+                                "buffer_dtype", "gather_dtype", "cast_forward_inputs"};
 
 std::optional<DType> read_dtype(const JsonNode& parent, std::string_view key) {
   const auto node = parent.find(key);
@@ -43,6 +44,10 @@ MixedPrecision read_mixed_precision(const JsonNode& node) {
   out.reduce_dtype = read_dtype(node, "reduce_dtype");
   out.output_dtype = read_dtype(node, "output_dtype");
   out.buffer_dtype = read_dtype(node, "buffer_dtype");
+  if (const auto gather = node.find("gather_dtype"); gather && !gather->is_null()) {
+    (void)gather->one_of(kGatherDtypes);
+    out.gathers_float8 = true;
+  }
   if (const auto cast = node.find("cast_forward_inputs"); cast && !cast->is_null()) {
     out.cast_forward_inputs = cast->boolean();
   }
@@ -51,11 +56,15 @@ MixedPrecision read_mixed_precision(const JsonNode& node) {
 
 ordered_json mixed_precision_json(const MixedPrecision& mixed) {
   const std::optional<bool>& cast = mixed.cast_forward_inputs;
-  return {{"param_dtype", dtype_json(mixed.param_dtype)},
-          {"reduce_dtype", dtype_json(mixed.reduce_dtype)},
-          {"output_dtype", dtype_json(mixed.output_dtype)},
-          {"buffer_dtype", dtype_json(mixed.buffer_dtype)},
-          {"cast_forward_inputs", cast ? ordered_json(*cast) : ordered_json()}};
+  ordered_json out{{"param_dtype", dtype_json(mixed.param_dtype)},
+                   {"reduce_dtype", dtype_json(mixed.reduce_dtype)},
+                   {"output_dtype", dtype_json(mixed.output_dtype)},
+                   {"buffer_dtype", dtype_json(mixed.buffer_dtype)}};
+  if (mixed.gathers_float8) {
+    out["gather_dtype"] = kGatherDtypes.front();
+  }
+  out["cast_forward_inputs"] = cast ? ordered_json(*cast) : ordered_json();
+  return out;
 }
 
 }  // namespace shardlens::plan

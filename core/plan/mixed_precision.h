@@ -13,6 +13,9 @@ class JsonNode;
 struct MixedPrecision {  // dtypes of a unit; nullopt: as the parameters are
   std::optional<DType> param_dtype, reduce_dtype, output_dtype, buffer_dtype;
   std::optional<bool> cast_forward_inputs;
+  // Key "gather_dtype": all-gathers carry weights of linear layers as float8_e4m3fn, in which these
+  // multiply, as torchao's float8 training does with enable_fsdp_float8_all_gather.
+  bool gathers_float8 = false;
   friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;
 };
 

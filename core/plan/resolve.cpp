@@ -211,6 +211,14 @@ void Resolver::take_settings(Unit& unit) const {
   unit.api = entry.api;
   unit.reshard_after_forward = entry.reshard_after_forward.value_or(plan_.reshard_after_forward);
   unit.mixed_precision = entry.mixed_precision.value_or(plan_.mixed_precision);
+  if (unit.mixed_precision.gathers_float8 &&
+      (unit.api != Api::kFullyShard || plan_.dialect == Dialect::kFsdp1)) {
+    fail((entry.mixed_precision ? fmt::format("/units/{}", unit.entry) : "") +
+             "/mixed_precision/gather_dtype",
+         fmt::format("only all-gathers of FSDP2 can carry 8 bits; expected null for unit {}, or "
+                     "dialect fsdp2 and api fully_shard",
+                     shown(unit.fqn)));
+  }
   unit.reshard_after_backward = entry.reshard_after_backward.value_or(plan_.reshard_after_backward);
   unit.requires_all_reduce = entry.requires_all_reduce.value_or(plan_.requires_all_reduce);
   unit.unshard_in_backward = entry.unshard_in_backward.value_or(true);

@@ -111,7 +111,26 @@ DType ResolvedPlan::param_dtype(UnitId unit) const {
   return units.at(unit).mixed_precision.param_dtype.value_or(master_dtype(unit));
 }
 
+// As torchtitan and torchao 0.18 convert layers: not the head, and only sizes divisible by 16.
+bool ResolvedPlan::gathers_float8(UnitId unit, uint32_t parameter) const {
+  constexpr int64_t kDivisor = 16;
+  const Parameter& of = tree.parameters[parameter];
+  if (!units.at(unit).mixed_precision.gathers_float8 || of.shape.size() != 2 ||
+      tree.modules[of.module].type != "Linear" || of.shape[0] % kDivisor != 0 ||
+      of.shape[1] % kDivisor != 0) {
+    return false;
+  }
+  uint32_t module = of.module;
+  while (module != 0 && std::ranges::find(tree.blocks, module) == tree.blocks.end()) {
+    module = tree.modules[module].parent;
+  }
+  return module != 0;
+}
+
 DType ResolvedPlan::unsharded_dtype(UnitId unit, uint32_t parameter) const {
+  if (gathers_float8(unit, parameter)) {
+    return DType::kU8;
+  }
   return units.at(unit).mixed_precision.param_dtype.value_or(tree.parameters[parameter].dtype);
 }
 

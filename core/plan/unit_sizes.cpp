@@ -9,11 +9,12 @@ bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
   const Unit &x = plan.units[a], &y = plan.units[b];
   return x.api == y.api && x.gather == y.gather && plan.param_dtype(a) == plan.param_dtype(b) &&
          std::equal(x.parameters.begin(), x.parameters.end(), y.parameters.begin(),
-                    y.parameters.end(), [&plan](uint32_t one, uint32_t other) {
+                    y.parameters.end(), [&](uint32_t one, uint32_t other) {
                       const Parameter &p = plan.tree.parameters[one],
                                       &q = plan.tree.parameters[other];
                       return p.shape == q.shape && p.requires_grad == q.requires_grad &&
-                             p.dtype == q.dtype && plan.placements[one] == plan.placements[other];
+                             p.dtype == q.dtype && plan.placements[one] == plan.placements[other] &&
+                             plan.gathers_float8(a, one) == plan.gathers_float8(b, other);
                     });
 }
 
@@ -34,9 +35,24 @@ Bytes chunk_bytes(const ResolvedPlan& plan,
 
 }  // namespace
 
+int64_t float8_numel(const ResolvedPlan& plan, UnitId id) {
+  int64_t numel = 0;
+  if (plan.units[id].mixed_precision.gathers_float8) {
+    for (const uint32_t parameter : plan.units[id].parameters) {
+      numel += plan.gathers_float8(id, parameter) ? plan.local_numel(parameter) : 0;
+    }
+  }
+  return numel;
+}
+
 Bytes unsharded_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout) {
-  if (layout.layout() == Layout::kFlat || plan.gather_dtype(id) == plan.param_dtype(id)) {
-    return layout.padded_numel() * size_of(plan.param_dtype(id));
+  const Bytes param = size_of(plan.param_dtype(id));
+  if (layout.layout() == Layout::kFlat) {  // all in one dtype, and padding between them
+    const Bytes whole = layout.padded_numel() * param - float8_numel(plan, id) * (param - 1);
+    return (whole + layout.ranks() - 1) / layout.ranks() * layout.ranks();
+  }
+  if (plan.gather_dtype(id) == plan.param_dtype(id)) {
+    return layout.padded_numel() * param;
   }
   return layout.ranks() * chunk_bytes(plan, id, layout, [&](uint32_t parameter) {
            return plan.unsharded_dtype(id, parameter);
@@ -61,7 +77,7 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
       const ShardLayout layout = plan.layout(id);
       const ShardLayout reduced = plan.reduced_layout(id);
       sizes.push_back({layout.padded_numel(), layout.shard_numel(), reduced.padded_numel(),
-                       reduced.shard_numel(), plan.stepped_numel(id),
+                       reduced.shard_numel(), plan.stepped_numel(id), float8_numel(plan, id),
                        unsharded_bytes(plan, id, layout), shard_bytes(plan, id, layout)});
     }
   }

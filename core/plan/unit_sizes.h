@@ -9,10 +9,11 @@ namespace shardlens::plan {
 
 // Elements of a unit's flat parameter and of a rank's shard, including padding; the same for what a
 // reduction carries (ResolvedPlan::reduced_layout); and the elements that the optimizer updates
-// (stepped_numel). `unsharded`: unsharded_bytes(); `sharded`: shard_bytes().
+// (stepped_numel). `float8`: float8_numel(); `unsharded`: unsharded_bytes(); `sharded`:
+// shard_bytes().
 struct UnitSize {
   int64_t full = 0, shard = 0;
-  int64_t reduced = 0, reduced_shard = 0, stepped = 0;
+  int64_t reduced = 0, reduced_shard = 0, stepped = 0, float8 = 0;
   Bytes unsharded = 0, sharded = 0;
   friend bool operator==(const UnitSize&, const UnitSize&) = default;
 };
@@ -20,6 +21,9 @@ struct UnitSize {
 // Bytes of all ranks' shards of a unit, including padding, in the parameters' unsharded dtypes: the
 // output of its all-gather. `layout`: that of the unit.
 [[nodiscard]] Bytes unsharded_bytes(const ResolvedPlan& plan, UnitId id, const ShardLayout& layout);
+
+// Elements of the unit's parameters that are gathered as float8 (ResolvedPlan::gathers_float8).
+[[nodiscard]] int64_t float8_numel(const ResolvedPlan& plan, UnitId id);
 
 // Bytes of a rank's shard of a unit, including padding, in the dtypes in which the parameters are
 // trained.

@@ -85,6 +85,25 @@ std::vector<Operator> operators_for(const Updated& updated, const StepSettings& 
   return out;
 }
 
+// torchao 0.18's precompute_float8_dynamic_scale_for_fsdp: max(abs) of the new weights that are
+// gathered as float8.
+void add_scales(const ResolvedPlan& plan,
+                std::span<const UnitSize> sizes,
+                std::vector<Operator>& out) {
+  Operator op;
+  op.kind = OperatorKind::kOptimizer;
+  op.phase = Phase::kOptimizer;
+  op.name = "aten::_foreach_norm";
+  for (UnitId id = 0; id < sizes.size(); ++id) {
+    const int64_t numel = sizes[id].float8 / plan.groups[plan.units[id].gather].size;
+    op.flops += numel;
+    op.read += numel * size_of(plan.master_dtype(id));
+  }
+  if (op.flops > 0) {
+    out.push_back(std::move(op));
+  }
+}
+
 }  // namespace
 
 std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
@@ -95,10 +114,12 @@ std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSe
       updated.add(plan, id, sizes[id]);
     }
   }
-  if (updated.elements == 0 && plan.steps_in_backward()) {
-    return {};
+  std::vector<Operator> out;
+  if (updated.elements > 0 || !plan.steps_in_backward()) {
+    out = operators_for(updated, settings);
   }
-  return operators_for(updated, settings);
+  add_scales(plan, sizes, out);
+  return out;
 }
 
 std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,

@@ -38,6 +38,10 @@ constexpr auto kEagerBackward =
     joined(joined(joined(eager_cast(kG), eager_cast(kW)), joined(eager_cast(kG), eager_cast(kX))),
            kTransposed);
 
+constexpr auto kEagerGatheredForward = eager_cast(kX);
+constexpr auto kEagerGatheredBackward =
+    joined(joined(joined(eager_cast(kG), eager_cast(kG)), eager_cast(kX)), kTransposed);
+
 // The scale of a tensor needs all of it, so that two kernels read it. Scales of input and weight
 // are kept for backward.
 constexpr auto kTensorForward = std::to_array<CastKernel>({
@@ -50,6 +54,17 @@ constexpr auto kTensorBackward = std::to_array<CastKernel>({
     {kG, "triton_red_fused_amax", 2, 0},
     {kG, "triton_poi_fused_to_float8", 2, 2},  // by rows and by columns
     {kW, "triton_poi_fused_to_float8", 2, 1},
+    {kX, "triton_poi_fused_to_float8", 2, 1},
+});
+
+constexpr auto kTensorGatheredForward = std::to_array<CastKernel>({
+    {kX, "triton_red_fused_amax", 2, 0},
+    {kX, "triton_poi_fused_to_float8", 2, 1},
+});
+constexpr auto kTensorGatheredBackward = std::to_array<CastKernel>({
+    {kG, "triton_red_fused_amax", 2, 0},
+    {kG, "triton_poi_fused_to_float8", 2, 2},
+    {kW, "triton_poi_fused_clone", 1, 1},  // by columns
     {kX, "triton_poi_fused_to_float8", 2, 1},
 });
 
@@ -92,9 +107,13 @@ constexpr auto kNvBackward = std::to_array<CastKernel>({
 
 }  // namespace
 
-ProductCasts product_casts(MatmulDType dtype, bool compiled) {
+ProductCasts product_casts(MatmulDType dtype, bool compiled, bool gathered) {
   switch (dtype) {
     case MatmulDType::kFp8Tensorwise:
+      if (gathered) {
+        return compiled ? ProductCasts{kTensorGatheredForward, kTensorGatheredBackward}
+                        : ProductCasts{kEagerGatheredForward, kEagerGatheredBackward};
+      }
       return compiled ? ProductCasts{kTensorForward, kTensorBackward}
                       : ProductCasts{kEagerForward, kEagerBackward};
     case MatmulDType::kFp8Rowwise:

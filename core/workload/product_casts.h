@@ -27,10 +27,11 @@ struct ProductCasts {
 };
 
 // `compiled`: by torch.compile, which fuses the pointwise kernels of a cast, and casts a gradient
-// once for both of its uses.
+// once for both of its uses. `gathered`: the weight comes in 8 bits from its all-gather
+// (MixedPrecision::gathers_float8); only for kFp8Tensorwise.
 // Source  torchao 0.18: float8/float8_linear.py (matmul_with_hp_or_float8_args), float8_utils.py;
 //         prototype/moe_training/mxfp8_linear.py and nvfp4_training/nvfp4_linear.py, whose casts
 //         are kernels of their own.
-[[nodiscard]] ProductCasts product_casts(MatmulDType dtype, bool compiled);
+[[nodiscard]] ProductCasts product_casts(MatmulDType dtype, bool compiled, bool gathered = false);
 
 }  // namespace shardlens::plan

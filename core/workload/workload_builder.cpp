@@ -296,7 +296,8 @@ void WorkloadBuilder::cast_products(const Linear& shape,
   if (!dtype || open_blocks_ == 0 || shape.routes || size_of(op.dtype) != size_of(DType::kBF16)) {
     return;
   }
-  const ProductCasts casts = product_casts(*dtype, compiles());
+  const bool gathered = plan_.units[unit()].mixed_precision.gathers_float8;
+  const ProductCasts casts = product_casts(*dtype, compiles(), gathered);
   if (shape.in % casts.divisor != 0 || shape.out % casts.divisor != 0) {
     return;
   }
@@ -328,6 +329,9 @@ void WorkloadBuilder::cast_products(const Linear& shape,
     product.scratch += product.read;
   };
   convert(op);
+  if (gathered) {  // the weight's 8 bits are the unsharded parameter
+    op.scratch -= sized(shape.in * shape.out, casts.bytes);
+  }
   if (casts.saves_casts && op.saved > 0) {
     op.saved = sized(rows_ * shape.in + shape.in * shape.out, casts.bytes);
   }

@@ -92,7 +92,11 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
       cost(CollectiveKind::kReduceScatter, plan.groups[unit.reduce], messages.reduce_scatter);
   costs.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
   costs.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
-  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.sharded, own);
+  // A cast to float8 is three operators: the scale's product and the clamp, in the shard's dtype,
+  // and the cast.
+  const Bytes cast = size.float8 / shards.size * master;
+  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.sharded, own) +
+                  (cast > 0 ? 2 * model.copy(cast, cast) : 0);
   costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded);
   if (unit.kept != mesh::kNoGroup) {
     const mesh::Group& kept = plan.groups[unit.kept];

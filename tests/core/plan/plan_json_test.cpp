@@ -67,7 +67,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
       "separate_reduce_scatter_group": true,
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
-                          "cast_forward_inputs": false},
+                          "gather_dtype": "float8_e4m3fn", "cast_forward_inputs": false},
       "activation_checkpointing": ["model.layers.*"],
       "checkpointing_saves": ["attention", "every_second_product"], "cpu_offload": true, "optimizer_in_backward": true, "ignored_modules": ["lm_head"],
       "ignored_parameters": ["**.bias"], "frozen_parameters": ["**.weight"], "gradient_divide_factor": 8.5, "bucket_cap_mb": 1,
@@ -104,6 +104,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.mixed_precision.reduce_dtype, DType::kF32);
   EXPECT_EQ(plan.mixed_precision.output_dtype, DType::kF16);
   EXPECT_EQ(plan.mixed_precision.buffer_dtype, DType::kBF16);
+  EXPECT_TRUE(plan.mixed_precision.gathers_float8);
   EXPECT_EQ(plan.mixed_precision.cast_forward_inputs, false);
   EXPECT_EQ(plan.activation_checkpointing, std::vector<std::string>{"model.layers.*"});
   EXPECT_TRUE(plan.checkpointing_saves.attention);
@@ -360,7 +361,7 @@ class RandomPlan {
     return {kind, kind == Reshard::Kind::kSubMesh ? pick(1, 8) : 0};
   }
   std::optional<DType> dtype() { return maybe(static_cast<DType>(pick(0, 2))); }
-  MixedPrecision mixed() { return {dtype(), dtype(), dtype(), dtype(), maybe(coin())}; }
+  MixedPrecision mixed() { return {dtype(), dtype(), dtype(), dtype(), maybe(coin()), coin()}; }
   UnitEntry unit(bool fsdp1) {
     UnitEntry entry;
     entry.globs = globs(1);

@@ -18,6 +18,8 @@ namespace shardlens::plan {
 namespace {
 
 constexpr const char* kBf16 = R"({"version": 1, "mixed_precision": {"param_dtype": "bf16"}})";
+constexpr const char* kFloat8Gathers =
+    R"({"version": 1, "mixed_precision": {"param_dtype": "bf16", "gather_dtype": "float8_e4m3fn"}})";
 
 bool is_fused(const Operator& op) {
   return op.kind != OperatorKind::kGemm && op.kind != OperatorKind::kAttention &&
@@ -55,7 +57,8 @@ class InductorKernels {
   }
   [[nodiscard]] Workload workload(const std::string& name,
                                   Program program,
-                                  const Software& software) const {
+                                  const Software& software,
+                                  const char* plan_file = kBf16) const {
     const auto& of = families().at(name);
     const auto size = [&of](const char* key) { return of.at(key).get<int64_t>(); };
     const std::string sizes =
@@ -71,7 +74,7 @@ class InductorKernels {
     const std::string config =
         fmt::format(R"({{"model_type": "{}", "vocab_size": 1000, {}}})", name, sizes);
     const ModelConfig model = parse_model_config(config, "config.json");
-    const ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+    const ResolvedPlan plan = resolve(parse_plan(plan_file, "plan.json"), module_tree(model), 8);
     StepSettings step{.batch = document_.at("batch").get<int64_t>(),
                       .seq = document_.at("seq").get<int64_t>(),
                       .program = program};
@@ -233,27 +236,56 @@ TEST(CompiledTest, AGraphCannotContainTheLimiter) {
 // torchao's tensorwise recipe, compiled, of the layer after attention, whose input no other has: in
 // forward input and weight are read for their largest number and cast from 2 bytes to 1; in
 // backward the gradient is read for it and cast by rows and by columns, and weight and input are
-// cast again.
+// cast again. A weight that was gathered in 8 bits is only copied by columns in backward.
 TEST(CompiledTest, TensorwiseCastsOfALayer) {
   const InductorKernels inductor;
   Software software;
   software.compile = Compile::kBlock;
   software.matmul_dtype = MatmulDType::kFp8Tensorwise;
   const int64_t rows = 2 * 2048, features = 2048;
-  Bytes casts = 0;
-  int64_t products = 0;
-  for (const Operator& op :
-       inductor.workload("llama", Program::kTransformers, software).operators) {
-    if (op.module == "model.layers.1.self_attn.o_proj") {
-      casts += op.kind == OperatorKind::kElementwise ? op.read + op.written : 0;
-      products += op.matmul_dtype ? 1 : 0;
-    }
-  }
-  EXPECT_EQ(products, 3);
   const Bytes input = (2 + 3 + 3) * rows * features;
-  const Bytes weight = (2 + 3 + 3) * features * features;
   const Bytes gradient = (2 + 4) * rows * features;
-  EXPECT_EQ(casts, input + weight + gradient);
+  for (const auto& [plan, weight] : {std::pair{kBf16, (2 + 3 + 3) * features * features},
+                                     {kFloat8Gathers, (1 + 1) * features * features}}) {
+    Bytes casts = 0;
+    int64_t products = 0;
+    for (const Operator& op :
+         inductor.workload("llama", Program::kTransformers, software, plan).operators) {
+      if (op.module == "model.layers.1.self_attn.o_proj") {
+        casts += op.kind == OperatorKind::kElementwise ? op.read + op.written : 0;
+        products += op.matmul_dtype ? 1 : 0;
+      }
+    }
+    EXPECT_EQ(products, 3);
+    EXPECT_EQ(casts, input + weight + gradient);
+  }
+}
+
+// The optimizer is followed by one read of the new weights, in fp32, for their scales: seven linear
+// layers in each of two blocks, an eighth on each rank.
+TEST(CompiledTest, ScalesOfGatheredWeights) {
+  const InductorKernels inductor;
+  Software software;
+  software.matmul_dtype = MatmulDType::kFp8Tensorwise;
+  const Workload step =
+      inductor.workload("llama", Program::kTransformers, software, kFloat8Gathers);
+  ASSERT_EQ(step.operators.back().name, "aten::_foreach_norm");
+  const auto& of = inductor.families().at("llama");
+  const int64_t hidden = of.at("hidden"), inner = of.at("intermediate");
+  const int64_t keys = of.at("kv_heads").get<int64_t>() * of.at("head_dim").get<int64_t>();
+  const int64_t block = 2 * hidden * hidden + 2 * hidden * keys + 3 * hidden * inner;
+  EXPECT_EQ(step.operators.back().read, 2 * block / 8 * 4);
+}
+
+// A plan can gather 8 bits only where linear layers multiply in them, with one scale for a tensor.
+TEST(CompiledTest, Float8GathersNeedTensorwiseProducts) {
+  const InductorKernels inductor;
+  Software software;
+  for (const auto dtype : {std::optional<MatmulDType>(), std::optional(MatmulDType::kFp8Rowwise)}) {
+    software.matmul_dtype = dtype;
+    EXPECT_THROW((void)inductor.workload("llama", Program::kTransformers, software, kFloat8Gathers),
+                 InputError);
+  }
 }
 
 // torchtitan's filter leaves the head out; torchao the layers with sizes that are no multiples of

@@ -90,6 +90,9 @@ TEST(SoftwareTest, RandomSettings) {
     scenario.step.accumulate = static_cast<int64_t>(1 + random.below(3));
     scenario.step.program = random.coin() ? plan::Program::kTransformers : plan::Program::kEngine;
     scenario.step.software = software_of(random);
+    scenario.plan.mixed_precision.gathers_float8 =
+        scenario.plan.mixed_precision.param_dtype &&
+        scenario.step.software.matmul_dtype == plan::MatmulDType::kFp8Tensorwise && random.coin();
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     const Prediction now = evaluate(scenario);
     const auto& operators = now.priced.workload->operators;
@@ -116,6 +119,31 @@ TEST(SoftwareTest, RandomSettings) {
       ASSERT_GE(evaluate(more).memory.peak_requested, now.memory.peak_requested);
     }
   }
+}
+
+// All-gathers of 8 bits carry half the bytes and leave half of a unit in memory.
+TEST(SoftwareTest, Float8Gathers) {
+  Scenario scenario;
+  scenario.model =
+      std::make_shared<const ScenarioModel>(plan::parse_model_config(kModels[0], "config.json"));
+  scenario.machine = std::make_shared<const TargetMachine>(load_hardware("8xH100"));
+  scenario.world_size = 8;
+  scenario.step = {.batch = 1, .seq = 128, .program = plan::Program::kTransformers};
+  scenario.plan.mixed_precision.param_dtype = DType::kBF16;
+  scenario.step.software.matmul_dtype = plan::MatmulDType::kFp8Tensorwise;
+  const auto gathered = [&] {
+    Bytes out = 0;
+    const Prediction step = evaluate(scenario, {.communication = true});
+    for (const analysis::CommunicationFigures& each : step.communication) {
+      out += each.kind == CollectiveKind::kAllGather ? each.bytes : 0;
+    }
+    return out;
+  };
+  const Bytes bf16 = gathered();
+  scenario.plan.mixed_precision.gathers_float8 = true;
+  // Weights of a block: 2 of queries and results, 2 half as large of keys and values, 3 of the MLP.
+  const int64_t block = 128 * (2 * 128 + 2 * 64 + 3 * 384);
+  EXPECT_EQ(bf16 - gathered(), 2 * 2 * block);  // two blocks, in forward and backward
 }
 
 // One H200 measured 15.30 GiB for 16 compiled blocks under PyTorch's FSDP2, two samples of 2048
