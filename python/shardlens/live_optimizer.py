@@ -26,6 +26,19 @@ def parts_of(optimizer):
     return [each for each in map(unwrapped, inside) if isinstance(each, Optimizer)]
 
 
+def in_backward(model, optimizer):
+    """The optimizer of a program, where `optimizer` is that which record() was given or None, and a note if it steps in backward or may do so."""
+    parameters = list(model.parameters())
+    # Of torch.distributed.optim._apply_optimizer_in_backward: a list for each parameter.
+    applied = [each for p in parameters for each in getattr(p, "_in_backward_optimizers", ())]
+    if applied:
+        return applied, "the optimizer steps in backward (_apply_optimizer_in_backward), so its time is that of backward"
+    if any(getattr(p, "_post_accumulate_grad_hooks", None) for p in parameters):
+        return optimizer, ("parameters have hooks that run when their gradients are complete: if the optimizer steps in them (optimizer in backward), "
+                           "its time is that of backward, and its states are taken to be those of the optimizer that record() was given, else AdamW's")
+    return optimizer, None
+
+
 def settings_of(optimizer):
     """(step settings, note or None). An optimizer that is neither of the two counts as the one that keeps as many values for each parameter."""
     parts = parts_of(optimizer)

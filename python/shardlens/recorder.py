@@ -272,13 +272,13 @@ class Recorder:
             "accumulate": self._accumulate or counted,
             "sync_every_microbatch": not self._without_sync,
         }
-        if any(getattr(parameter, "_post_accumulate_grad_hooks", None) for parameter in self._model.parameters()):
-            self._notes.append("parameters have hooks that run when their gradients are complete: if the optimizer steps in them (optimizer in backward), "
-                               "its time is that of backward, and its states are taken to be those of the optimizer that record() was given, else AdamW's")
-        if self._optimizer is not None:
-            from .live_optimizer import settings_of
+        from .live_optimizer import in_backward, settings_of
 
-            of_optimizer, note = settings_of(self._optimizer)
+        optimizer, note = in_backward(self._model, self._optimizer)
+        if note:
+            self._notes.append(note)
+        if optimizer is not None:
+            of_optimizer, note = settings_of(optimizer)
             settings.update(of_optimizer)
             if note:
                 self._notes.append(note)

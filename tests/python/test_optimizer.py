@@ -3,7 +3,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardlens.live_optimizer import settings_of, states_of, unwrapped  # noqa: E402
+from shardlens.live_optimizer import in_backward, settings_of, states_of, unwrapped  # noqa: E402
 
 
 def stepped(make):
@@ -114,3 +114,32 @@ def test_objects_with_optimizers_inside(make, expected, says):
     settings, note = settings_of(stepped(make))
     assert settings == expected
     assert says in note if says else note is None
+
+
+def test_optimizers_applied_in_backward_are_found_at_the_parameters():
+    from torch.distributed.optim import _apply_optimizer_in_backward
+
+    model = torch.nn.Linear(6, 6)
+    assert in_backward(model, None) == (None, None)
+    _apply_optimizer_in_backward(torch.optim.RMSprop, model.parameters(), {"lr": 0.1})
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer, note = in_backward(model, None)
+    assert "steps in backward" in note
+    assert settings_of(optimizer)[0] == {"optimizer": "sgd", "momentum": 0.9}
+
+
+def test_hooks_of_gradients_may_be_an_optimizer():
+    model = torch.nn.Linear(6, 6)
+    given = torch.optim.SGD(model.parameters())
+    model.weight.register_post_accumulate_grad_hook(lambda p: None)
+    optimizer, note = in_backward(model, given)
+    assert optimizer is given
+    assert "else AdamW's" in note
+
+
+def test_muon_keeps_one_value():
+    model = torch.nn.Linear(6, 6, bias=False)
+    optimizer = torch.optim.Muon(model.parameters(), lr=0.1)
+    model(torch.ones(2, 6)).sum().backward()
+    optimizer.step()
+    assert settings_of(optimizer)[0] == {"optimizer": "sgd", "momentum": 0.9}
