@@ -33,6 +33,10 @@ const DTypeRow& row(DType dtype) {
 Bytes size_of(DType dtype) {
   return row(dtype).size;
 }
+bool is_floating(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16 ||
+         dtype == DType::kF64;
+}
 std::string_view plan_name(DType dtype) {
   return row(dtype).plan;
 }

@@ -11,6 +11,7 @@ namespace shardlens {
 enum class DType : uint8_t { kF32, kBF16, kF16, kF64, kI64, kI32, kI16, kI8, kU8, kBool };
 
 [[nodiscard]] Bytes size_of(DType dtype);
+[[nodiscard]] bool is_floating(DType dtype);
 // "fp32", "bf16", "fp16", …: used in plan files and on the command line.
 [[nodiscard]] std::string_view plan_name(DType dtype);
 // "F32", "BF16", "F16", …: used in safetensors headers.

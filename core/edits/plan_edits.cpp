@@ -72,11 +72,7 @@ std::vector<PlanEdit> PlanEdits::values(PlanKey key) const {
       }
       return out;
     case PlanKey::kPrecision:
-      for (const NamedPrecision& each : usual_precisions()) {
-        out.push_back(
-            member_edit(key, std::string(each.label), &Plan::mixed_precision, each.mixed));
-      }
-      return out;
+      return precisions();
     case PlanKey::kDialect:
       return dialects();
     case PlanKey::kLayout:
@@ -84,6 +80,32 @@ std::vector<PlanEdit> PlanEdits::values(PlanKey key) const {
     default:
       return out;
   }
+}
+
+// The dtype of the model's parameters with each mixed precision, and the other of fp32 and bf16
+// without any.
+std::vector<PlanEdit> PlanEdits::precisions() const {
+  constexpr const char* kOneDtype = "bf16 only, no fp32 copies";
+  const bool narrow = !tree_->parameters.empty() && tree_->parameters.front().dtype == DType::kBF16;
+  std::vector<PlanEdit> out;
+  for (const NamedPrecision& each : usual_precisions()) {
+    const bool own = narrow && each.mixed == MixedPrecision{};
+    out.push_back(precision(own ? kOneDtype : std::string(each.label), each.mixed, std::nullopt));
+  }
+  out.push_back(narrow ? precision("fp32", {}, DType::kF32)
+                       : precision(kOneDtype, {}, DType::kBF16));
+  return out;
+}
+
+// `dtype`: of the stored parameters.
+PlanEdit PlanEdits::precision(const std::string& label,
+                              const MixedPrecision& mixed,
+                              std::optional<DType> dtype) {
+  const auto set = [mixed, dtype](Plan& plan) {
+    plan.mixed_precision = mixed;
+    plan.dtype = dtype;
+  };
+  return edit_of(PlanKey::kPrecision, label, listed_title(PlanKey::kPrecision, label), set, {});
 }
 
 std::vector<PlanEdit> PlanEdits::shardings() const {

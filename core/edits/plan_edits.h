@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,10 @@ class PlanEdits {
  private:
   [[nodiscard]] std::vector<PlanEdit> shardings() const;
   [[nodiscard]] std::vector<PlanEdit> groupings() const;
+  [[nodiscard]] std::vector<PlanEdit> precisions() const;
+  [[nodiscard]] static PlanEdit precision(const std::string& label,
+                                          const MixedPrecision& mixed,
+                                          std::optional<DType> dtype);
   [[nodiscard]] static std::vector<PlanEdit> dialects();
   [[nodiscard]] static std::vector<PlanEdit> layouts();
 
@@ -65,7 +70,7 @@ class PlanEdits {
   PytorchCalls pytorch_;
 };
 
-// The dtypes that plans usually have, and what they are called: "fp32", "bf16, gradients reduced in
+// The mixed precision that plans usually have, and what it is called: "fp32", "bf16, reduced in
 // fp32", "bf16, gradients too".
 struct NamedPrecision {
   std::string_view label;

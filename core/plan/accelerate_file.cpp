@@ -40,6 +40,7 @@ class AccelerateWriter {
     }
     AccelerateText out{.text = yaml ? launch_text(fsdp) : json_text(fsdp, 2) + "\n",
                        .notes = std::move(notes_)};
+    add_dtype_note(out);
     if (plan_.mixed_precision.param_dtype && second_ && !plan_.mixed_precision.output_dtype) {
       out.notes.push_back("accelerate casts what a unit returns too (output_dtype)");
     }
@@ -75,6 +76,9 @@ class AccelerateWriter {
     require(plan_.limit_all_gathers, "limit_all_gathers");
     require(!plan_.separate_reduce_scatter_group, "separate_reduce_scatter_group");
     require(!plan_.checkpointing_saves.any(), "checkpointing_saves");
+    if (plan_.dtype && *plan_.dtype != DType::kF32 && precision() != "no") {
+      refuse("a 'dtype' with mixed precision, for which accelerate converts parameters to fp32");
+    }
     require(!plan_.optimizer_in_backward, "optimizer_in_backward");
     require(plan_.ignored_modules.empty(), "ignored_modules");
     require(plan_.ignored_parameters.empty(), "ignored_parameters");
@@ -249,14 +253,26 @@ class AccelerateWriter {
     return name == "no" ? "" : fmt::format("{}=True of TrainingArguments sets the precision", name);
   }
 
+  void add_dtype_note(AccelerateText& out) const {
+    if (plan_.dtype) {
+      out.notes.push_back(
+          fmt::format("the program has to load its model in {} ('dtype' of the plan): no key of "
+                      "accelerate converts it",
+                      plan_name(*plan_.dtype)));
+    }
+  }
+
   AccelerateText replicated() {
     if (file_ == AccelerateFile::kFsdpConfigJson) {
       refuse("DDP in an fsdp_config");
     }
-    return {fmt::format("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
-                        "mixed_precision: {}\nnum_machines: 1\nnum_processes: {}\n",
-                        quoted(precision()), resolved_.world_size),
-            {}};
+    AccelerateText out{
+        fmt::format("compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\n"
+                    "mixed_precision: {}\nnum_machines: 1\nnum_processes: {}\n",
+                    quoted(precision()), resolved_.world_size),
+        {}};
+    add_dtype_note(out);
+    return out;
   }
 
   // A bare `no` is false in YAML 1.1.

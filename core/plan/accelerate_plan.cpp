@@ -188,6 +188,11 @@ class AccelerateReader {
     if (precision) {
       read_precision(*precision, type == "FSDP");
     }
+    if (!out_.plan.mixed_precision.param_dtype) {
+      out_.notes.emplace_back(
+          "parameters have the dtype in which the program loads its model, which is not in this "
+          "file: 'dtype' of the plan, fp32 without it");
+    }
     return std::move(out_);
   }
 

@@ -92,6 +92,12 @@ void check_unit(const Plan& plan, const Unit& unit) {
 
 void require_engine_support(const ResolvedPlan& plan) {
   check_axes(plan);
+  if (plan.plan.dtype) {
+    throw InputError(plan.plan.source + "#/dtype",
+                     "the engine shards parameters in the dtype that they have; expected none, and "
+                     "a program that converts its model before it is sharded (simulate supports "
+                     "it)");
+  }
   for (const Unit& unit : plan.units) {
     check_unit(plan.plan, unit);
   }

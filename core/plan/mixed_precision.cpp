@@ -19,19 +19,19 @@ const Names kGatherDtypes{"float8_e4m3fn"};
 const Names kMixedPrecisionKeys{"param_dtype",  "reduce_dtype", "output_dtype",
                                 "buffer_dtype", "gather_dtype", "cast_forward_inputs"};
 
-std::optional<DType> read_dtype(const JsonNode& parent, std::string_view key) {
+ordered_json dtype_json(const std::optional<DType>& dtype) {
+  return dtype ? ordered_json(plan_name(*dtype)) : ordered_json();
+}
+
+}  // namespace
+
+std::optional<DType> read_float_dtype(const JsonNode& parent, std::string_view key) {
   const auto node = parent.find(key);
   if (!node || node->is_null()) {
     return std::nullopt;
   }
   return parse_dtype(kFloatDtypes[node->one_of(kFloatDtypes)]);
 }
-
-ordered_json dtype_json(const std::optional<DType>& dtype) {
-  return dtype ? ordered_json(plan_name(*dtype)) : ordered_json();
-}
-
-}  // namespace
 
 MixedPrecision read_mixed_precision(const JsonNode& node) {
   MixedPrecision out;
@@ -40,10 +40,10 @@ MixedPrecision read_mixed_precision(const JsonNode& node) {
   }
   node.expect_object("an object of dtypes");
   node.allow_only(kMixedPrecisionKeys);
-  out.param_dtype = read_dtype(node, "param_dtype");
-  out.reduce_dtype = read_dtype(node, "reduce_dtype");
-  out.output_dtype = read_dtype(node, "output_dtype");
-  out.buffer_dtype = read_dtype(node, "buffer_dtype");
+  out.param_dtype = read_float_dtype(node, "param_dtype");
+  out.reduce_dtype = read_float_dtype(node, "reduce_dtype");
+  out.output_dtype = read_float_dtype(node, "output_dtype");
+  out.buffer_dtype = read_float_dtype(node, "buffer_dtype");
   if (const auto gather = node.find("gather_dtype"); gather && !gather->is_null()) {
     (void)gather->one_of(kGatherDtypes);
     out.gathers_float8 = true;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -18,6 +19,9 @@ struct MixedPrecision {  // dtypes of a unit; nullopt: as the parameters are
   bool gathers_float8 = false;
   friend bool operator==(const MixedPrecision&, const MixedPrecision&) = default;
 };
+
+// The value of `key` of `parent`: fp32, bf16 or fp16; nullopt: absent or null.
+[[nodiscard]] std::optional<DType> read_float_dtype(const JsonNode& parent, std::string_view key);
 
 // The value of the key "mixed_precision" of a plan or of an entry of its units; null: the default.
 // Errors: InputError with JSON pointer.

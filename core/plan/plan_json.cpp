@@ -40,6 +40,7 @@ const Names kPlanKeys{"version",
                       "forward_prefetch",
                       "limit_all_gathers",
                       "separate_reduce_scatter_group",
+                      "dtype",
                       "mixed_precision",
                       "activation_checkpointing",
                       "checkpointing_saves",
@@ -378,6 +379,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   plan.limit_all_gathers = read_flag(root, "limit_all_gathers", plan.limit_all_gathers);
   plan.separate_reduce_scatter_group =
       read_flag(root, "separate_reduce_scatter_group", plan.separate_reduce_scatter_group);
+  plan.dtype = read_float_dtype(root, "dtype");
   if (const auto node = root.find("mixed_precision")) {
     plan.mixed_precision = read_mixed_precision(*node);
   }
@@ -434,6 +436,9 @@ std::string to_json(const Plan& plan) {
                                 : ordered_json(plan.forward_prefetch_lists);
   out["limit_all_gathers"] = plan.limit_all_gathers;
   out["separate_reduce_scatter_group"] = plan.separate_reduce_scatter_group;
+  if (plan.dtype) {
+    out["dtype"] = plan_name(*plan.dtype);
+  }
   out["mixed_precision"] = mixed_precision_json(plan.mixed_precision);
   out["activation_checkpointing"] = plan.activation_checkpointing;
   out["checkpointing_saves"] = checkpoint_saves_json(plan.checkpointing_saves);

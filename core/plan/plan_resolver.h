@@ -22,7 +22,8 @@ class Resolver {
 
   ResolvedPlan run();
 
-  // For a plan with the same units as `resolved`: run_settings() resolves only the other settings.
+  // For a plan with the same units and `dtype` as `resolved`: run_settings() resolves only the
+  // other settings.
   Resolver(const Plan& plan, ResolvedPlan resolved);
   ResolvedPlan run_settings();
 
@@ -40,6 +41,7 @@ class Resolver {
   [[nodiscard]] static std::string shown(std::string_view fqn);
 
   void set_mesh();
+  void set_dtype();
   void set_expert_mesh(int64_t replica);
 
   // Modules that `glob` (or the wrap policy in its place) matches, in pre-order; fails if there are

@@ -19,6 +19,7 @@ Resolver::Resolver(const Plan& plan, const ModuleTree& tree, int64_t world_size)
 
 ResolvedPlan Resolver::run() {
   set_mesh();
+  set_dtype();
   find_ignored();
   find_frozen();
   match_entries();
@@ -122,6 +123,15 @@ void Resolver::set_expert_mesh(int64_t replica) {
   out_.groups.push_back(out_.expert_mesh.group(mesh::kExpertShard));
   if (expert > 1) {
     out_.groups.push_back(out_.expert_mesh.group(mesh::kExpert));
+  }
+}
+
+// As Module.to(dtype): integers stay as they are.
+void Resolver::set_dtype() {
+  for (Parameter& parameter : out_.tree.parameters) {
+    if (plan_.dtype && is_floating(parameter.dtype)) {
+      parameter.dtype = *plan_.dtype;
+    }
   }
 }
 

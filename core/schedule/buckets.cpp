@@ -208,8 +208,8 @@ std::vector<ReplicateGroup> replicate_groups(const plan::ResolvedPlan& plan) {
 std::vector<Gradient> gradients_of(const plan::ResolvedPlan& plan, const ReplicateGroup& group) {
   std::vector<Gradient> gradients;
   for (const uint32_t parameter : group.parameters) {
-    gradients.push_back(
-        {plan.tree.parameters[parameter].numel * size_of(DType::kF32), DType::kF32});
+    const plan::Parameter& each = plan.tree.parameters[parameter];
+    gradients.push_back({each.numel * size_of(each.dtype), each.dtype});
   }
   return gradients;
 }

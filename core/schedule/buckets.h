@@ -119,6 +119,7 @@ struct PlannedBucket {
   std::string name;
   std::vector<uint32_t> parameters;  // indices into the tree's
   Bytes bytes = 0;
+  DType dtype = DType::kF32;  // of its gradients, which is that of their parameters
 };
 
 // "bucket 0 (model.layers.3, model.layers.2)": the units of its parameters, in order of their first

@@ -6,13 +6,14 @@
 namespace shardlens::sim {
 namespace {
 
-Bytes bucket_bytes(const schedule::PlannedStep& step, UnitId unit) {
+Message bucket_message(const schedule::PlannedStep& step, UnitId unit) {
   for (const schedule::PlannedBucket& bucket : step.buckets) {
     if (bucket.name == step.unit_names[unit]) {
-      return bucket.bytes;
+      const int64_t all = bucket.bytes / size_of(bucket.dtype);
+      return {bucket.dtype, all, all};
     }
   }
-  return 0;
+  return {};
 }
 
 }  // namespace
@@ -22,8 +23,7 @@ Message message_of(const plan::ResolvedPlan& plan,
                    const schedule::Action& action) {
   const CollectiveKind kind = *schedule::collective_of(action.op);
   if (action.unit >= plan.units.size()) {  // of the Reducer
-    const int64_t all = bucket_bytes(step, action.unit) / size_of(DType::kF32);
-    return {DType::kF32, all, all};
+    return bucket_message(step, action.unit);
   }
   if (kind == CollectiveKind::kAllReduce) {
     const plan::ShardLayout layout = plan.reduced_layout(action.unit);

@@ -71,6 +71,11 @@ def configurations():
     for units in ("pairs", "root", "ends"):
         rows.append({"units": units, "layers": 4})
         rows.append({"units": units, "layers": 4, "batch": 8, "seq": 512, "optimizer": "fused", "dtype": "bf16"})
+    # The model itself is in bf16: no fp32 copies.
+    for model in ("llama", "qwen3", "gpt2"):
+        rows.append({"model": model, "dtype": "bf16-only"})
+        rows.append({"model": model, "dtype": "bf16-only", "world": 2, "layers": 4, "optimizer": "fused", "batch": 1, "seq": 128})
+    rows.append({"dtype": "bf16-only", "optimizer": "sgd", "checkpoint": "all", "layers": 4})
     rows.append({"optimizer": "sgd", "layers": 4})
     rows.append({"optimizer": "sgd", "world": 2, "dtype": "fp32"})
     for batch, seq in ((1, 2048), (4, 256), (16, 512)):
@@ -169,7 +174,7 @@ def shard(model, row, mesh):
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
-    dtypes = DTYPES[row["dtype"]]
+    dtypes = DTYPES.get(row["dtype"])
     given = {"mesh": mesh, "reshard_after_forward": row["reshard"]}
     if dtypes is not None:
         given["mp_policy"] = MixedPrecisionPolicy(param_dtype=getattr(torch, dtypes[0]), reduce_dtype=getattr(torch, dtypes[1]))
@@ -199,12 +204,14 @@ def make_optimizer(kind, parameters):
 
 def make(row):
     """The model, and a function that runs its forward and backward."""
+    import torch
     import transformers
 
     values = config_of(row)
     config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
     config.use_cache = False
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    stored = torch.bfloat16 if row["dtype"] == "bf16-only" else torch.float32
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=stored)
     return model, lambda ids, labels: model(input_ids=ids, labels=labels).loss.backward()
 
 
@@ -297,8 +304,8 @@ def record(options):
 
 
 def plan_of(row):
-    dtypes = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "bf16"), "mixed": ("bf16", "fp32")}[row["dtype"]]
-    precision = {"mixed_precision": dict(zip(("param_dtype", "reduce_dtype"), dtypes))}
+    dtypes = {"fp32": ("fp32", "fp32"), "bf16": ("bf16", "bf16"), "mixed": ("bf16", "fp32")}.get(row["dtype"])
+    precision = {"mixed_precision": dict(zip(("param_dtype", "reduce_dtype"), dtypes))} if dtypes else {"dtype": "bf16"}
     if is_torchtitan(row):
         return {**torchtitan_program.plan_of(row), **precision}
     layers = LAYERS_OF.get(row["model"], "model.layers")

@@ -49,8 +49,11 @@ std::vector<PlannedBucket> PlannedBuckets::now() const {
   std::vector<PlannedBucket> out;
   for (const Group& group : groups_) {
     for (size_t i = 0; i < group.model.buckets().size(); ++i) {
-      out.push_back(
-          {names_.at(group.first + i), parameters_of(group, i), group.model.buckets()[i].bytes});
+      PlannedBucket& bucket = out.emplace_back();
+      bucket.name = names_.at(group.first + i);
+      bucket.parameters = parameters_of(group, i);
+      bucket.bytes = group.model.buckets()[i].bytes;
+      bucket.dtype = plan_.tree.parameters[bucket.parameters.front()].dtype;
     }
   }
   return out;

@@ -91,6 +91,25 @@ TEST(PlanEditsTest, ValuesOfThePlan) {
   EXPECT_EQ(mesh_label(8, 1), "not sharded");
 }
 
+// A model that is stored in bf16 has no fp32 copies unless the plan says so.
+TEST(PlanEditsTest, PrecisionsAreNamedByTheStoredDtype) {
+  EXPECT_THAT(labels(kPrecision), ElementsAre("fp32", "bf16, reduced in fp32",
+                                              "bf16, gradients too", "bf16 only, no fp32 copies"));
+  ModuleTree narrow = tree();
+  for (Parameter& parameter : narrow.parameters) {
+    parameter.dtype = DType::kBF16;
+  }
+  const std::vector<PlanEdit> values =
+      PlanEdits(narrow, kRanks, Dialect::kFsdp2).values(kPrecision);
+  ASSERT_EQ(values.size(), 4U);
+  EXPECT_EQ(values.front().label, "bf16 only, no fp32 copies");
+  EXPECT_TRUE(values.front().holds(Plan{}));
+  EXPECT_EQ(values.back().label, "fp32");
+  Plan wide = strategy_plan("full_shard", narrow);
+  values.back().apply(wide);
+  EXPECT_EQ(resolve(wide, narrow, kRanks).master_dtype(1), DType::kF32);
+}
+
 // Lists name units, which other units do not have: the plan would be refused.
 TEST(PlanEditsTest, OtherUnitsDropPrefetchLists) {
   for (const PlanEdit& each : edits().values(kUnits)) {

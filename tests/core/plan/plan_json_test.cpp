@@ -65,7 +65,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
                  "groups": [{"parameters": ["lm_head.*"], "mesh": "expert", "shard_dim": 1}]},
                 {"modules": ""}],
       "reshard_after_forward": true, "backward_prefetch": "post", "forward_prefetch": 1, "limit_all_gathers": false,
-      "separate_reduce_scatter_group": true,
+      "separate_reduce_scatter_group": true, "dtype": "bf16",
       "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32", "output_dtype": "fp16", "buffer_dtype": "bf16",
                           "gather_dtype": "float8_e4m3fn", "cast_forward_inputs": false},
       "activation_checkpointing": ["model.layers.*"],
@@ -100,6 +100,7 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.forward_prefetch, 1);
   EXPECT_FALSE(plan.limit_all_gathers);
   EXPECT_TRUE(plan.separate_reduce_scatter_group);
+  EXPECT_EQ(plan.dtype, DType::kBF16);
   EXPECT_EQ(plan.mixed_precision.param_dtype, DType::kBF16);
   EXPECT_EQ(plan.mixed_precision.reduce_dtype, DType::kF32);
   EXPECT_EQ(plan.mixed_precision.output_dtype, DType::kF16);
@@ -118,6 +119,17 @@ TEST(PlanJsonTest, ReadsEveryKey) {
   EXPECT_EQ(plan.bucket_cap_mb, 1);
   EXPECT_TRUE(plan.find_unused_parameters && plan.static_graph && plan.gradient_as_bucket_view);
   EXPECT_EQ(parse_plan(to_json(plan), "plan.json"), plan);
+}
+
+// Plans without it are written as before.
+TEST(PlanJsonTest, DtypeIsOnlyWrittenIfItIsSet) {
+  const Plan without = plan_with(R"("dtype": null)");
+  EXPECT_EQ(without.dtype, std::nullopt);
+  EXPECT_THAT(to_json(without), testing::Not(HasSubstr("\"dtype\"")));
+  EXPECT_THAT(to_json(plan_with(R"("dtype": "fp16")")), HasSubstr(R"("dtype": "fp16")"));
+  EXPECT_THAT(
+      parse_error_of(with(R"("dtype": "bfloat16")")),
+      AllOf(HasSubstr("plan.json#/dtype"), HasSubstr("expected one of 'fp32', 'bf16', 'fp16'")));
 }
 
 TEST(PlanJsonTest, KeysOfAnotherApiAreErrors) {
@@ -314,6 +326,7 @@ class RandomPlan {
     }
     plan.limit_all_gathers = coin();
     plan.separate_reduce_scatter_group = coin();
+    plan.dtype = dtype();
     plan.mixed_precision = mixed();
     plan.activation_checkpointing = globs(0);
     plan.checkpointing_saves.attention = coin();

@@ -485,6 +485,32 @@ TEST(ResolveTest, UnitsPartitionTheParameters) {
   EXPECT_GT(resolved_plans, 100);
 }
 
+// As after model.to(torch.bfloat16): FSDP2's shards, gathers and reductions are in the dtype of the
+// parameters unless mixed precision gives another.
+TEST(ResolveTest, DtypeIsThatOfStoredParameters) {
+  const ModuleTree tree = llama();
+  const ResolvedPlan wide = resolved(kBlocksAndRoot, 2, tree);
+  const ResolvedPlan plan = resolved(kBlocksAndRoot, 2, tree, R"(, "dtype": "bf16")");
+  for (UnitId unit = 0; unit < plan.units.size(); ++unit) {
+    EXPECT_EQ(plan.master_dtype(unit), DType::kBF16);
+    EXPECT_EQ(plan.gather_dtype(unit), DType::kBF16);
+    EXPECT_EQ(plan.reduce_dtype(unit), DType::kBF16);
+    EXPECT_FALSE(plan.casts_parameters(unit));
+    EXPECT_EQ(unit_sizes(plan)[unit].sharded * 2, unit_sizes(wide)[unit].sharded);
+    EXPECT_EQ(unit_sizes(plan)[unit].unsharded * 2, unit_sizes(wide)[unit].unsharded);
+  }
+  const ResolvedPlan mixed = resolved(
+      kBlocksAndRoot, 2, tree, R"(, "dtype": "bf16", "mixed_precision": {"reduce_dtype": "fp32"})");
+  EXPECT_EQ(mixed.master_dtype(1), DType::kBF16);
+  EXPECT_EQ(mixed.reduce_dtype(1), DType::kF32);
+  // A model that is in bf16 already can be planned in fp32. Integers stay.
+  ModuleTree other = plan.tree;
+  other.parameters[0].dtype = DType::kU8;
+  const ResolvedPlan back = resolved(kBlocksAndRoot, 2, other, R"(, "dtype": "fp32")");
+  EXPECT_EQ(back.master_dtype(1), DType::kF32);
+  EXPECT_EQ(back.tree.parameters[0].dtype, DType::kU8);
+}
+
 TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
   const ModuleTree tree = llama();
   const auto refusal = [&](const std::string& units, const std::string& more,
@@ -530,6 +556,8 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
   EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "api": "replicate"}, {"modules": ""}])",
                     R"(, "mixed_precision": {"output_dtype": "bf16"})"),
             message("/mixed_precision/output_dtype"));
+  EXPECT_THAT(refusal(kBlocksAndRoot, R"(, "dtype": "bf16")"),
+              AllOf(HasSubstr("plan.json#/dtype: "), HasSubstr("converts its model before")));
   EXPECT_EQ(
       refusal(R"([{"modules": "model.layers.*", "reshard_after_forward": 2}, {"modules": ""}])",
               ""),

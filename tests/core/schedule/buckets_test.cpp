@@ -215,5 +215,29 @@ TEST(BucketModelTest, AReadyBucketWaitsForEarlierOnes) {
   EXPECT_EQ(model.ready(2), (std::vector<uint32_t>{0, 1, 2}));
 }
 
+// A model in bf16 has gradients of half the bytes: half the limit gives the same buckets.
+TEST(PlannedBucketsTest, AreInTheDtypeOfTheParameters) {
+  const plan::ModelConfig config =
+      plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny");
+  const plan::ModuleTree tree = plan::module_tree(config);
+  const auto buckets = [&](double megabytes, std::optional<DType> dtype) {
+    plan::Plan plan = plan::strategy_plan("replicate", tree);
+    plan.bucket_cap_mb = megabytes;
+    plan.dtype = dtype;
+    const plan::ResolvedPlan resolved = plan::resolve(plan, tree, 2);
+    return planned_step(plan::step_workload(config, resolved, {.batch = 1, .seq = 16}), resolved, 3)
+        .buckets;
+  };
+  const std::vector<PlannedBucket> wide = buckets(0.0625, std::nullopt);
+  const std::vector<PlannedBucket> half = buckets(0.03125, DType::kBF16);
+  ASSERT_GT(wide.size(), 3U);
+  ASSERT_EQ(half.size(), wide.size());
+  for (size_t i = 0; i < wide.size(); ++i) {
+    EXPECT_EQ(half[i].parameters, wide[i].parameters);
+    EXPECT_EQ(half[i].bytes * 2, wide[i].bytes);
+    EXPECT_EQ(half[i].dtype, DType::kBF16);
+  }
+}
+
 }  // namespace
 }  // namespace shardlens::schedule
