@@ -243,8 +243,11 @@ class AccelerateReader {
     }
     keys.ignore("xla_fsdp_settings", "is of XLA");
     if (const auto ignored = keys.find("ignored_modules")) {
-      ignored->fail(
-          "expected none: a regular expression of names; a plan has globs in its ignored_modules");
+      plan.ignored_modules = modules_of_pattern(*ignored, tree_);
+      if (plan.ignored_modules.empty()) {
+        out_.notes.push_back(
+            fmt::format("{} matches no module, so nothing is ignored", ignored->where()));
+      }
     }
     const Names classes = read_wrap(keys, trainer);
     const auto checkpoints = keys.find("activation_checkpointing");

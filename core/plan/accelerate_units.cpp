@@ -1,6 +1,8 @@
 #include "core/plan/accelerate_units.h"
 
 #include <algorithm>
+#include <cctype>
+#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -8,6 +10,58 @@
 
 namespace shardlens::plan {
 namespace {
+
+// Limits of a pattern, so that matching takes neither long nor a deep stack.
+constexpr size_t kLongestPattern = 512;
+constexpr int64_t kMostRepeats = 1000;  // of all its counts, as {3} or {2,5}, multiplied
+
+// Refuses what Python and C++ read in different ways.
+void require_readable(const JsonNode& node, const std::string& pattern) {
+  constexpr std::string_view kEscapes = "dDwWsSbB";
+  int64_t repeats = 1;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const auto next = static_cast<unsigned char>(i + 1 < pattern.size() ? pattern[i + 1] : ' ');
+    if (pattern[i] == '\\') {
+      if (std::isalnum(next) != 0 && kEscapes.find(static_cast<char>(next)) == kEscapes.npos) {
+        node.fail(
+            fmt::format("the regular expression's \\{} is not read here; write it with "
+                        "characters, classes, '*', '+', '?', '|' and groups",
+                        static_cast<char>(next)));
+      }
+      ++i;
+    } else if (pattern[i] == '{') {
+      int64_t most = 0, number = 0;
+      for (size_t k = i + 1; k < pattern.size() && pattern[k] != '}'; ++k) {
+        const bool digit = std::isdigit(static_cast<unsigned char>(pattern[k])) != 0;
+        number = digit ? std::min(kMostRepeats + 1, number * 10 + (pattern[k] - '0')) : 0;
+        most = std::max(most, number);
+      }
+      repeats *= std::max<int64_t>(1, most);
+      if (repeats > kMostRepeats) {
+        node.fail(
+            fmt::format("the regular expression repeats a part more than {} times", kMostRepeats));
+      }
+    }
+  }
+}
+
+std::regex compiled(const JsonNode& node) {
+  const std::string pattern = node.string();
+  if (pattern.size() > kLongestPattern) {
+    node.fail(fmt::format("expected a regular expression of at most {} characters, found {}",
+                          kLongestPattern, pattern.size()));
+  }
+  require_readable(node, pattern);
+  try {
+    // Without backtracking, whose time can grow exponentially.
+    return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
+  } catch (const std::regex_error&) {
+    node.fail(
+        fmt::format("expected a regular expression of characters, classes, '*', '+', '?', "
+                    "'|' and groups, found {}",
+                    node.shown()));
+  }
+}
 
 bool is_list_of_modules(const Module& module) {
   return module.type == "ModuleList" || module.type == "ModuleDict";
@@ -126,6 +180,25 @@ std::vector<UnitEntry> units_above(const JsonNode& node, const ModuleTree& tree,
       }
       out.push_back(unit_of({module.fqn}));
     }
+  }
+  return out;
+}
+
+std::vector<std::string> modules_of_pattern(const JsonNode& node, const ModuleTree& tree) {
+  const std::regex pattern = compiled(node);
+  std::vector<bool> ignored(tree.modules.size(), false);
+  std::vector<std::string> out;
+  for (uint32_t i = 0; i < tree.modules.size(); ++i) {
+    const Module& module = tree.modules[i];
+    ignored[i] = i > 0 && ignored[module.parent];
+    if (ignored[i] || !std::regex_match(module.fqn, pattern)) {
+      continue;
+    }
+    if (i == 0) {
+      node.fail("the regular expression matches the model itself, of which nothing is left then");
+    }
+    ignored[i] = true;
+    out.push_back(module.fqn);
   }
   return out;
 }

@@ -24,6 +24,12 @@ void require_class(const JsonNode& node, const ModuleTree& tree, const std::stri
 [[nodiscard]] std::vector<UnitEntry> units_above(const JsonNode& node,
                                                  const ModuleTree& tree,
                                                  int64_t size);
+// The outermost modules whose whole names the regular expression at `node` matches, as Python's
+// re.fullmatch does, in the order of the tree. Errors: InputError at `node` for what no expression
+// is, for the parts of Python's that are not read (named groups, flags, look-behind,
+// back-references), and if it matches the model itself.
+[[nodiscard]] std::vector<std::string> modules_of_pattern(const JsonNode& node,
+                                                          const ModuleTree& tree);
 // FSDP2: the input embedding, and the final norm with the output embedding (and the input's, if
 // they are tied), which stay gathered after forward. Modules that are units already stay so.
 void add_ends(const ModuleTree& tree, std::vector<UnitEntry>& units);

@@ -163,8 +163,15 @@ TEST_F(PlanFromFileTest, WrongValuesAreNamed) {
   refused(fsdp + "fsdp_offload_params: maybe\n", "#/fsdp_config/fsdp_offload_params",
           "expected true or false");
   refused(fsdp + "fsdp_version: 3\n", "#/fsdp_config/fsdp_version", "1");
-  refused(fsdp + "fsdp_ignored_modules: .*lm_head\n", "#/fsdp_config/fsdp_ignored_modules",
-          "regular expression");
+  for (const char* wrong :
+       {"'('", "'(?P<name>a)'", "'(a)\\1'", "'a{2,1}'", "'(?i)lm_head'", "'[z-a]'"}) {
+    refused(fsdp + "fsdp_ignored_modules: " + wrong + "\n", "#/fsdp_config/fsdp_ignored_modules",
+            "regular expression");
+  }
+  refused(fsdp + "fsdp_ignored_modules: .*\n", "#/fsdp_config/fsdp_ignored_modules",
+          "matches the model itself");
+  refused(fsdp + "fsdp_ignored_modules: [lm_head]\n", "#/fsdp_config/fsdp_ignored_modules",
+          "expected a string");
   refused(fsdp + "fsdp_activation_checkpointing: true\n",
           "#/fsdp_config/fsdp_activation_checkpointing", "TRANSFORMER_BASED_WRAP");
   refused(fsdp +
@@ -176,6 +183,24 @@ TEST_F(PlanFromFileTest, WrongValuesAreNamed) {
           "did you mean 'bf16'?");
   refused("distributed_type: FSDP\ndeepspeed_config: {zero_stage: 3}\n", "#/deepspeed_config",
           "expected none");
+}
+
+// Python's re.fullmatch of these expressions with the names of the model's modules.
+TEST_F(PlanFromFileTest, IgnoredModulesAreThoseOfTheExpression) {
+  const std::string fsdp = "distributed_type: FSDP\nfsdp_config:\n  fsdp_ignored_modules: ";
+  const auto ignored = [&](const std::string& pattern) {
+    return plan_of(file("ignored.yaml", fsdp + "'" + pattern + "'\n"))["ignored_modules"];
+  };
+  EXPECT_EQ(ignored("lm_head"), json{"lm_head"});
+  EXPECT_EQ(ignored("lm_h"), json::array());
+  EXPECT_THAT(notes_, HasSubstr("fsdp_ignored_modules matches no module"));
+  EXPECT_EQ(ignored(R"(model\.layers\.[01]\.mlp|model.norm)"),
+            (json{"model.layers.0.mlp", "model.layers.1.mlp", "model.norm"}));
+  EXPECT_EQ(ignored(R"(.*\.\d\.(mlp|self_attn)\.(up|q)_proj)").size(), 8U);
+  // Modules inside one that is ignored need no entry.
+  EXPECT_EQ(ignored(R"(model\.layers\.2.*)"), json{"model.layers.2"});
+  EXPECT_EQ(ignored(R"(model\.(?!layers).+)"),
+            (json{"model.embed_tokens", "model.norm", "model.rotary_emb"}));
 }
 
 TEST_F(PlanFromFileTest, DamagedYamlIsAnErrorWithItsLine) {

@@ -40,6 +40,7 @@
 #include "tests/fuzz/structured_mutator.h"
 #include "tests/support/temporary_directory.h"
 
+#include "cli/flags/foreign_plan.h"
 #include "cli/results/search_state.h"
 
 namespace {
@@ -84,6 +85,25 @@ void plans(std::string_view input) {
   require(plan::to_json(plan::parse_plan(written, "again.json")) == written,
           "what is written reads back");
   (void)plan::resolve(read, tree, 4);
+}
+
+// A file of accelerate or transformers. A message has one line, with the file.
+void foreign_plan(std::string_view input) {
+  static const plan::ModuleTree tree = plan::module_tree(plan::parse_model_config(
+      R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 16, "intermediate_size": 32,
+          "num_hidden_layers": 3, "num_attention_heads": 2, "num_key_value_heads": 1})",
+      "config.json"));
+  try {
+    const plan::ForeignPlan read = cli::parse_foreign_plan(input, "f.yaml", tree);
+    const std::string written = plan::to_json(read.plan);
+    require(plan::to_json(plan::parse_plan(written, "again.json")) == written,
+            "the plan of a file is a plan file");
+    (void)plan::resolve(read.plan, tree, read.world_size.value_or(4));
+  } catch (const InputError& error) {
+    const std::string_view message = error.what();
+    require(message.starts_with("f.yaml"), "a message names the file");
+    require(message.find('\n') == std::string_view::npos, "a message is one line");
+  }
 }
 
 void workload(std::string_view input) {
@@ -283,6 +303,8 @@ struct Target {
 
 constexpr Target kTargets[] = {{"model", model, fuzz::Form::kJson},
                                {"plan", plans, fuzz::Form::kJson},
+                               {"accelerate", foreign_plan},
+                               {"fsdp_config", foreign_plan, fuzz::Form::kJson},
                                {"workload", workload, fuzz::Form::kJson},
                                {"hardware", hardware, fuzz::Form::kJson},
                                {"stacks", stacks, fuzz::Form::kJson},
