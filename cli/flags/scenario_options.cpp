@@ -215,7 +215,8 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
 
 void write_recorder_notes(const sim::RecordedRun& run) {
   for (const trace::Diagnostic& each : run.observation().diagnostics) {
-    if (each.message.starts_with("shardlens.record: ")) {
+    if (each.message.starts_with("shardlens.record: ") ||
+        each.message.starts_with("recorded under DDP: ")) {
       write_stderr("shardlens: note: {}\n", each.message);
     }
   }

@@ -56,7 +56,8 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
                                         const ScenarioOptions& options,
                                         const std::function<void(sim::HardwareSpec&)>& adjust = {});
 
-// Writes what shardlens.record noted about a recorded run to stderr: why it has no plan, …
+// Writes what shardlens.record noted about a recorded run to stderr: why it has no plan, …; and
+// which activation checkpoints every prediction of a run of DDP has.
 void write_recorder_notes(const sim::RecordedRun& run);
 
 }  // namespace shardlens::cli

@@ -71,6 +71,8 @@ struct StepsLeftOut {  // recorded steps that are not like the planned one
 struct Observation {
   std::string source;
   plan::ResolvedPlan plan;
+  // Of a program recorded under DDP: its plan on its own modules, of which `plan` has none.
+  std::optional<plan::ResolvedPlan> program;
   plan::Workload workload;
   schedule::PlannedStep planned;
   plan::StepSettings settings;

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "core/base/error.h"
 #include "core/plan/resolve.h"
 #include "profiler/analysis/analyzed_run.h"
@@ -101,6 +103,23 @@ IntervalSet busy_of(const Timeline& timeline, const analysis::DdpLog& log) {
                             waited);
 }
 
+[[noreturn]] void fail_sharded(const Observation& recorded) {
+  throw InputError(recorded.source,
+                   "recorded under DDP, which does not shard parameters: the trace has no "
+                   "durations of all-gathers and reduce-scatters, and no units of operators; "
+                   "record a step of the model under fully_shard (FSDP) to simulate plans that "
+                   "shard it");
+}
+
+// Whether the globs name the modules that were checkpointed when the run was recorded.
+bool same_checkpoints(const plan::ResolvedPlan& program, const plan::Plan& plan) {
+  plan::Plan other = program.plan;
+  other.source = plan.source;
+  other.activation_checkpointing = plan.activation_checkpointing;
+  return plan::resolve(other, program.tree, program.world_size).checkpointed_modules ==
+         program.checkpointed_modules;
+}
+
 }  // namespace
 
 bool is_replicated(const plan::ResolvedPlan& plan) {
@@ -113,12 +132,32 @@ void require_replicated(const Observation& recorded, const plan::ResolvedPlan& p
     return unit.api != plan::Api::kReplicate && !unit.parameters.empty();
   });
   if (shards && is_replicated(recorded.plan)) {
-    throw InputError(recorded.source,
-                     "recorded under DDP, which does not shard parameters: the trace has no "
-                     "durations of all-gathers and reduce-scatters, and no units of operators; "
-                     "record a step of the model under fully_shard (FSDP) to simulate plans that "
-                     "shard it");
+    fail_sharded(recorded);
   }
+}
+
+plan::Plan on_recorded_modules(const Observation& recorded, plan::Plan plan) {
+  if (recorded.config || !is_replicated(recorded.plan)) {
+    return plan;
+  }
+  if (std::ranges::any_of(plan.units, [](const plan::UnitEntry& entry) {
+        return entry.api != plan::Api::kReplicate;
+      })) {
+    fail_sharded(recorded);
+  }
+  if (plan.activation_checkpointing.empty()) {
+    return plan;
+  }
+  if (!recorded.program || !same_checkpoints(*recorded.program, plan)) {
+    throw InputError(
+        plan.source + "#/activation_checkpointing",
+        fmt::format("{} was recorded under DDP, whose traces do not say which operators belong to "
+                    "a module, so other activation checkpoints cannot be predicted; record a step "
+                    "with these checkpoints, or one of the model under fully_shard (FSDP)",
+                    recorded.source));
+  }
+  plan.activation_checkpointing.clear();
+  return plan;
 }
 
 ReplicatedReader::ReplicatedReader(const trace::Trace& trace,
@@ -333,6 +372,7 @@ Observation observe_replicated(const analysis::AnalyzedRun& run) {
   out.workload = recovered.recorded.workload;
   std::vector<std::string> checkpoints;
   if (opened.program) {
+    out.program = opened.program->plan;
     for (const uint32_t module : opened.program->plan.checkpointed_modules) {
       checkpoints.push_back(opened.program->plan.tree.modules[module].fqn);
     }
@@ -375,6 +415,11 @@ Observation observe_replicated(const analysis::AnalyzedRun& run) {
   const std::vector<IntervalSet> busy(timelines.size());
   observe_collectives(timelines, busy, observed,
                       {.all_reduce = recovered.world_size, .others = recovered.world_size}, out);
+  if (!checkpoints.empty()) {
+    trace::add_diagnostic(out.diagnostics, trace::Severity::kNote,
+                          "recorded under DDP: every prediction has the activation checkpoints of "
+                          "the run");
+  }
   return out;
 }
 

@@ -17,6 +17,14 @@ namespace shardlens::sim {
 // Throws InputError if `plan` shards parameters that were recorded unsharded, under DDP.
 void require_replicated(const Observation& recorded, const plan::ResolvedPlan& plan);
 
+// The plan for resolve() on the recorded modules. Of a run of DDP these are only names of
+// gradients, so the activation checkpoints with which it was recorded are left out: its operators
+// have them.
+//
+// Errors  InputError, for a run of DDP, if the plan has other activation checkpoints, or units that
+//         are sharded.
+[[nodiscard]] plan::Plan on_recorded_modules(const Observation& recorded, plan::Plan plan);
+
 struct TraceIndex;
 
 // Reads the steps of a rank whose units are all replicated, under the plan of `about`.

@@ -8,6 +8,7 @@
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
 #include "core/workload/communications.h"
+#include "sim/calibrate/replicated_observation.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/scenario/predicted_communication.h"
@@ -88,7 +89,10 @@ const plan::ModelConfig* ScenarioModel::config() const {
 }
 
 plan::ResolvedPlan ScenarioModel::resolve(const plan::Plan& plan, int64_t world_size) const {
-  plan::ResolvedPlan out = plan::resolve(plan, tree_, world_size);
+  plan::ResolvedPlan out =
+      run_ == nullptr
+          ? plan::resolve(plan, tree_, world_size)
+          : plan::resolve(on_recorded_modules(run_->observation(), plan), tree_, world_size);
   out.copies_in_group_of_one = run_ != nullptr && run_->observation().pytorch;
   add_groups(out);
   return out;

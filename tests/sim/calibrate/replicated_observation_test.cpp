@@ -86,6 +86,50 @@ TEST(ReplicatedReplay, ShardingIsNotKnown) {
   }
 }
 
+// Only the program's plan knows the modules of a run of DDP.
+TEST(ReplicatedReplay, OtherCheckpointsAreNotKnown) {
+  Observation recorded = open("ddp-buckets")->observation();
+  const auto plan_with = [](const std::string& checkpoints) {
+    return plan::parse_plan(R"({"version": 1, "units": [{"modules": "", "api": "replicate"}],
+                               "activation_checkpointing": )" +
+                                checkpoints + "}",
+                            "plan.json");
+  };
+  const auto refusal = [&](const std::string& checkpoints) -> std::string {
+    try {
+      (void)on_recorded_modules(recorded, plan_with(checkpoints));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  const auto says_what_to_record =
+      testing::AllOf(HasSubstr("plan.json#/activation_checkpointing: "), HasSubstr("under DDP"),
+                     HasSubstr("record a step with these checkpoints"));
+  EXPECT_THAT(refusal(R"(["model.layers.*"])"), says_what_to_record);
+  EXPECT_EQ(refusal("[]"), "accepted");
+  const plan::ModuleTree tree =
+      plan::module_tree(plan::load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny"));
+  recorded.program = plan::resolve(plan_with(R"(["model.layers.0", "model.layers.1"])"), tree, 2);
+  EXPECT_THAT(refusal(R"(["model.layers.*"])"), says_what_to_record);
+  EXPECT_THAT(refusal(R"(["model.layer.*"])"), HasSubstr("did you mean 'model.layers.*'?"));
+  // Those with which it ran, named in another way.
+  const plan::Plan same =
+      on_recorded_modules(recorded, plan_with(R"(["model.layers.1", "model.layers.0"])"));
+  EXPECT_EQ(same.activation_checkpointing, std::vector<std::string>{});
+  EXPECT_NO_THROW((void)plan::resolve(same, recorded.plan.tree, 2));
+  // Units by other names than the root's.
+  plan::Plan sharded = plan_with("[]");
+  sharded.units.front().globs = {"model.layers.*"};
+  sharded.units.front().api = plan::Api::kFullyShard;
+  try {
+    (void)on_recorded_modules(recorded, sharded);
+    FAIL() << "a DDP trace has no all-gathers";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("all-gathers and reduce-scatters"));
+  }
+}
+
 // A rank's trace of DDP with two gradients of 1 MiB, each in its own bucket.
 class Recorded {
  public:
