@@ -64,15 +64,22 @@ class Checkpoints {
               const plan::ResolvedPlan& plan,
               const std::string& source)
       : in_(recorded), plan_(plan), source_(source), out_(recorded) {
+    position_.resize(in_.operators.size());
+    for (size_t at = 0; at < in_.order.size(); ++at) {
+      if (in_.order[at].kind == WorkloadItem::Kind::kOperator) {
+        position_[in_.order[at].index] = at;
+      }
+    }
     counted_ = std::ranges::any_of(in_.operators, [](const Operator& op) {
       return op.phase != Phase::kOptimizer && op.saved > 0;
     });
   }
 
+  // The checkpoint of a module, or of a unit of several modules all of theirs.
   void remove(uint32_t module) {
     const std::string& fqn = plan_.tree.modules[module].fqn;
     bool any = false, known = false;
-    for (const Span& span : spans_of(module)) {
+    for (const Span& span : spans_of(unit_of(module), fqn)) {
       const std::set<uint32_t> own(span.operators.begin(), span.operators.end());
       for (uint32_t i = 0; i < in_.operators.size(); ++i) {
         const Operator& op = in_.operators[i];
@@ -100,9 +107,34 @@ class Checkpoints {
           "the run does not say what autograd keeps for backward, so checkpoints cannot be "
           "predicted; record it with shardlens.record, which counts it");
     }
-    for (const Span& span : spans_of(module)) {
-      add(span);
+    const UnitId id = unit_of(module);
+    const std::vector<uint32_t>& together = plan_.units[id].modules;
+    const std::string& fqn = plan_.tree.modules[module].fqn;
+    const auto index = static_cast<size_t>(std::ranges::find(together, module) - together.begin());
+    for (const Span& span : spans_of(id, fqn)) {
+      if (together.size() == 1) {
+        add(span);
+        continue;
+      }
+      require_alike(span, together.size(), fqn);
+      if (!divided_.contains({id, span.begin})) {
+        divide(span, together.size(), fqn);
+        divided_.insert({id, span.begin});
+      }
+      add(part_of(span, index, together.size()));
     }
+  }
+
+  // The other modules of its unit: the recorded hooks are around all of them.
+  [[nodiscard]] const std::vector<uint32_t>& modules_with(uint32_t module) const {
+    return plan_.units[unit_of(module)].modules;
+  }
+  [[noreturn]] void fail_together(uint32_t module) const {
+    fail(
+        fmt::format("the run does not say which of what runs again in the unit {} is of {}; change "
+                    "the checkpoints of all modules of the unit, or record a run in which it is a "
+                    "unit of its own",
+                    plan_.units[unit_of(module)].fqn, plan_.tree.modules[module].fqn));
   }
 
   plan::Workload take() {
@@ -145,18 +177,31 @@ class Checkpoints {
 
   [[noreturn]] void fail(const std::string& what) const { throw InputError(source_, what); }
 
-  std::vector<Span> spans_of(uint32_t module) const {
-    const std::string& fqn = plan_.tree.modules[module].fqn;
+  [[nodiscard]] UnitId unit_of(uint32_t module) const {
     const auto unit = std::ranges::find_if(plan_.units, [&](const plan::Unit& each) {
-      return each.group == 0 && each.modules == std::vector<uint32_t>{module};
+      return each.group == 0 && std::ranges::find(each.modules, module) != each.modules.end();
     });
+    if (unit == plan_.units.end()) {
+      fail_no_unit(plan_.tree.modules[module].fqn);
+    }
+    return static_cast<UnitId>(unit - plan_.units.begin());
+  }
+  [[noreturn]] void fail_no_unit(const std::string& fqn) const {
+    fail(
+        fmt::format("the trace does not say which operators belong to {}, because it is no unit; "
+                    "record a run in which it is one to change its checkpoint",
+                    fqn));
+  }
+
+  // `fqn`: the module, for errors.
+  [[nodiscard]] std::vector<Span> spans_of(UnitId unit, const std::string& fqn) const {
     std::vector<Span> out;
     std::optional<Span> open;
-    for (size_t at = 0; at < in_.order.size() && unit != plan_.units.end(); ++at) {
+    for (size_t at = 0; at < in_.order.size(); ++at) {
       const WorkloadItem& item = in_.order[at];
       if (item.kind == WorkloadItem::Kind::kHook) {
         const HookEvent& hook = in_.hooks[item.index];
-        const bool own = hook.unit == static_cast<UnitId>(unit - plan_.units.begin());
+        const bool own = hook.unit == unit;
         if (own && hook.hook == Hook::kPreForward && !hook.recompute) {
           open = Span{.begin = at, .unit = hook.unit};
         }
@@ -177,12 +222,98 @@ class Checkpoints {
       }
     }
     if (out.empty()) {
-      fail(
-          fmt::format("the trace does not say which operators belong to {}, because it is no unit; "
-                      "record a run in which it is one to change its checkpoint",
-                      fqn));
+      fail_no_unit(fqn);
     }
     return out;
+  }
+
+  // Refuses a span whose operators are not the same ones so many times.
+  void require_alike(const Span& span, size_t parts, const std::string& fqn) const {
+    const std::vector<uint32_t>& all = span.operators;
+    const size_t size = all.size() / parts;
+    bool alike = size > 0 && all.size() % parts == 0;
+    for (size_t i = size; alike && i < all.size(); ++i) {
+      const Operator &one = in_.operators[all[i]], &before = in_.operators[all[i - size]];
+      alike = one.name == before.name && one.m == before.m && one.n == before.n &&
+              one.k == before.k && one.written == before.written;
+    }
+    if (!alike) {
+      fail(
+          fmt::format("the trace does not say which operators belong to {}, because it is in a "
+                      "unit with other modules, which do not run the same ones; record a run in "
+                      "which it is a unit of its own to change its checkpoint",
+                      fqn));
+    }
+  }
+
+  // The position after an operator of a module of several, and after the hooks that end in it.
+  [[nodiscard]] size_t end_after(uint32_t op) const {
+    size_t at = position_[op] + 1;
+    while (in_.order[at].kind == WorkloadItem::Kind::kHook &&
+           in_.hooks[in_.order[at].index].hook == Hook::kPostForward) {
+      ++at;
+    }
+    return at;
+  }
+
+  // The forward of one of the unit's modules, which run one after the other.
+  [[nodiscard]] Span part_of(const Span& span, size_t index, size_t parts) const {
+    const size_t size = span.operators.size() / parts;
+    const auto first = span.operators.begin() + static_cast<std::ptrdiff_t>(index * size);
+    const auto last = first + static_cast<std::ptrdiff_t>(size);
+    Span out = span;
+    out.operators.assign(first, last);
+    if (index > 0) {
+      out.begin = end_after(*std::prev(first)) - 1;
+    }
+    if (index + 1 < parts) {
+      out.end = end_after(out.operators.back());
+    }
+    return out;
+  }
+
+  void change(uint32_t op, int64_t Operator::*number, int64_t value) {
+    in_.operators[op].*number = value;
+    out_.operators[op].*number = value;
+  }
+
+  // Divides what the unit keeps, and its backward, among its modules, whose backwards run in the
+  // reverse order.
+  void divide(const Span& span, size_t parts, const std::string& fqn) {
+    const std::set<uint32_t> own(span.operators.begin(), span.operators.end());
+    std::vector<uint32_t> backward;
+    for (uint32_t i = 0; i < in_.operators.size(); ++i) {
+      const Operator& op = in_.operators[i];
+      if (op.phase == Phase::kBackward && own.contains(static_cast<uint32_t>(op.forward))) {
+        backward.push_back(i);
+      }
+    }
+    const size_t size = span.operators.size() / parts, each = backward.size() / parts;
+    if (each == 0 || backward.size() % parts != 0) {
+      fail(
+          fmt::format("the trace does not say which operators of backward belong to {}, because it "
+                      "is in a unit with other modules; record a run in which it is a unit of its "
+                      "own to change its checkpoint",
+                      fqn));
+    }
+    Bytes left = 0;
+    for (const uint32_t op : span.operators) {
+      left += in_.operators[op].saved;
+      change(op, &Operator::saved, 0);
+    }
+    for (size_t part = 0; part < parts; ++part) {
+      const Bytes saved = left / static_cast<Bytes>(parts - part);
+      left -= saved;
+      const uint32_t end = span.operators[(part + 1) * size - 1];
+      change(end, &Operator::saved, saved);
+      const size_t first = (parts - 1 - part) * each;
+      for (size_t i = 0; i < each; ++i) {
+        const uint32_t op = backward[first + i];
+        in_.operators[op].forward = out_.operators[op].forward = static_cast<int32_t>(end);
+        const bool third = each >= 3 && (i + 1 == each / 3 || i + 1 == each * 2 / 3);
+        change(op, &Operator::frees, third ? saved / 3 : 0);
+      }
+    }
   }
 
   // See [Note: Checkpoints of a recorded pass].
@@ -281,11 +412,13 @@ class Checkpoints {
         WorkloadItem{WorkloadItem::Kind::kHook, static_cast<uint32_t>(out.hooks.size() - 1)});
   }
 
-  const plan::Workload& in_;
+  plan::Workload in_;
   const plan::ResolvedPlan& plan_;
   const std::string& source_;
   plan::Workload out_;  // operators with what they save now
   bool counted_ = false;
+  std::vector<size_t> position_;                   // by operator: in the order
+  std::set<std::pair<UnitId, size_t>> divided_;    // spans of units of several modules, by begin
   std::set<uint32_t> left_out_;                    // operators
   std::set<UnitId> without_;                       // units whose forward runs once now
   std::map<size_t, std::vector<Again>> inserted_;  // by position in the order
@@ -304,15 +437,33 @@ plan::Workload with_checkpoints(const plan::Workload& recorded,
     return recorded;
   }
   Checkpoints out(recorded, recorded_plan, source);
+  const auto has = [](const std::vector<uint32_t>& modules, uint32_t module) {
+    return std::ranges::find(modules, module) != modules.end();
+  };
   for (const uint32_t module : before) {
-    if (std::ranges::find(now, module) == now.end()) {
+    if (has(now, module)) {
+      continue;
+    }
+    const std::vector<uint32_t>& together = out.modules_with(module);
+    if (std::ranges::any_of(together,
+                            [&](uint32_t each) { return has(before, each) && has(now, each); })) {
+      out.fail_together(module);
+    }
+    const auto first =
+        std::ranges::find_if(together, [&](uint32_t each) { return has(before, each); });
+    if (*first == module) {
       out.remove(module);
     }
   }
   for (const uint32_t module : now) {
-    if (std::ranges::find(before, module) == before.end()) {
-      out.add(module);
+    if (has(before, module)) {
+      continue;
     }
+    if (std::ranges::any_of(out.modules_with(module),
+                            [&](uint32_t each) { return has(before, each); })) {
+      out.fail_together(module);
+    }
+    out.add(module);
   }
   return out.take();
 }

@@ -16,10 +16,14 @@ namespace shardlens::sim {
 // only saves what it takes does not run again itself. The first forward then keeps the input of the
 // module, which is the largest operand of its first operator; the rest of what it kept is saved
 // again. Where a checkpoint is removed, what the trace shows to run again is left out, and what it
-// saved is kept from forward on.
+// saved is kept from forward on. Of a unit of several modules the hooks are around all of them. If
+// its forward runs the same operators once for each, every module has its turn of them, and an
+// equal part of what the unit keeps and of its backward; the checkpoints that such a unit had are
+// removed together.
 //
-// Errors  InputError if a module with another checkpoint is no unit of the recorded plan or
-// communicates within its forward, and if the run does not say what the modules keep.
+// Errors  InputError if a module with another checkpoint is no unit of the recorded plan, is in a
+// unit with modules that run other operators, or communicates within its forward, and if the run
+// does not say what the modules keep.
 [[nodiscard]] plan::Workload with_checkpoints(const plan::Workload& recorded,
                                               const plan::ResolvedPlan& recorded_plan,
                                               const plan::ResolvedPlan& plan,

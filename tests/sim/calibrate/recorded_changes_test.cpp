@@ -153,6 +153,99 @@ TEST(RecordedCheckpointsTest, SaysWhatToRecord) {
   EXPECT_THAT(message(block(), merged, plan), testing::HasSubstr("it is no unit"));
 }
 
+// Two blocks in one unit, as after fully_shard([a, b]): its hooks are around both.
+plan::ResolvedPlan two_blocks() {
+  plan::ResolvedPlan out = one_block();
+  out.tree.modules[1].fqn = "a";
+  out.tree.modules.push_back(out.tree.modules[1]);
+  out.tree.modules[2].fqn = "b";
+  out.units[1].fqn = "a, b";
+  out.units[1].modules = {1, 2};
+  return out;
+}
+
+plan::Workload pair() {
+  Pass pass;
+  pass.hook(Hook::kPreForward, 1);
+  for (int i = 0; i < 2; ++i) {
+    pass.op("aten::native_layer_norm", Phase::kForward, 1, kInput).kind = OperatorKind::kNorm;
+    pass.product(Phase::kForward, kRows, kInner, kWidth);
+    pass.op("aten::gelu", Phase::kForward, 1, kHidden);
+    pass.product(Phase::kForward, kRows, kWidth, kInner);
+    pass.op("aten::add", Phase::kForward, 1, kInput);
+  }
+  pass.out.operators[9].saved = 2 * (1000 + kInput);
+  pass.hook(Hook::kPostForward, 1);
+  pass.hook(Hook::kPreBackward, 1);
+  for (int i = 0; i < 2; ++i) {
+    pass.product(Phase::kBackward, kInner, kWidth, kRows, 9);
+    pass.product(Phase::kBackward, kRows, kInner, kWidth, 9);
+    pass.op("aten::gelu_backward", Phase::kBackward, 1, kHidden, 9);
+  }
+  pass.hook(Hook::kGradsReady, 1);
+  return pass.out;
+}
+
+// "f" forward, "r" again, "b" backward: the operators in their order.
+std::string phases(const plan::Workload& workload) {
+  std::string out;
+  for (const WorkloadItem& item : workload.order) {
+    if (item.kind == WorkloadItem::Kind::kOperator) {
+      const Phase phase = workload.operators[item.index].phase;
+      out += phase == Phase::kForward ? 'f' : phase == Phase::kRecompute ? 'r' : 'b';
+    }
+  }
+  return out;
+}
+
+TEST(RecordedCheckpointsTest, BlocksOfOneUnitRunAgainOneAfterTheOther) {
+  plan::ResolvedPlan plan = two_blocks();
+  const plan::ResolvedPlan before = plan;
+  plan.checkpointed_modules = {1, 2};
+  const plan::Workload both = with_checkpoints(pair(), before, plan, "run");
+  EXPECT_EQ(phases(both), "ffffffffffrrrbbbrrrbbb");
+  EXPECT_EQ(both.operators[4].saved, kInput);  // of a and b: their inputs
+  EXPECT_EQ(both.operators[9].saved, kInput);
+  EXPECT_EQ(both.operators[12].saved, 1000);
+  EXPECT_EQ(both.operators[12].forward, 9);  // b's backward is first
+  EXPECT_EQ(both.operators[18].saved, 1000);
+  EXPECT_EQ(both.operators[18].forward, 4);
+  // Only the second, whose backward is the first.
+  plan.checkpointed_modules = {2};
+  const plan::Workload second = with_checkpoints(pair(), before, plan, "run");
+  EXPECT_EQ(phases(second), "ffffffffffrrrbbbbbb");
+  EXPECT_EQ(second.operators[4].saved, 1000 + kInput);
+  EXPECT_EQ(second.operators[9].saved, kInput);
+  plan.checkpointed_modules = {1};
+  EXPECT_EQ(phases(with_checkpoints(pair(), before, plan, "run")), "ffffffffffbbbrrrbbb");
+}
+
+TEST(RecordedCheckpointsTest, CheckpointsOfOneUnitAreRemovedTogether) {
+  const plan::ResolvedPlan without = two_blocks();
+  plan::ResolvedPlan with = without, one = without;
+  with.checkpointed_modules = {1, 2};
+  one.checkpointed_modules = {1};
+  const plan::Workload checkpointed = with_checkpoints(pair(), without, with, "run");
+  const plan::Workload out = with_checkpoints(checkpointed, with, without, "run");
+  EXPECT_EQ(phases(out), "ffffffffffbbbbbb");
+  EXPECT_EQ(out.operators[4].saved + out.operators[9].saved, 2 * (1000 + kInput));
+  const auto message = [](const plan::Workload& workload, const plan::ResolvedPlan& from,
+                          const plan::ResolvedPlan& to) -> std::string {
+    try {
+      (void)with_checkpoints(workload, from, to, "run");
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_THAT(message(checkpointed, with, one),
+              testing::HasSubstr("change the checkpoints of all modules of the unit"));
+  // Modules that run other operators than each other.
+  plan::Workload differ = pair();
+  differ.operators[6].m = kRows + 1;
+  EXPECT_THAT(message(differ, without, with), testing::HasSubstr("do not run the same ones"));
+}
+
 TEST(RecordedBatchTest, RowsAreScaledAndWeightsAreNot) {
   const plan::Workload out = with_batch(block(), one_block(), 3, 6);
   EXPECT_EQ(out.batch, 6);
