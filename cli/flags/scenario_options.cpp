@@ -126,9 +126,12 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   model->required(false)->option_text("PATH (required without --workload)");
   CLI::Option* workload =
       app.add_option(
-             "--workload", options.workload,
+             "--workload", options.workloads,
              "simulate the operators of a capture, or of traces of PyTorch's FSDP or DDP, instead "
-             "of a model's; step settings without a flag are those of the run")
+             "of a model's; step settings without a flag are those of the run. Given twice: two "
+             "recordings of one program with sequences of different length, for another --seq")
+          ->option_text("PATH")
+          ->allow_extra_args(false)
           ->excludes(model);
   app.add_option(
          "--hardware", run.hardware,
@@ -195,6 +198,14 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
     return option != nullptr && option->count() > 0;
   };
   options.strategy_given = given("--strategy");
+  if (options.workloads.size() > 2) {
+    throw UsageError(
+        fmt::format("--workload: expected a recorded run, or two that differ in the length of "
+                    "their sequences; found {}",
+                    options.workloads.size()));
+  }
+  options.workload = options.workloads.empty() ? "" : options.workloads.front();
+  options.other_workload = options.workloads.size() < 2 ? "" : options.workloads.back();
   if (!options.workload.empty() && given("--precision")) {
     throw UsageError(
         "--precision cannot be used with --workload, whose run has its own precision; use a plan "
@@ -242,7 +253,9 @@ sim::Scenario scenario_of(const RunOptions& run,
         optimizer_impl(options, out.step.program == plan::Program::kTransformers);
     return out;
   }
-  const auto recorded = sim::RecordedRun::open(std::span(&options.workload, 1));
+  const auto recorded = options.other_workload.empty()
+                            ? sim::RecordedRun::open(std::span(&options.workload, 1))
+                            : sim::RecordedRun::open_two(options.workload, options.other_workload);
   write_recorder_notes(*recorded);
   sim::Scenario out = sim::own_scenario(recorded);
   options.set_step(out.step);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "core/model/model_config.h"
 #include "core/tree/module_tree.h"
@@ -22,7 +23,10 @@ namespace shardlens::cli {
 
 // The parts of a scenario that are not in RunOptions (model, plan, step, ranks, hardware).
 struct ScenarioOptions {
-  std::filesystem::path workload;     // a recorded run; empty: the model's own operators
+  std::vector<std::filesystem::path> workloads;  // --workload
+  std::filesystem::path workload;                // a recorded run; empty: the model's own operators
+  // The same program with sequences of another length; empty: none.
+  std::filesystem::path other_workload;
   std::filesystem::path calibration;  // empty: only the hardware's constants
   std::string stack;                  // --stack
   std::string transport;              // --transport; empty: rings

@@ -1,6 +1,8 @@
 #include "sim/scenario/recorded_run.h"
 
 #include <algorithm>
+#include <array>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -128,7 +130,16 @@ std::shared_ptr<const RecordedRun> RecordedRun::of(const trace::Run& run) {
 }
 
 std::shared_ptr<const RecordedRun> RecordedRun::of(const analysis::AnalyzedRun& run) {
-  std::shared_ptr<RecordedRun> out(new RecordedRun(observe_any(run)));
+  return with_baseline(std::shared_ptr<RecordedRun>(new RecordedRun(observe_any(run))));
+}
+
+std::shared_ptr<const RecordedRun> RecordedRun::open_two(const std::filesystem::path& first,
+                                                         const std::filesystem::path& second) {
+  return with_baseline(std::shared_ptr<RecordedRun>(
+      new RecordedRun(open_observation(first), open_observation(second))));
+}
+
+std::shared_ptr<const RecordedRun> RecordedRun::with_baseline(std::shared_ptr<RecordedRun> out) {
   // As every other plan of the run, so that the own plan has one prediction.
   const Prediction own = evaluate(own_scenario(out));
   out->baseline_.simulated = own.step.duration;
@@ -136,9 +147,14 @@ std::shared_ptr<const RecordedRun> RecordedRun::of(const analysis::AnalyzedRun& 
   return out;
 }
 
-RecordedRun::RecordedRun(Observation observation)
-    : observation_(std::move(observation)),
-      machine_(std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)))) {
+RecordedRun::RecordedRun(Observation observation, const std::optional<Observation>& other)
+    : observation_(std::move(observation)) {
+  if (other) {
+    other_ = other_sequence(observation_, *other);
+    machine_ = std::make_shared<const TargetMachine>(calibrate(std::array{observation_, *other}));
+  } else {
+    machine_ = std::make_shared<const TargetMachine>(calibrate(std::span(&observation_, 1)));
+  }
   baseline_.steps = static_cast<int64_t>(observation_.steps.size());
   baseline_.left_out = observation_.left_out;
   baseline_.one_pass = observation_.one_pass;
@@ -156,10 +172,16 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
     throw InputError(observation_.source,
                      what + "; others need the model, but the run has no config.json");
   };
-  if (settings.seq != recorded.seq) {
-    refuse("can only be simulated with the recorded sequence");
+  if (settings.seq != recorded.seq && (!other_ || !recorded.seq || !settings.seq)) {
+    refuse(
+        "can only be simulated with the recorded sequence: record the program with another one "
+        "too, and give both runs (simulate --workload FIRST --workload SECOND --seq N)");
   }
-  const plan::Workload& pass = observation_.workload;
+  std::optional<plan::Workload> longer;
+  if (settings.seq != recorded.seq) {
+    longer = with_sequence(observation_.workload, *recorded.seq, *other_, *settings.seq);
+  }
+  const plan::Workload& pass = longer ? *longer : observation_.workload;
   if (settings.batch != recorded.batch) {
     if (!pass.communications.empty() || (recorded.batch == 1 && pass.batch != 1)) {
       refuse(pass.communications.empty()

@@ -17,6 +17,7 @@
 #include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/run.h"
 #include "sim/calibrate/observation.h"
+#include "sim/calibrate/recorded_sequence.h"
 #include "sim/scenario/target_machine.h"
 
 namespace shardlens::sim {
@@ -57,6 +58,11 @@ class RecordedRun {
   // Only reads the traces, for of() and other uses.
   [[nodiscard]] static analysis::AnalyzedRun read(std::span<const std::filesystem::path> paths,
                                                   trace::Progress* progress = nullptr);
+  // A run and another one of the same program, which differs in the length of its sequences: the
+  // first, which can then be simulated with any length. The machine is calibrated from both.
+  // Errors: those of open(), and of other_sequence().
+  [[nodiscard]] static std::shared_ptr<const RecordedRun> open_two(
+      const std::filesystem::path& first, const std::filesystem::path& second);
   // For a run that is already open. needs_arguments() must be false for it, or the arguments kept.
   [[nodiscard]] static std::shared_ptr<const RecordedRun> of(const analysis::AnalyzedRun& run);
   [[nodiscard]] static std::shared_ptr<const RecordedRun> of(const trace::Run& run);
@@ -81,15 +87,20 @@ class RecordedRun {
   // other units. In a PyTorch trace the unit of an operator is known, but not its module, so units
   // can be merged but not divided. Other activation checkpoints and batches are those of
   // [Note: Checkpoints of a recorded pass] and [Note: Batch of a recorded pass].
-  // Errors: InputError for sequences or optimizers other than recorded, if the model is unknown,
-  // and for checkpoints and batches that the run cannot tell.
+  // Other sequences are those of [Note: Sequence of a recorded pass].
+  // Errors: InputError for optimizers other than recorded, if the model is unknown, and for
+  // sequences, checkpoints and batches that the run cannot tell.
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;
 
  private:
-  explicit RecordedRun(Observation observation);
+  explicit RecordedRun(Observation observation,
+                       const std::optional<Observation>& other = std::nullopt);
+  [[nodiscard]] static std::shared_ptr<const RecordedRun> with_baseline(
+      std::shared_ptr<RecordedRun> run);
 
   Observation observation_;
+  std::optional<OtherSequence> other_;
   std::shared_ptr<const TargetMachine> machine_;
   Baseline baseline_;
   StepFigures own_figures_;

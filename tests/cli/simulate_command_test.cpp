@@ -411,6 +411,19 @@ TEST_F(SimulateCommandTest, ARunOfTensorParallelismKeepsItsAxis) {
               HasSubstr("can only be simulated with its own context 1, tensor 2 and expert 1"));
 }
 
+TEST_F(SimulateCommandTest, AnotherSequenceNeedsTwoRecordings) {
+  const std::string workload = " --workload " + std::string(SHARDLENS_TEST_DATA) + "/recorded_run";
+  const CommandResult one = run("simulate" + workload + " --seq 12");
+  EXPECT_EQ(one.code, 3) << one.out;
+  EXPECT_THAT(one.err, HasSubstr("simulate --workload FIRST --workload SECOND --seq N"));
+  const CommandResult same = run("simulate" + workload + workload + " --seq 12");
+  EXPECT_EQ(same.code, 3) << same.out;
+  EXPECT_THAT(same.err, HasSubstr("its sequences have 6 tokens too"));
+  const CommandResult three = run("simulate" + workload + workload + workload);
+  EXPECT_EQ(three.code, 2) << three.out;
+  EXPECT_THAT(three.err, HasSubstr("--workload: expected a recorded run, or two"));
+}
+
 // A plan has no axis for what else divides the model. No command answers for such a run what it
 // cannot know.
 TEST_F(SimulateCommandTest, ARunOfAnotherParallelismIsRefusedByItsName) {

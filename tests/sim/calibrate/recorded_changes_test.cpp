@@ -1,4 +1,4 @@
-// Recorded passes with other activation checkpoints and other batches. Sizes by hand.
+// Recorded passes with other activation checkpoints, batches and sequences. Sizes by hand.
 #include <string>
 #include <vector>
 
@@ -9,6 +9,7 @@
 #include "core/schedule/planned/workload_outline.h"
 #include "sim/calibrate/recorded_batch.h"
 #include "sim/calibrate/recorded_checkpoints.h"
+#include "sim/calibrate/recorded_sequence.h"
 
 namespace shardlens::sim {
 namespace {
@@ -285,6 +286,81 @@ TEST(RecordedCheckpointsTest, AllThatRunsAgainInOneBackwardIsPlanned) {
   EXPECT_THAT(out.recomputed[0],
               testing::ElementsAre(WorkloadItem{WorkloadItem::Kind::kOperator, 2},
                                    WorkloadItem{WorkloadItem::Kind::kOperator, 4}));
+}
+
+// A block with attention on 2 samples of `s` tokens, as its shapes are.
+Observation of_tokens(int64_t s) {
+  constexpr int64_t kHeads = 3, kHead = 4, kSamples = 2;
+  const int64_t pairs = kSamples * kHeads * s * s;
+  Pass pass;
+  pass.hook(Hook::kRootPreForward, 0);
+  pass.hook(Hook::kPreForward, 1);
+  pass.product(Phase::kForward, kSamples * s, kInner, kWidth);  // reads weights too
+  Operator& attention = pass.op("aten::scaled_dot_product_attention", Phase::kForward, 1,
+                                kSamples * s * kHeads * kHead * 4);
+  attention.kind = OperatorKind::kAttention;
+  attention.batch = kSamples * kHeads;
+  attention.m = attention.n = s;
+  attention.k = kHead;
+  attention.flops = 4 * pairs * kHead;
+  Operator& scores = pass.op("aten::_softmax", Phase::kForward, 1, pairs * 4);
+  scores.flops = 5 * pairs;
+  scores.saved = pairs * 4 + 100 * kSamples * s;  // scores, and rows
+  pass.hook(Hook::kPostForward, 1);
+  pass.hook(Hook::kPreBackward, 1);
+  pass.product(Phase::kBackward, kInner, kWidth, kSamples * s, 2);
+  pass.hook(Hook::kGradsReady, 1);
+  pass.op("aten::_fused_adamw_", Phase::kOptimizer, 0, 64);
+  Observation out;
+  out.source = "tokens-" + std::to_string(s);
+  out.workload = pass.out;
+  out.workload.batch = kSamples;
+  out.workload.seq = s;
+  out.settings.batch = kSamples;
+  out.settings.seq = s;
+  return out;
+}
+
+TEST(RecordedSequenceTest, TwoLengthsDescribeAllOthers) {
+  for (const auto& [first, second] : std::vector<std::pair<int64_t, int64_t>>{{16, 24}, {64, 48}}) {
+    const Observation a = of_tokens(first), b = of_tokens(second);
+    for (const int64_t tokens : {1, 7, 32, 4096}) {
+      const plan::Workload out = with_sequence(a.workload, first, other_sequence(a, b), tokens);
+      EXPECT_EQ(out.seq, tokens);
+      EXPECT_EQ(out.operators, of_tokens(tokens).workload.operators) << first << " " << tokens;
+    }
+  }
+}
+
+TEST(RecordedSequenceTest, RunsOfOtherProgramsAreRefused) {
+  const Observation a = of_tokens(16);
+  const auto refusal = [&a](const Observation& other) -> std::string {
+    try {
+      (void)other_sequence(a, other);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal(of_tokens(32)), "accepted");
+  EXPECT_THAT(refusal(of_tokens(16)), testing::HasSubstr("its sequences have 16 tokens too"));
+  Observation other = of_tokens(32);
+  other.settings.seq.reset();
+  EXPECT_THAT(refusal(other), testing::HasSubstr("does not say the length"));
+  other = of_tokens(32);
+  other.settings.batch = 3;
+  EXPECT_THAT(refusal(other), testing::HasSubstr("tokens-32: it has 1 microbatches of 3 samples"));
+  other = of_tokens(32);
+  other.workload.operators[2].name = "aten::gelu";
+  EXPECT_THAT(refusal(other),
+              testing::HasSubstr("operator 2 of a pass is aten::gelu instead of aten::_softmax"));
+  other = of_tokens(32);
+  other.workload.order.pop_back();
+  EXPECT_THAT(refusal(other), testing::HasSubstr("or another order of them"));
+  // More than any operator has.
+  EXPECT_THROW(
+      (void)with_sequence(a.workload, 16, other_sequence(a, of_tokens(32)), int64_t{1} << 50),
+      InputError);
 }
 
 }  // namespace
