@@ -32,13 +32,18 @@ def plan_of(model, log=None, checkpoints=None):
         plan["activation_checkpointing"] = _checkpointed(model, checkpoints.modules if checkpoints else {})
         return plan
     raise NoPlan(_otherwise_parallel(model) or
-                 "the model is not sharded: neither fully_shard, FullyShardedDataParallel nor DistributedDataParallel was applied to it")
+                 "the model is not sharded: neither fully_shard, FullyShardedDataParallel nor DistributedDataParallel was applied to it; if a trainer wraps it, give "
+                 "record() the wrapper")
 
 
 def _otherwise_parallel(model):
     """What is known of a model that is parallel without the objects that a plan is read from; "": nothing is."""
     from torch.distributed._composable.contract import _get_registry
 
+    inside = [clean_name(name) for name, module in model.named_modules() if is_a(module, "DistributedDataParallel")]
+    if inside:
+        return (f"DistributedDataParallel is around {', '.join(inside[:4])}{', …' if len(inside) > 4 else ''}, parts of the model: a plan is of one; "
+                "give record() the one whose step counts; without plan.json it is recovered from the trace")
     replicated = [clean_name(name) or "the model" for name, module in model.named_modules() if "replicate" in (_get_registry(module) or ())]
     if replicated:
         return (f"replicate() was applied to {', '.join(replicated[:4])}{', …' if len(replicated) > 4 else ''}: it averages gradients as DistributedDataParallel does, "

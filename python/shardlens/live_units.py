@@ -18,10 +18,13 @@ def is_a(module, *classes):
 
 
 def unwrap_ddp(model):
-    """The module inside DistributedDataParallel, else the model itself; and DDP's object, else None."""
+    """The module inside DistributedDataParallel, else the model itself; and DDP's object, else None. torch.compile may be around DDP."""
     from torch.nn.parallel import DistributedDataParallel
 
-    return (model.module, model) if isinstance(model, DistributedDataParallel) else (model, None)
+    outer = model
+    while is_a(outer, "OptimizedModule"):
+        outer = outer._orig_mod
+    return (outer.module, outer) if isinstance(outer, DistributedDataParallel) else (model, None)
 
 
 class Fsdp2Unit:

@@ -118,12 +118,12 @@ class Recorder:
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         recording_directory.claim(self.directory, self._force)
-        inner, ddp = unwrap_ddp(self._model)
+        inner, _ = unwrap_ddp(self._model)
         self._log = ActionLog(self._model)
         self._reduces = gradient_sync(self._model)
         if self._log.missing:
             self._notes.append(f"this version of PyTorch has no {', '.join(self._log.missing)} of FSDP: those actions are not recorded")
-        compiled = any(getattr(m, "_compiled_call_impl", None) is not None or is_a(m, "OptimizedModule") for m in inner.modules())
+        compiled = any(getattr(m, "_compiled_call_impl", None) is not None or is_a(m, "OptimizedModule") for m in self._model.modules())
         if compiled:
             self._notes.append("torch.compile: operators inside a compiled region have no names of modules, and hooks that were compiled leave no actions")
         self._checkpoints = CheckpointLog()
@@ -131,7 +131,7 @@ class Recorder:
         if not compiled:  # a compiled region decides itself what it saves
             self._activations = ActivationLog(inner)
             self._activations.install()
-        self._hook = (ddp or inner).register_forward_pre_hook(self._on_forward, with_kwargs=True)
+        self._hook = self._model.register_forward_pre_hook(self._on_forward, with_kwargs=True)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)

@@ -5,7 +5,9 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
+from shardlens.live_model import model_of  # noqa: E402
 from shardlens.live_plan import NoPlan, plan_of  # noqa: E402
+from shardlens.live_units import gradient_sync  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -22,6 +24,34 @@ def model():
 def test_a_plain_model_is_not_sharded():
     with pytest.raises(NoPlan, match="the model is not sharded"):
         plan_of(model())
+
+
+@pytest.mark.parametrize("wrap", (
+    pytest.param(lambda ddp, net: torch.compile(ddp(net), backend="eager"), id="around"),
+    pytest.param(lambda ddp, net: ddp(torch.compile(net, backend="eager")), id="inside"),
+))
+def test_a_compiled_ddp_has_the_plan_of_ddp(wrap):
+    from torch.nn.parallel import DistributedDataParallel
+
+    def ddp(net):
+        return DistributedDataParallel(net, bucket_cap_mb=3, static_graph=True)
+
+    compiled = wrap(ddp, model())
+    assert plan_of(compiled) == plan_of(ddp(model()))
+    assert model_of(compiled)["name"] == "Sequential"
+    assert [row["name"] for row in model_of(compiled)["parameters"]] == ["0.weight", "0.bias", "2.weight"]
+    assert gradient_sync(compiled)()
+    with (compiled if hasattr(compiled, "no_sync") else compiled._orig_mod).no_sync():
+        assert not gradient_sync(compiled)()
+
+
+def test_ddp_around_a_part_is_named():
+    from torch.nn.parallel import DistributedDataParallel
+
+    parts = model()
+    parts[2] = DistributedDataParallel(parts[2])
+    with pytest.raises(NoPlan, match=r"DistributedDataParallel is around 2, parts of the model: a plan is of one; give record\(\) the one"):
+        plan_of(parts)
 
 
 def test_composable_replicate_is_named():
