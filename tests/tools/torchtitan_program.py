@@ -23,6 +23,8 @@ MODELS = {
     "qwen3_moe": {"model_type": "qwen3_moe", "vocab_size": 32000, **SHAPE, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 704, "decoder_sparse_step": 1,
                   "mlp_only_layers": []},
 }
+for _name in ("llama", "qwen3"):
+    MODELS[f"{_name}-small"] = {**MODELS[_name], "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 4, "num_key_value_heads": 4}
 MODELS["deepseek_moe-bytes"] = {**MODELS["deepseek_moe"], "vocab_size": 256}
 MODELS["qwen3_moe-bytes"] = {**MODELS["qwen3_moe"], "vocab_size": 256}
 DEFAULT = {"model": "llama", "layers": 3, "world": 8, "batch": 2, "seq": 1024, "dtype": "mixed", "checkpoint": "none", "reshard": None, "units": "torchtitan", "optimizer": "fused"}
@@ -109,14 +111,19 @@ def fused_norm():
     return FusedRmsNorm
 
 
+def importable():
+    """Makes torchtitan importable where some packages that it imports and does not use here are missing."""
+    sys.meta_path.insert(0, _Finder)
+
+
 def prepare(folder):
-    """Makes torchtitan importable, and its RMSNorm and experts run a GPU's kernels. Returns its version."""
+    """Makes torchtitan importable from the folder, and its RMSNorm and experts run a GPU's kernels. Returns its version."""
     import importlib.metadata
 
     import torch
 
     sys.path.append(folder)
-    sys.meta_path.insert(0, _Finder)
+    importable()
     norm = fused_norm()
     torch.nn.functional.rms_norm = lambda x, shape, weight=None, eps=None: norm.apply(x, weight)
     torch.histc = lambda values, bins, **range: torch.zeros(bins, dtype=values.dtype)  # not for integers of a CPU
@@ -127,7 +134,7 @@ def prepare(folder):
 
 
 def make(row):
-    """The model in fp32 and its function step(tokens, labels), which returns the loss."""
+    """The model in fp32 and its function step(tokens, labels): forward and backward; returns the loss."""
     import torch
     from torchtitan.components.loss import cross_entropy_loss
 
@@ -168,6 +175,7 @@ def make(row):
         loss = cross_entropy_loss(logits, labels) / tokens
         del logits
         loss.backward()
+        return loss
 
     return model, step
 
