@@ -23,6 +23,9 @@ struct PlanEdit {
   // The lines of a PyTorch program that make it, where `model` is the model. A line that begins
   // with '#' says what to do where no call does it. Empty: not known.
   std::vector<std::string> pytorch = {};
+  // "prefetch_forward=1": the key's id and the value, the same for every model and in all versions.
+  // "": an edit that only lists have.
+  std::string id = {};
 };
 
 }  // namespace shardlens::plan

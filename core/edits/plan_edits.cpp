@@ -1,6 +1,7 @@
 #include "core/edits/plan_edits.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -18,6 +19,49 @@ using Lines = PytorchCalls::Lines;
 // "Layout: one flat parameter": the title of an edit that only a list offers.
 std::string listed_title(PlanKey key, std::string_view label) {
   return fmt::format("{}: {}", plan_key(key).title, label);
+}
+
+std::string id_of(PlanKey key, std::string_view value) {
+  return fmt::format("{}={}", plan_key(key).id, value);
+}
+
+// The edit with the id of its value.
+PlanEdit named(PlanEdit edit, std::string_view value) {
+  edit.id = id_of(edit.key, value);
+  return edit;
+}
+
+// The entries, with `change` made to those of these modules.
+template <typename Change>
+std::vector<UnitEntry> with_entries(std::vector<UnitEntry> units,
+                                    const std::vector<std::string>& modules,
+                                    Change change) {
+  for (UnitEntry& entry : units) {
+    if (!entry.grouped && std::ranges::find(modules, entry.globs.front()) != modules.end()) {
+      change(entry);
+    }
+  }
+  return units;
+}
+
+// An edit that lists the units of the plan `before`.
+PlanEdit listed_units_edit(PlanKey key,
+                           std::string label,
+                           std::string title,
+                           const std::vector<UnitEntry>& units,
+                           const std::vector<UnitEntry>& before,
+                           Lines pytorch) {
+  return {key,
+          std::move(label),
+          std::move(title),
+          [units, before](Plan& plan) {
+            if (plan.units == before) {
+              plan.units = units;
+            }
+          },
+          [units](const Plan& plan) { return plan.units == units; },
+          nullptr,
+          std::move(pytorch)};
 }
 
 // An edit that gives a member of the plan a value.
@@ -154,10 +198,11 @@ PlanEdit PlanEdits::strategy(const std::string& label, std::string_view name) co
     plan.source = std::move(source);
   };
   const bool replicate = name == "replicate";
-  return edit_of(PlanKey::kSharding, label,
-                 replicate ? "replicate the model instead of sharding it"
-                           : listed_title(PlanKey::kSharding, label),
-                 set, replicate ? pytorch_.replicate() : Lines{});
+  return named(edit_of(PlanKey::kSharding, label,
+                       replicate ? "replicate the model instead of sharding it"
+                                 : listed_title(PlanKey::kSharding, label),
+                       set, replicate ? pytorch_.replicate() : Lines{}),
+               name);
 }
 
 PlanEdit PlanEdits::kept_over(int64_t ranks) const {
@@ -184,7 +229,8 @@ PlanEdit PlanEdits::units(size_t together, const std::vector<UnitEntry>& units) 
           [units](Plan& plan) { set_units(plan, units); },
           [units](const Plan& plan) { return plan.units == units; },
           nullptr,
-          has_lines ? pytorch_.units(together) : Lines{}};
+          has_lines ? pytorch_.units(together) : Lines{},
+          id_of(PlanKey::kUnits, std::to_string(together))};
 }
 
 PlanEdit PlanEdits::own_units(const std::vector<std::string>& modules) const {
@@ -206,7 +252,8 @@ PlanEdit PlanEdits::own_units(const std::vector<std::string>& modules) const {
             });
           },
           nullptr,
-          pytorch_.own_units(modules)};
+          pytorch_.own_units(modules),
+          id_of(PlanKey::kUnits, "own")};
 }
 
 PlanEdit PlanEdits::mesh(int64_t replicate, int64_t shard, int64_t tensor) const {
@@ -215,54 +262,61 @@ PlanEdit PlanEdits::mesh(int64_t replicate, int64_t shard, int64_t tensor) const
       shard == 1       ? fmt::format("{}: {} replicas, each with all parameters", label, replicate)
       : replicate == 1 ? fmt::format("shard over {} ranks", shard)
                        : label;
-  return edit_of(
-      PlanKey::kMesh, std::move(label), std::move(title),
-      [replicate, shard](Plan& plan) { set_mesh(plan, replicate, shard); },
-      pytorch_.mesh(replicate, shard, tensor));
+  return named(edit_of(
+                   PlanKey::kMesh, std::move(label), std::move(title),
+                   [replicate, shard](Plan& plan) { set_mesh(plan, replicate, shard); },
+                   pytorch_.mesh(replicate, shard, tensor)),
+               fmt::format("{}x{}", replicate, shard));
 }
 
 PlanEdit PlanEdits::reshard(Reshard::Kind kind) const {
   const bool keeps = kind == Reshard::Kind::kNo;
-  return edit_of(
-      PlanKey::kReshard, reshard_label({kind, 0}),
-      keeps ? "keep parameters after forward" : "free parameters after forward",
-      [kind](Plan& plan) {
-        set_reshard(plan, {kind, 0});
-      },
-      pytorch_.reshard(!keeps));
+  return named(edit_of(
+                   PlanKey::kReshard, reshard_label({kind, 0}),
+                   keeps ? "keep parameters after forward" : "free parameters after forward",
+                   [kind](Plan& plan) {
+                     set_reshard(plan, {kind, 0});
+                   },
+                   pytorch_.reshard(!keeps)),
+               keeps ? "no" : "auto");
 }
 
 PlanEdit PlanEdits::keep(const std::vector<std::string>& modules,
                          std::vector<UnitEntry> units,
                          const std::vector<UnitEntry>& before) const {
-  for (UnitEntry& entry : units) {
-    if (!entry.grouped && std::ranges::find(modules, entry.globs.front()) != modules.end()) {
-      entry.reshard_after_forward = Reshard{Reshard::Kind::kNo, 0};
-    }
-  }
+  const Reshard keeps{Reshard::Kind::kNo, 0};
   std::string title =
       modules.size() == 1
           ? fmt::format("keep the parameters of {} after forward", modules.front())
           : fmt::format("keep the parameters of the last {} units after forward", modules.size());
-  return {PlanKey::kReshard,
-          reshard_label({Reshard::Kind::kNo, 0}),
-          std::move(title),
-          [units, before](Plan& plan) {
-            if (plan.units == before) {
-              plan.units = units;
-            }
-          },
-          [units](const Plan& plan) { return plan.units == units; },
-          nullptr,
-          pytorch_.keep(modules)};
+  return named(listed_units_edit(
+                   PlanKey::kReshard, reshard_label(keeps), std::move(title),
+                   with_entries(std::move(units), modules,
+                                [keeps](UnitEntry& entry) { entry.reshard_after_forward = keeps; }),
+                   before, pytorch_.keep(modules)),
+               fmt::format("no:last{}", modules.size()));
+}
+
+PlanEdit PlanEdits::no_backward_gather(const std::vector<std::string>& modules,
+                                       std::vector<UnitEntry> units,
+                                       const std::vector<UnitEntry>& before) const {
+  return named(
+      listed_units_edit(PlanKey::kUnshardInBackward, "no",
+                        fmt::format("no gather of {} in backward", fmt::join(modules, ", ")),
+                        with_entries(std::move(units), modules,
+                                     [](UnitEntry& entry) { entry.unshard_in_backward = false; }),
+                        before, PytorchCalls::no_backward_gather(modules)),
+      "no");
 }
 
 PlanEdit PlanEdits::forward_prefetch(int64_t depth) const {
-  return edit_of(
-      PlanKey::kForwardPrefetch, prefetch_label(depth),
-      depth == 0 ? "no prefetch in forward"
-                 : fmt::format("prefetch {} in forward", prefetch_label(depth)),
-      [depth](Plan& plan) { set_forward_prefetch(plan, depth); }, pytorch_.forward_prefetch(depth));
+  return named(edit_of(
+                   PlanKey::kForwardPrefetch, prefetch_label(depth),
+                   depth == 0 ? "no prefetch in forward"
+                              : fmt::format("prefetch {} in forward", prefetch_label(depth)),
+                   [depth](Plan& plan) { set_forward_prefetch(plan, depth); },
+                   pytorch_.forward_prefetch(depth)),
+               std::to_string(depth));
 }
 
 PlanEdit PlanEdits::backward_prefetch(BackwardPrefetch prefetch) const {
@@ -283,6 +337,7 @@ PlanEdit PlanEdits::backward_prefetch(BackwardPrefetch prefetch) const {
   if (prefetch == BackwardPrefetch::kPre) {
     out.title = "prefetch the next unit before compute in backward";
     out.pytorch = pytorch_.backward_prefetch();
+    out.id = id_of(out.key, "pre");
   }
   return out;
 }
@@ -292,6 +347,7 @@ PlanEdit PlanEdits::separate_reduce_scatter_group() const {
                              &Plan::separate_reduce_scatter_group, true);
   out.title = "a communicator of its own for reduce-scatter";
   out.pytorch = PytorchCalls::separate_reduce_scatter_group();
+  out.id = id_of(out.key, "separate");
   return out;
 }
 
@@ -300,24 +356,26 @@ PlanEdit PlanEdits::checkpoints(size_t every) const {
                             : every == 1 ? "every block"
                             : every == 2 ? "every second block"
                                          : fmt::format("one block of {}", every);
-  return edit_of(
-      PlanKey::kCheckpoints, label,
-      every == 0 ? "no activation checkpoints" : fmt::format("checkpoint {}", label),
-      [tree = tree_, every](Plan& plan) { set_checkpoints(plan, *tree, every); },
-      pytorch_.checkpoints(every));
+  return named(edit_of(
+                   PlanKey::kCheckpoints, label,
+                   every == 0 ? "no activation checkpoints" : fmt::format("checkpoint {}", label),
+                   [tree = tree_, every](Plan& plan) { set_checkpoints(plan, *tree, every); },
+                   pytorch_.checkpoints(every)),
+               std::to_string(every));
 }
 
 PlanEdit PlanEdits::buckets(double megabytes) const {
   const std::string label = fmt::format("{} MiB", megabytes);
-  return edit_of(
-      PlanKey::kBuckets, label, fmt::format("buckets of {}", label),
-      [megabytes](Plan& plan) {
-        plan.bucket_cap_mb = megabytes;
-        for (UnitEntry& entry : plan.units) {
-          entry.bucket_cap_mb.reset();
-        }
-      },
-      pytorch_.buckets(megabytes));
+  return named(edit_of(
+                   PlanKey::kBuckets, label, fmt::format("buckets of {}", label),
+                   [megabytes](Plan& plan) {
+                     plan.bucket_cap_mb = megabytes;
+                     for (UnitEntry& entry : plan.units) {
+                       entry.bucket_cap_mb.reset();
+                     }
+                   },
+                   pytorch_.buckets(megabytes)),
+               fmt::format("{}", megabytes));
 }
 
 PlanEdit PlanEdits::microbatches(int64_t batch, int64_t accumulate) const {
@@ -330,7 +388,8 @@ PlanEdit PlanEdits::microbatches(int64_t batch, int64_t accumulate) const {
             step.batch = batch;
             step.accumulate = accumulate;
           },
-          pytorch_.microbatches(batch, accumulate)};
+          pytorch_.microbatches(batch, accumulate),
+          id_of(PlanKey::kMicrobatches, fmt::format("{}x{}", batch, accumulate))};
 }
 
 PlanEdit PlanEdits::sync_last_microbatch() const {
@@ -340,7 +399,8 @@ PlanEdit PlanEdits::sync_last_microbatch() const {
           nullptr,
           nullptr,
           [](StepSettings& step) { step.sync_every_microbatch = false; },
-          pytorch_.sync_last_microbatch()};
+          pytorch_.sync_last_microbatch(),
+          id_of(PlanKey::kGradientSync, "last")};
 }
 
 std::vector<NamedPrecision> usual_precisions() {

@@ -46,6 +46,11 @@ class PlanEdits {
   [[nodiscard]] PlanEdit keep(const std::vector<std::string>& modules,
                               std::vector<UnitEntry> units,
                               const std::vector<UnitEntry>& before) const;
+  // `modules`, each of which is a unit of embeddings only, are not gathered in backward, which does
+  // not read them. `units`, `before`: as keep().
+  [[nodiscard]] PlanEdit no_backward_gather(const std::vector<std::string>& modules,
+                                            std::vector<UnitEntry> units,
+                                            const std::vector<UnitEntry>& before) const;
   [[nodiscard]] PlanEdit forward_prefetch(int64_t depth) const;
   [[nodiscard]] PlanEdit backward_prefetch(BackwardPrefetch prefetch) const;
   [[nodiscard]] PlanEdit separate_reduce_scatter_group() const;

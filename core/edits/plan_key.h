@@ -13,6 +13,7 @@ enum class PlanKey : uint8_t {
   kUnit,
   kMesh,
   kReshard,
+  kUnshardInBackward,
   kForwardPrefetch,
   kBackwardPrefetch,
   kCommunicators,
@@ -29,6 +30,7 @@ enum class PlanKey : uint8_t {
 
 struct PlanKeyRow {  // one row of the catalogue
   PlanKey key = PlanKey::kSharding;
+  std::string_view id;     // "prefetch_forward", the same in all versions
   std::string_view title;  // "Prefetch in forward"
   std::string_view help;   // a sentence without its full stop
   uint32_t decides = 0;    // further keys that an edit of this one decides, a bit for each

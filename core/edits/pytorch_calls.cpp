@@ -72,6 +72,11 @@ Lines PytorchCalls::keep(const std::vector<std::string>& modules) const {
           "    model.get_submodule(name).set_reshard_after_forward(False, recurse=False)"};
 }
 
+Lines PytorchCalls::no_backward_gather(const std::vector<std::string>& modules) {
+  return {fmt::format("for name in {}:", tuple_of(modules)),
+          "    model.get_submodule(name).set_unshard_in_backward(False)"};
+}
+
 Lines PytorchCalls::forward_prefetch(int64_t depth) const {
   if (dialect_ == Dialect::kFsdp1) {
     return fsdp1(fmt::format("forward_prefetch={}", depth > 0 ? "True" : "False"));

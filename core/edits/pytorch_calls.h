@@ -23,6 +23,8 @@ class PytorchCalls {
   [[nodiscard]] Lines reshard(bool after_forward) const;
   // Only these modules keep their parameters after forward.
   [[nodiscard]] Lines keep(const std::vector<std::string>& modules) const;
+  // These modules are not gathered in backward.
+  [[nodiscard]] static Lines no_backward_gather(const std::vector<std::string>& modules);
   [[nodiscard]] Lines forward_prefetch(int64_t depth) const;
   [[nodiscard]] Lines backward_prefetch() const;
   [[nodiscard]] static Lines separate_reduce_scatter_group();

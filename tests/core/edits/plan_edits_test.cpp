@@ -34,11 +34,12 @@ std::vector<std::string> labels(PlanKey key) {
 }
 
 TEST(PlanEditsTest, EachKeyHasARowAndATitleOfItsOwn) {
-  std::set<std::string_view> titles;
+  std::set<std::string_view> titles, ids;
   for (int key = 0; key <= static_cast<int>(kGradientSync); ++key) {
     const PlanKeyRow& row = plan_key(static_cast<PlanKey>(key));
     EXPECT_EQ(static_cast<int>(row.key), key);
     EXPECT_TRUE(titles.insert(row.title).second) << row.title;
+    EXPECT_TRUE(ids.insert(row.id).second && !row.id.empty()) << row.title;
     EXPECT_FALSE(row.help.empty()) << row.title;
   }
 }

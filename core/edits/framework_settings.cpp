@@ -1,0 +1,202 @@
+#include "core/edits/framework_settings.h"
+
+#include <array>
+#include <charconv>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace shardlens::plan {
+namespace {
+
+using Lines = std::vector<std::string>;
+
+constexpr std::array<std::string_view, 4> kNames{"pytorch", "accelerate", "transformers",
+                                                 "torchtitan"};
+
+// "4x2" is 4 and 2.
+std::optional<std::pair<int64_t, int64_t>> two_numbers(std::string_view value) {
+  const size_t at = value.find('x');
+  int64_t first = 0, second = 0;
+  if (at == std::string_view::npos) {
+    return std::nullopt;
+  }
+  std::from_chars(value.data(), value.data() + at, first);
+  std::from_chars(value.data() + at + 1, value.data() + value.size(), second);
+  return std::pair{first, second};
+}
+
+// A setting of an fsdp_config, which accelerate and transformers write differently.
+struct FsdpSetting {
+  std::string_view name, value;  // as YAML and JSON have them
+};
+
+// Empty: there is none.
+std::vector<FsdpSetting> fsdp_settings(const FrameworkProgram& of,
+                                       std::string_view key,
+                                       std::string_view value) {
+  const bool first = of.dialect == Dialect::kFsdp1;
+  if (key == "checkpoints" && (value == "0" || value == "1")) {
+    return {{"activation_checkpointing", value == "0" ? "false" : "true"}};
+  }
+  if (key == "units" && value == "0") {
+    return {{"auto_wrap_policy", "NO_WRAP"}};
+  }
+  if (key == "units" && value == "1" && !of.block.empty()) {
+    return {{"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
+            {"transformer_layer_cls_to_wrap", of.block}};
+  }
+  if (key == "reshard" && !first && (value == "no" || value == "auto")) {
+    return {{"reshard_after_forward", value == "no" ? "false" : "true"}};
+  }
+  if (key == "prefetch_forward" && first) {
+    return {{"forward_prefetch", value == "0" ? "false" : "true"}};
+  }
+  if (key == "prefetch_backward" && first) {
+    return {{"backward_prefetch", "BACKWARD_PRE"}};
+  }
+  return {};
+}
+
+Lines of_accelerate(const FrameworkProgram& of, std::string_view key, std::string_view value) {
+  if (const auto settings = fsdp_settings(of, key, value); !settings.empty()) {
+    Lines out{"fsdp_config:"};
+    for (const FsdpSetting& each : settings) {
+      out.push_back(fmt::format("  fsdp_{}: {}", each.name, each.value));
+    }
+    return out;
+  }
+  if (key == "reshard" && of.dialect == Dialect::kFsdp1 && (value == "no" || value == "auto")) {
+    return {"fsdp_config:", fmt::format("  fsdp_sharding_strategy: {}",
+                                        value == "no" ? "SHARD_GRAD_OP" : "FULL_SHARD")};
+  }
+  const auto numbers = two_numbers(value);
+  if (key == "mesh" && of.dialect == Dialect::kFsdp2 && numbers) {
+    return {"parallelism_config:",
+            fmt::format("  parallelism_config_dp_replicate_size: {}", numbers->first),
+            fmt::format("  parallelism_config_dp_shard_size: {}", numbers->second)};
+  }
+  if (key == "sharding" && value == "replicate") {
+    return {"distributed_type: MULTI_GPU  # instead of FSDP; without fsdp_config"};
+  }
+  if (key == "microbatches" && numbers) {
+    return {fmt::format("Accelerator(..., gradient_accumulation_steps={})", numbers->second),
+            fmt::format("DataLoader(..., batch_size={})", numbers->first)};
+  }
+  if (key == "gradient_sync") {
+    return {"GradientAccumulationPlugin(..., sync_each_batch=False)"};
+  }
+  if (key == "buckets") {
+    return {
+        fmt::format("Accelerator(..., kwargs_handlers=[DistributedDataParallelKwargs("
+                    "bucket_cap_mb={})])",
+                    value)};
+  }
+  return {};
+}
+
+// false is False in Python; names are strings.
+std::string in_python(std::string_view value) {
+  return value == "true" ? "True" : value == "false" ? "False" : fmt::format("\"{}\"", value);
+}
+
+Lines of_transformers(const FrameworkProgram& of, std::string_view key, std::string_view value) {
+  const auto argument = [](std::string_view text) {
+    return Lines{fmt::format("TrainingArguments(..., {})", text)};
+  };
+  if (const auto settings = fsdp_settings(of, key, value); !settings.empty()) {
+    std::string entries;
+    for (const FsdpSetting& each : settings) {
+      entries += fmt::format(", \"{}\": {}", each.name,
+                             each.name == "transformer_layer_cls_to_wrap"
+                                 ? "[" + in_python(each.value) + "]"
+                                 : in_python(each.value));
+    }
+    return argument(fmt::format("fsdp_config={{...{}}}", entries));
+  }
+  const auto numbers = two_numbers(value);
+  if (key == "mesh" && of.dialect == Dialect::kFsdp2 && numbers) {
+    return argument(
+        fmt::format("parallelism_config=ParallelismConfig(dp_replicate_size={}, dp_shard_size={})",
+                    numbers->first, numbers->second));
+  }
+  if (key == "sharding" && value == "replicate") {
+    return argument("fsdp=None, fsdp_config=None");
+  }
+  if (key == "microbatches" && numbers) {
+    return argument(fmt::format("per_device_train_batch_size={}, gradient_accumulation_steps={}",
+                                numbers->first, numbers->second));
+  }
+  if (key == "gradient_sync") {
+    return argument(
+        "accelerator_config={\"gradient_accumulation_kwargs\": {\"sync_each_batch\": False}}");
+  }
+  if (key == "buckets") {
+    return argument(fmt::format("ddp_bucket_cap_mb={}", value));
+  }
+  return {};
+}
+
+Lines of_torchtitan(const FrameworkProgram& of, std::string_view key, std::string_view value) {
+  if (key == "reshard" && (value == "no" || value == "auto")) {
+    return {"[parallelism]", fmt::format("fsdp_reshard_after_forward = \"{}\"",
+                                         value == "no" ? "never" : "default")};
+  }
+  if (key == "checkpoints") {
+    return value == "0"   ? Lines{"[activation_checkpoint]", "mode = \"none\""}
+           : value == "1" ? Lines{"[activation_checkpoint]", "mode = \"full\""}
+                          : Lines{"[activation_checkpoint]", "mode = \"selective\"",
+                                  fmt::format("selective_ac_option = \"{}\"", value)};
+  }
+  const auto numbers = two_numbers(value);
+  if (key == "mesh" && numbers) {
+    return {"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", numbers->first),
+            fmt::format("data_parallel_shard_degree = {}", numbers->second)};
+  }
+  if (key == "sharding" && value == "replicate") {
+    return {"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", of.ranks),
+            "data_parallel_shard_degree = 1"};
+  }
+  if (key == "microbatches" && numbers) {
+    return {"[training]", fmt::format("local_batch_size = {}", numbers->first),
+            fmt::format("global_batch_size = {}", numbers->first * numbers->second * of.ranks)};
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string_view name_of(Framework framework) {
+  return kNames.at(static_cast<size_t>(framework));
+}
+
+std::optional<Framework> framework_named(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (kNames[i] == name) {
+      return static_cast<Framework>(i);
+    }
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> framework_settings(const FrameworkProgram& program,
+                                            std::string_view edit) {
+  const size_t at = edit.find('=');
+  if (at == std::string_view::npos) {
+    return {};
+  }
+  const std::string_view key = edit.substr(0, at), value = edit.substr(at + 1);
+  switch (program.framework) {
+    case Framework::kPytorch:
+      return {};
+    case Framework::kAccelerate:
+      return of_accelerate(program, key, value);
+    case Framework::kTransformers:
+      return of_transformers(program, key, value);
+    case Framework::kTorchtitan:
+      return of_torchtitan(program, key, value);
+  }
+  return {};
+}
+
+}  // namespace shardlens::plan
