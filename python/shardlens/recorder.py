@@ -244,6 +244,7 @@ class Recorder:
     def _run_json(self):
         import torch
 
+        from .live_framework import framework
         from .live_units import process_groups
 
         settings = self._step_settings()  # before the notes, to which it may add
@@ -253,6 +254,7 @@ class Recorder:
             "recording": recording_directory.identifier(self.directory),
             "command": sys.argv,
             "versions": {"shardlens": __version__, "torch": torch.__version__, "python": platform.python_version()},
+            "framework": framework(),
             "world_size": self._world,
             "groups": process_groups(),
             "shapes": "whole",
