@@ -1,5 +1,6 @@
 #include "cli/results/advice_text.h"
 
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -19,34 +20,35 @@ std::string signed_duration(Nanoseconds value) {
   return (value > 0 ? "+" : "") + format_duration(value);
 }
 
-Shown changes_table(const std::vector<sim::AdvisedChange>& changes,
+Shown changes_table(const sim::Advice& advice,
+                    const std::vector<sim::AdvisedChange>& changes,
                     const char* heading,
                     bool numbered,
                     report::Style style) {
   const bool measured = !changes.empty() && changes.front().measured_change.has_value();
-  std::vector<report::Table::Column> columns{{heading, Align::kLeft},
-                                             {"step"},
-                                             {"change"},
-                                             {"90 % from"},
-                                             {"to"},
-                                             {"99 % bound"},
-                                             {"verdict", Align::kLeft},
-                                             {"peak allocated"}};
+  std::vector<report::Table::Column> columns{
+      {heading, Align::kLeft},   {"step"},           {"change"}, {"90 % from"}, {"to"},
+      {"verdict", Align::kLeft}, {"peak allocated"}, {"change"}};
   if (measured) {
     columns.push_back({"measured"});
   }
   report::Table table(std::move(columns));
   size_t number = 0;
   for (const sim::AdvisedChange& each : changes) {
+    const auto own = static_cast<double>(each.duration - each.change);
+    const auto share = [own](Nanoseconds change) {
+      return fmt::format("{:+.1f} %", 100 * static_cast<double>(change) / own);
+    };
+    const Bytes more = each.peak_allocated - advice.peak_allocated;
     std::vector<std::string> cells{
         numbered ? fmt::format("{}  {}", ++number, each.title) : each.title,
         format_duration(each.duration),
-        signed_duration(each.change),
-        signed_duration(each.interval.low),
-        signed_duration(each.interval.high),
-        signed_duration(each.bound),
-        std::string(name_of(each.verdict)),
-        format_bytes(each.peak_allocated) + (each.fits ? "" : ", too large")};
+        share(each.change),
+        share(each.interval.low),
+        share(each.interval.high),
+        each.odds.text(),
+        format_bytes(each.peak_allocated),
+        more == 0 ? "" : (more > 0 ? "+" : "-") + format_bytes(std::abs(more))};
     if (each.measured_change) {
       cells.push_back(fmt::format("{} ± {}", signed_duration(*each.measured_change),
                                   format_duration(each.measured_error.value_or(0))));
@@ -70,16 +72,16 @@ Shown note_on_steps(size_t steps) {
                           steps);
 }
 
-// A change whose 90 % interval has only gains may still not pay.
+// What the verdicts mean.
 Shown rule(const sim::Advice& advice) {
   if (advice.changes.empty() && advice.others.empty()) {
     return {};
   }
-  return Literal(
-      "pays: the change and its 99 % bound, the one on the side of zero, are below zero; costs "
-      "time: "
-      "both are above zero; otherwise no difference is certain, even if the 90 % interval does not "
-      "reach zero.\n");
+  return show(
+      "pays, loses: the sign of the change is certain to 99 %; otherwise its odds are given; no "
+      "difference: less than {} % of a step is expected. The interval is that of the expected "
+      "change, not of the difference of two runs.\n",
+      100 * sim::kLeastDifference);
 }
 
 // What each change hides, and the lines that make it.
@@ -92,7 +94,7 @@ Shown details(const std::vector<sim::AdvisedChange>& changes, report::Style styl
       out += show("   exposes {} less: {} of {}\n", format_duration(hidden.time), hidden.collective,
                   hidden.unit.empty() ? "(root)" : hidden.unit);
     }
-    for (const std::string& line : each.pytorch) {
+    for (const std::string& line : each.lines) {
       out += show("     {}\n", line);
     }
   }
@@ -129,8 +131,8 @@ Shown advice_text(const sim::Advice& advice, const std::string& source, report::
     out += advice.fits ? Literal("No change is predicted to pay.\n") : Literal("No change fits.\n");
     out += note;
   } else {
-    out += changes_table(advice.changes, advice.fits ? "change predicted to pay" : "what fits",
-                         true, style);
+    out += changes_table(advice, advice.changes,
+                         advice.fits ? "change predicted to pay" : "what fits", true, style);
     if (advice.is_uncertain()) {
       out += "The simulator's error for the run as it is is larger than these gains.\n";
     }
@@ -138,7 +140,7 @@ Shown advice_text(const sim::Advice& advice, const std::string& source, report::
     out += details(advice.changes, style);
   }
   if (!advice.others.empty()) {
-    out += "\n" + changes_table(advice.others, "other changes", false, style);
+    out += "\n" + changes_table(advice, advice.others, "other changes", false, style);
   }
   out += rule(advice);
   out += extrapolated_table(advice, style);

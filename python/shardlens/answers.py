@@ -197,6 +197,10 @@ def _interval(change):
     return f"{change['change_ns'] / 1e6:+.3f} ms (90 %: {low} to {high})"
 
 
+def _verdict(change):
+    return change["verdict"] + ("" if change["odds"] is None else f", odds {change['odds']} in 100")
+
+
 def advise(path, settings=None, measure=None):
     """The changes of a recorded run's plan that would make its steps shorter, after the simulator's error for the run as it is, and its waste.
 
@@ -216,15 +220,15 @@ def advise(path, settings=None, measure=None):
     elif abs(base["simulated_step_ns"] - base["measured_step_ns"]) > -changes[0]["change_ns"]:
         lines.append("uncertain: this error is larger than the gains below")
     for number, change in enumerate(changes, 1):
-        lines.append(f"{number}. {change['title']}: {_ms(change['step_ns'])} ms a step, {_interval(change)}, peak {change['peak_allocated_bytes']} bytes allocated")
+        lines.append(f"{number}. {change['title']}: {_ms(change['step_ns'])} ms a step, {_interval(change)}, {_verdict(change)}, peak {change['peak_allocated_bytes']} bytes allocated")
         if change.get("measured_change_ns") is not None:
             lines.append(f"   measured: {change['measured_change_ns'] / 1e6:+.3f} ms, ± {change['measured_error_ns'] / 1e6:.3f}")
         if change["hides"]:
             first, more = change["hides"][0], len(change["hides"]) - 1
             lines.append(f"   exposes less: {first['collective']} of {_unit(first['unit'])} {_ms(first['ns'])} ms" + (f", {more} more" if more else ""))
         lines += _extrapolated(change)
-        lines += [f"     {line}" for line in change["pytorch"]]
+        lines += [f"     {line}" for line in change["lines"]]
     lines += [f"waste: {row['kind']} of {_unit(row['unit'])}, {_ms(row['ns'])} ms a step lost: {row['evidence']}" for row in answer["waste"][:3]]
-    lines += [f"not predicted to pay: {change['title']}, {_interval(change)}" + ("" if change["fits"] else ", too large") for change in answer["others"]]
+    lines += [f"not predicted to pay: {change['title']}, {_interval(change)}, {_verdict(change)}" for change in answer["others"]]
     lines += [f"not predicted: {row['title']}: {row['reason']}" for row in answer["unknown"]]
     return fitted(lines, [["advise", path, *_flags(settings)]])

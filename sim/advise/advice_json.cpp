@@ -10,7 +10,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json optional(const std::optional<Nanoseconds>& value) {
+template <class T>
+ordered_json optional(const std::optional<T>& value) {
   return value ? ordered_json(*value) : ordered_json();
 }
 
@@ -21,18 +22,22 @@ ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
     for (const HiddenTime& each : change.hides) {
       hides.push_back({{"unit", each.unit}, {"collective", each.collective}, {"ns", each.time}});
     }
-    out.push_back({{"title", change.title},
+    out.push_back({{"id", change.id},
+                   {"title", change.title},
                    {"plan", ordered_json::parse(plan::to_json(change.plan))},
                    {"run",
                     {{"batch", change.step.batch},
                      {"accumulate", change.step.accumulate},
                      {"sync_every_microbatch", change.step.sync_every_microbatch}}},
                    {"pytorch", change.pytorch},
+                   {"lines", change.lines},
                    {"step_ns", change.duration},
                    {"change_ns", change.change},
                    {"interval_ns", {change.interval.low, change.interval.high}},
                    {"bound_ns", change.bound},
-                   {"verdict", name_of(change.verdict)},
+                   {"verdict", name_of(change.odds.verdict)},
+                   {"odds", optional(change.odds.in_100())},
+                   {"probability", change.odds.probability},
                    {"extrapolated", extrapolations_json(change.extrapolated)},
                    {"peak_allocated_bytes", change.peak_allocated},
                    {"fits", change.fits},
@@ -50,12 +55,13 @@ ordered_json advice_json(const Advice& advice) {
   out["baseline"] = baseline_json(advice.baseline);
   out["baseline"]["peak_allocated_bytes"] = advice.peak_allocated;
   out["baseline"]["fits"] = advice.fits;
+  out["framework"] = name_of(advice.framework);
   out["all_gathers_block"] = advice.all_gathers_block;
   out["changes"] = changes_json(advice.changes);
   out["others"] = changes_json(advice.others);
   out["unknown"] = ordered_json::array();
   for (const UnknownChange& each : advice.unknown) {
-    out["unknown"].push_back({{"title", each.title}, {"reason", each.reason}});
+    out["unknown"].push_back({{"id", each.id}, {"title", each.title}, {"reason", each.reason}});
   }
   out["waste"] = ordered_json::array();
   for (const FoundWaste& each : advice.waste) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <numbers>
 #include <set>
 #include <utility>
 
@@ -130,6 +131,8 @@ class Adviser {
                                            : std::min(out_.available, options.memory_limit);
     }
     out_.steps = uncertainty_.steps();
+    out_.framework =
+        plan::framework_named(run->observation().framework).value_or(plan::Framework::kPytorch);
     const Calibration* measured = run->machine()->calibration();
     out_.all_gathers_block =
         measured != nullptr && measured->blocking[static_cast<size_t>(CollectiveKind::kAllGather)];
@@ -167,6 +170,26 @@ class Adviser {
            (options_.memory_limit == 0 || memory.peak_reserved <= options_.memory_limit);
   }
 
+  // Those of the framework, or calls where it has no setting.
+  void add_lines(const plan::PlanEdit& edit, std::vector<std::string>& out) const {
+    const plan::ResolvedPlan& now = *now_.priced.plan;
+    const plan::MeshSizes& sizes = now.plan.mesh;
+    const plan::ModuleTree& tree = now.tree;
+    std::vector<std::string> settings = plan::framework_settings(
+        {out_.framework, now.plan.dialect, now.world_size / (sizes.context * sizes.tensor),
+         tree.blocks.empty() ? "" : tree.modules[tree.blocks.front()].type},
+        edit.id);
+    if (settings.empty()) {
+      settings = edit.pytorch;
+      if (out_.framework != plan::Framework::kPytorch && !settings.empty()) {
+        settings.insert(settings.begin(),
+                        fmt::format("# {} has no setting for this; on the model that it wrapped:",
+                                    name_of(out_.framework)));
+      }
+    }
+    out.insert(out.end(), settings.begin(), settings.end());
+  }
+
   // The copies into DDP's buckets and their all-reduces are not like those of FSDP, so a sharded
   // run does not show how long they take. Only for captures on a CPU they follow from the others.
   // Errors  InputError.
@@ -199,8 +222,10 @@ class Adviser {
     AdvisedChange out;
     for (const plan::PlanEdit* each : of) {
       make(*each, scenario);
+      out.id += (out.id.empty() ? "" : "+") + each->id;
       out.title += (out.title.empty() ? "" : "; ") + each->title;
       out.pytorch.insert(out.pytorch.end(), each->pytorch.begin(), each->pytorch.end());
+      add_lines(*each, out.lines);
     }
     scenario.plan.source = out.title;
     Prediction then;
@@ -209,7 +234,7 @@ class Adviser {
       then = evaluate(scenario);
     } catch (const InputError& error) {
       if (of.size() == 1) {
-        out_.unknown.push_back({out.title, error.what()});
+        out_.unknown.push_back({out.id, out.title, error.what()});
       }
       return std::nullopt;
     }
@@ -224,13 +249,9 @@ class Adviser {
     out.fits = fits(then.memory);
     out.extrapolated = std::move(then.extrapolated);
     const auto change = static_cast<double>(out.change);
-    const double half =
-        static_cast<double>(out.interval.high - out.change) * kQuantile99 / kQuantile90;
-    out.bound = std::llround(out.change > 0 ? change - half : change + half);
-    out.verdict = !out.fits           ? Verdict::kTooLarge
-                  : change + half < 0 ? Verdict::kPays
-                  : change - half > 0 ? Verdict::kCosts
-                                      : Verdict::kUncertain;
+    const double error = static_cast<double>(out.interval.high - out.change) / kQuantile90;
+    out.bound = std::llround(change - std::copysign(kQuantile99 * error, change));
+    out.odds = odds_of(out.change, error, now_.step.duration, out.fits);
     return Tried{std::move(out), std::move(of)};
   }
 
@@ -300,12 +321,47 @@ std::string_view name_of(Verdict verdict) {
       return "does not fit";
     case Verdict::kPays:
       return "pays";
-    case Verdict::kCosts:
-      return "costs time";
-    case Verdict::kUncertain:
-      return "no difference is certain";
+    case Verdict::kProbablyPays:
+      return "probably pays";
+    case Verdict::kNoDifference:
+      return "no difference";
+    case Verdict::kProbablyLoses:
+      return "probably loses";
+    case Verdict::kLoses:
+      return "loses";
   }
   return "";
+}
+
+std::optional<int> Odds::in_100() const {
+  if (verdict != Verdict::kProbablyPays && verdict != Verdict::kProbablyLoses) {
+    return std::nullopt;
+  }
+  const double of = verdict == Verdict::kProbablyPays ? probability : 1 - probability;
+  return static_cast<int>(std::floor(100 * of));
+}
+
+std::string Odds::text() const {
+  const std::optional<int> count = in_100();
+  return count ? fmt::format("{}, odds {} in 100", name_of(verdict), *count)
+               : std::string(name_of(verdict));
+}
+
+Odds odds_of(Nanoseconds change, double error, Nanoseconds step, bool fits) {
+  const auto by = static_cast<double>(change);
+  Odds out;
+  out.probability = error > 0    ? std::erfc(by / error / std::numbers::sqrt2) / 2
+                    : change < 0 ? 1
+                    : change > 0 ? 0
+                                 : 0.5;
+  const bool certain = std::abs(by) > kQuantile99 * error;
+  const bool counts = std::abs(by) > kLeastDifference * static_cast<double>(step);
+  out.verdict = !fits        ? Verdict::kTooLarge
+                : !counts    ? Verdict::kNoDifference
+                : change < 0 ? certain ? Verdict::kPays : Verdict::kProbablyPays
+                : certain    ? Verdict::kLoses
+                             : Verdict::kProbablyLoses;
+  return out;
 }
 
 bool Advice::is_uncertain() const {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/edits/framework_settings.h"
 #include "profiler/analysis/analysis.h"
 #include "sim/scenario/recorded_run.h"
 #include "sim/scenario/scenario.h"
@@ -23,20 +24,46 @@ struct HiddenTime {
   Nanoseconds time = 0;
 };
 
-enum class Verdict : uint8_t {  // what is certain about a change
-  kTooLarge,                    // it does not fit
-  kPays,                        // it fits, and the change and its bound are below zero
-  kCosts,                       // it fits, and both are above zero
-  kUncertain,                   // neither: no difference is certain
+// What is expected of a change, and whether that is certain: with 99 % of probability, of which the
+// bound on the side of zero is another form.
+enum class Verdict : uint8_t {
+  kTooLarge,      // it does not fit
+  kPays,          // the step becomes shorter, certainly
+  kProbablyPays,  // or probably
+  kNoDifference,  // less than kLeastDifference is expected, of either sign
+  kProbablyLoses,
+  kLoses,
 };
-// "does not fit", "pays", "costs time", "no difference is certain".
+// "does not fit", "pays", "probably pays", "no difference", "probably loses", "loses".
 [[nodiscard]] std::string_view name_of(Verdict verdict);
 
+// A smaller expected change, in parts of the step, has no sign: bench/RESULTS.md has measured none
+// of these beyond noise.
+inline constexpr double kLeastDifference = 0.005;
+
+// What is known about the sign of a change.
+struct Odds {
+  Verdict verdict = Verdict::kNoDifference;
+  double probability = 0.5;  // that the step becomes shorter
+
+  // Of a probable verdict, in 100, rounded down: the 93 of 93.8 %. nullopt: the verdict is certain,
+  // or no difference is expected.
+  [[nodiscard]] std::optional<int> in_100() const;
+  // "probably pays, odds 93 in 100"; "pays". Everything that people read has these words.
+  [[nodiscard]] std::string text() const;
+};
+
+// Of a change of a step by `change`, with a normal error of this standard error. `step`: the step
+// that changes.
+[[nodiscard]] Odds odds_of(Nanoseconds change, double error, Nanoseconds step, bool fits);
+
 struct AdvisedChange {  // a change of the plan, and what it brings
+  std::string id;       // plan::PlanEdit::id; several changes: joined by "+"
   std::string title;    // "keep parameters after forward"; several changes: joined by "; "
   plan::Plan plan;
   plan::StepSettings step;
   std::vector<std::string> pytorch;         // lines of a PyTorch program that make the change
+  std::vector<std::string> lines;           // the same for Advice::framework
   Nanoseconds duration = 0;                 // of a step
   Nanoseconds change = 0;                   // against the simulated step of the run's own plan
   PredictedInterval interval;               // of `change`, 90 %
@@ -44,10 +71,13 @@ struct AdvisedChange {  // a change of the plan, and what it brings
   Bytes peak_allocated = 0, peak_reserved = 0;
   bool fits = true;
   Nanoseconds bound = 0;  // of `change`, one-sided 99 %, on the side of zero
-  Verdict verdict = Verdict::kUncertain;
+  Odds odds;
   std::vector<HiddenTime> hides;  // the longest first; only of Advice::changes
 
-  [[nodiscard]] bool pays() const { return verdict == Verdict::kPays; }
+  // Certainly or probably.
+  [[nodiscard]] bool pays() const {
+    return odds.verdict == Verdict::kPays || odds.verdict == Verdict::kProbablyPays;
+  }
   // Only if it was captured: the mean of its differences from the run's own plan, each of captures
   // that follow each other, and the standard error of this mean.
   std::optional<Nanoseconds> measured_change, measured_error;
@@ -55,7 +85,7 @@ struct AdvisedChange {  // a change of the plan, and what it brings
 
 // A change that could not be predicted from the run.
 struct UnknownChange {
-  std::string title, reason;
+  std::string id, title, reason;
 };
 
 // What is wasteful in the run as it is.
@@ -71,11 +101,12 @@ struct Advice {  // what to change about a run
   Bytes peak_allocated = 0;  // simulated, of the run's own plan
   bool fits = true;          // the run's own plan
   Bytes available = 0;       // that the allocator can reserve; 0: unknown
-  size_t steps = 0;          // recorded steps that the intervals have their noise from
+  plan::Framework framework = plan::Framework::kPytorch;  // that the program ran under
+  size_t steps = 0;  // recorded steps that the intervals have their noise from
   // The host waits for each all-gather where it is issued, so that prefetch hides nothing.
   bool all_gathers_block = false;
-  // Changes that pay, from the largest gain on. If the own plan does not fit, every change that
-  // fits.
+  // Changes that pay, certainly or probably, from the largest expected gain on. If the own plan
+  // does not fit, every change that fits.
   std::vector<AdvisedChange> changes;
   std::vector<AdvisedChange> others;  // predicted, but not to pay, or too large
   std::vector<UnknownChange> unknown;

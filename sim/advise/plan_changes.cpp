@@ -34,6 +34,7 @@ class Changes {
     if (sharded_) {
       if (now_.shards() > 1) {
         reshard();
+        backward_gathers();
         prefetch();
         communicators();
       }
@@ -95,6 +96,32 @@ class Changes {
       add(edits_.keep({freed.end() - static_cast<ptrdiff_t>(count), freed.end()}, listed_units(),
                       now_.plan.units));
     }
+  }
+
+  // An embedding's backward does not read its weight. Only where such a unit is one module, as in
+  // keep_last().
+  void backward_gathers() {
+    std::vector<std::string> modules;
+    for (size_t i = 1; i < now_.units.size(); ++i) {
+      const plan::Unit& unit = now_.units[i];
+      if (is_sharded(unit) && frees(i) && unit.unshard_in_backward && unit.groups == 1 &&
+          unit.modules.size() == 1 && has_embeddings_only(unit)) {
+        modules.push_back(unit.fqn);
+      }
+    }
+    if (!modules.empty() && now_.plan.dialect == plan::Dialect::kFsdp2) {
+      add(edits_.no_backward_gather(modules, listed_units(), now_.plan.units));
+    }
+  }
+
+  // Of all modules that use a parameter: a head may have the embedding's weight too.
+  [[nodiscard]] bool has_embeddings_only(const plan::Unit& unit) const {
+    return std::ranges::none_of(tree_.modules, [&unit](const plan::Module& module) {
+      return module.type != "Embedding" &&
+             std::ranges::any_of(module.parameters, [&unit](uint32_t parameter) {
+               return std::ranges::find(unit.parameters, parameter) != unit.parameters.end();
+             });
+    });
   }
 
   // The plan's units with a separate entry for each.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/median.h"
@@ -60,9 +61,20 @@ Observation observe_known(const analysis::AnalyzedRun& analyzed) {
   return has_program(run) ? observe_recorded(analyzed) : observe_recovered(analyzed);
 }
 
+// The name of run.json's `framework`; "": there is none.
+std::string framework_of(const std::string& environment) {
+  const auto about = nlohmann::json::parse(environment, nullptr, false);
+  const auto found = about.is_object() ? about.find("framework") : about.end();
+  return found != about.end() && found->is_object() && found->contains("name") &&
+                 found->at("name").is_string()
+             ? found->at("name").get<std::string>()
+             : std::string();
+}
+
 Observation observe_any(const analysis::AnalyzedRun& run) {
   require_predictable(run);
   Observation out = observe_known(run);
+  out.framework = framework_of(run.run().environment);
   for (const std::string& note : trace::notes_of_run(run.run().environment)) {
     trace::add_diagnostic(out.diagnostics, trace::Severity::kNote, "shardlens.record: " + note);
   }

@@ -19,10 +19,9 @@ namespace shardlens::sim {
 namespace {
 
 constexpr size_t kMostGroups = 8;
-// Standard errors of the model: shares of the time that a change moves, and of the baseline's
-// error; and of a CPU's compute, which another plan's buffers and waits make a little faster or
+// Standard error of a CPU's compute, which another plan's buffers and waits make a little faster or
 // slower.
-constexpr double kOfMoved = 0.1, kOfBaselineError = 0.3, kOfCompute = 0.01;
+constexpr double kOfCompute = 0.01;
 
 // The observation without the steps of these numbers, and without their collectives where the
 // steps' windows are known.
@@ -126,14 +125,22 @@ double jackknife(const std::vector<double>& values) {
   return std::sqrt((count - 1) / count * squares);
 }
 
-// Time that is in another part of the step than before.
+// Time that is in another part of the step than before. The parts add up to the step.
 double moved(const StepFigures& before, const StepFigures& after) {
   const auto change = [](Nanoseconds a, Nanoseconds b) {
     return std::abs(static_cast<double>(a - b));
   };
   return change(before.compute, after.compute) + change(before.exposed_comm, after.exposed_comm) +
-         change(before.exposed_copy, after.exposed_copy) + change(before.idle, after.idle) +
-         change(before.overlap, after.overlap);
+         change(before.exposed_copy, after.exposed_copy) + change(before.idle, after.idle);
+}
+
+// The model's standard error for a change, in parts of moved().
+double share_off(const plan::ResolvedPlan& own, const plan::ResolvedPlan& then, bool on_cpu) {
+  const bool one_unit = then.units.size() == 1 && own.units.size() > 1 &&
+                        then.units.front().api == plan::Api::kFullyShard;
+  return one_unit && on_cpu                                      ? kOfMovedToOneUnit
+         : own.checkpointed_modules != then.checkpointed_modules ? kOfMovedByCheckpoints
+                                                                 : kOfMoved;
 }
 
 PredictedInterval around_step(Nanoseconds step, double half) {
@@ -161,6 +168,8 @@ Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
   if (of.one_pass && !of.durations.empty()) {  // the pass says nothing about the other steps
     const auto [least, most] = std::ranges::minmax(of.durations);
     noise_ = std::max(noise_, static_cast<double>(most - least));
+    pass_ = static_cast<double>(most - least) /
+            static_cast<double>(std::max<Nanoseconds>(run_->baseline().measured, 1));
   }
   std::set<int64_t> all;
   for (const ObservedStep& step : of.steps) {
@@ -216,23 +225,26 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
   };
   const Baseline& baseline = run_->baseline();
   const double off = std::abs(static_cast<double>(baseline.simulated - baseline.measured));
-  const double compute = run_->machine()->host() == HostMode::kCompute
-                             ? kOfCompute * static_cast<double>(prediction.figures.compute)
-                             : 0;
-  const double model = together({kOfMoved * moved(own_.figures, prediction.figures), compute});
+  const bool on_cpu = run_->machine()->host() == HostMode::kCompute;
+  const double elsewhere = moved(own_.figures, prediction.figures);
+  const double compute = on_cpu ? kOfCompute * static_cast<double>(prediction.figures.compute) : 0;
+  const double model = together(
+      {share_off(*own_.priced.plan, *prediction.priced.plan, on_cpu) * elsewhere, compute});
   const Nanoseconds step = prediction.step.duration, change = step - own_.step.duration;
   const double beyond = prediction.extrapolated.empty() ? 0 : extrapolation(scenario, step);
   prediction.interval = around_step(
       step, together({sampled(steps), noise_, beyond, kQuantile90 * together({model, off})}));
   plan::Plan plan = scenario.plan;
   plan.source = run_->observation().plan.plan.source;  // it may be read from another file
+  const double of_pass = pass_ * std::abs(static_cast<double>(change));
   prediction.change_interval =
       change == 0 && plan == run_->observation().plan.plan
           ? PredictedInterval{}
-          : around_change(change,
-                          together({sampled(changes), std::numbers::sqrt2 * noise_, beyond,
-                                    kQuantile90 * together({model, kOfBaselineError * off})}),
-                          own_.step.duration);
+          : around_change(
+                change,
+                together({sampled(changes), of_pass, beyond,
+                          kQuantile90 * together({model, std::abs(baseline.error()) * elsewhere})}),
+                own_.step.duration);
 }
 
 }  // namespace shardlens::sim

@@ -10,19 +10,23 @@ namespace shardlens::sim {
 // How far predictions for a recorded run may be off: 90 % intervals of a predicted step, and of its
 // change against the run's own plan.
 //
-// [Note: Intervals] Four independent parts, added as squares:
+// [Note: Intervals] Independent parts, added as squares. Of both a step and a change:
 // - The machine was calibrated on few steps. It is calibrated again without each of them (of more
 //   than eight steps: without each of eight groups of them); the predictions' spread is the
-//   jackknife's standard error, with Student's quantile.
-// - Who measures the step again has the noise of that run: how far the median of as many steps as
-//   were recorded is from the true one. A change is measured as the difference of two runs, so its
-//   noise is the root of two times as large. A run of one step shows no noise. Where only one pass
-//   could be measured, the noise is the range of all recorded steps.
-// - The model is not exact. Its standard error is a share of the time that the change moves between
-//   compute, exposed and overlapped communication, copies and idle time, a share of the baseline's
-//   error, and on a CPU a share of the compute. docs/simulator.md says where the shares are from.
+//   jackknife's standard error, with Student's quantile. For a change both plans are predicted from
+//   the same steps, so what their steps have in common is not in the spread of their difference.
+//   Of a single pass, whose spread is not known: it may have taken as much more or less time as the
+//   recorded steps differ, and both plans with it.
 // - Work of sizes that were not measured is priced by extrapolation: the step is predicted again
 //   with all such work at the lower and at the upper bound of its time (kOffBeyond).
+// - The model is not exact. Its standard error is a share of the time that the change moves between
+//   the parts of a step (kOfMoved and the others), and on a CPU a share of the compute.
+// - The baseline's error: for a step all of it; for a change its share of the step, of the moved
+//   time.
+// Of a step only: who measures it again has the noise of that run, how far the median of as many
+// steps as were recorded is from the true one. A run of one step shows no noise. The interval of a
+// change is that of the expected change: of both plans' steps alternately in one run. Two single
+// runs differ by their own noise in addition.
 // A step takes no negative time, so half the interval is taken off as a factor: it starts at
 // step / (1 + half / step). A change takes off at most the step.
 //
@@ -52,7 +56,16 @@ class Uncertainty {
   std::vector<std::shared_ptr<const TargetMachine>> bounds_;
   size_t steps_ = 0;
   double noise_ = 0;  // half a 90 % interval of their median, ns
+  double pass_ = 0;   // range of all recorded steps by the pass that was measured; 0: steps were
 };
+
+// Standard errors of the model for a change, in parts of the time that it moves between compute,
+// exposed communication, exposed copies and idle time: the root mean square of predicted less
+// measured changes, less the noise of measuring them, by that of the predicted changes.
+// Source  bench/RESULTS.md: the ten FSDP2 programs, 29 changes of resharding, units and replicas,
+// and ten to one unit on a CPU, whose large buffers come from the kernel; other checkpoints of
+// seven recordings.
+inline constexpr double kOfMoved = 0.13, kOfMovedToOneUnit = 0.62, kOfMovedByCheckpoints = 0.40;
 
 // Quantiles of the normal distribution: of the two-sided 90 % interval, and the one-sided 99 %
 // bound.

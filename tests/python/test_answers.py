@@ -46,7 +46,7 @@ def test_advice_is_the_programs_with_its_intervals(traces):
     (change,) = answer["changes"]
     low, high = change["interval_ns"]
     assert f"1. {change['title']}: {change['step_ns'] / 1e6:.3f} ms a step, {change['change_ns'] / 1e6:+.3f} ms (90 %: {low / 1e6:+.3f} to {high / 1e6:+.3f})" in text
-    assert all(f"     {line}" in text.splitlines() for line in change["pytorch"]) and change["pytorch"]
+    assert all(f"     {line}" in text.splitlines() for line in change["lines"]) and change["lines"] == change["pytorch"]
     assert "uncertain" not in text and len(text.encode()) <= 2000
     assert text.splitlines()[-1] == f"evidence: shardlens advise {path} --top 1"
 
@@ -54,14 +54,14 @@ def test_advice_is_the_programs_with_its_intervals(traces):
 def test_advice_that_is_uncertain_or_empty_says_so(monkeypatch):
     """By hand: a gain of 2 ms with an error of 3 ms; and nothing that fits."""
     base = {"measured_step_ns": 100_000_000, "simulated_step_ns": 103_000_000, "error": 0.03, "peak_allocated_bytes": 1, "fits": True}
-    change = {"title": "a change", "step_ns": 101_000_000, "change_ns": -2_000_000, "interval_ns": [-2_500_000, -1_500_000], "peak_allocated_bytes": 7,
-              "fits": True, "pytorch": ["do()"], "hides": [{"unit": "", "collective": "reduce_scatter", "ns": 1_250_000}]}
+    change = {"title": "a change", "step_ns": 101_000_000, "change_ns": -2_000_000, "interval_ns": [-2_500_000, -1_500_000], "verdict": "probably pays", "odds": 97, "peak_allocated_bytes": 7,
+              "fits": True, "lines": ["do()"], "hides": [{"unit": "", "collective": "reduce_scatter", "ns": 1_250_000}]}
     waste = {"kind": "gathered_again", "unit": "", "ns": 500_000, "evidence": "2 of 3 steps"}
     given = {"baseline": base, "changes": [change], "others": [], "unknown": [], "waste": [waste]}
     monkeypatch.setattr("shardlens.run.advise", lambda path, **settings: given)
     lines = answers.advise("r").splitlines()
     assert lines[:3] == ["the run's own plan: 100.000 ms measured, 103.000 ms simulated, error +3.0 %", "uncertain: this error is larger than the gains below",
-                         "1. a change: 101.000 ms a step, -2.000 ms (90 %: -2.500 to -1.500), peak 7 bytes allocated"]
+                         "1. a change: 101.000 ms a step, -2.000 ms (90 %: -2.500 to -1.500), probably pays, odds 97 in 100, peak 7 bytes allocated"]
     assert "   exposes less: reduce_scatter of (root) 1.250 ms" in lines
     assert "waste: gathered_again of (root), 0.500 ms a step lost: 2 of 3 steps" in lines
     given.update(changes=[], baseline=base | {"fits": False})

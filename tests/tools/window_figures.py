@@ -266,7 +266,7 @@ def check_advice(at, views, advice):
             return change(base + by, base)
         what = f"Advice, {of['title']}, "
         at.same(what + "peak", row["Peak"], memory(of["peak_allocated_bytes"]))
-        at.same(what + "verdict", row["Verdict"], of["verdict"])
+        at.same(what + "verdict", row["Verdict"], of["verdict"] + ("" if of["odds"] is None else f", odds {of['odds']} in 100"))
         at.same(what + "change", row["Δ step"], of_step(of["change_ns"]))
         at.same(what + "step", row["Step"], duration(of["step_ns"]))
         at.same(what + "interval", row["90 % interval"], " to ".join(percent(end / before) for end in of["interval_ns"]) + " %")

@@ -27,7 +27,8 @@ Proposal proposal_of(const sim::AdvisedChange& change, const PlanState& own) {
   out.peak = change.peak_allocated;
   out.reserved = change.peak_reserved;
   out.fits = change.fits;
-  out.verdict = change.verdict;
+  out.odds = change.odds;
+  out.pays = change.pays();
   out.hides = change.hides;
   return out;
 }
@@ -279,7 +280,7 @@ std::optional<size_t> PlanProposals::hiding(const std::string& unit,
   for (size_t i = 0; i < list_.size(); ++i) {
     for (const sim::HiddenTime& hidden : list_[i].hides) {
       const std::pair<bool, Nanoseconds> here{hidden.unit == unit, hidden.time};
-      if (list_[i].pays() && hidden.collective == analysis::name_of(part) && here > most) {
+      if (list_[i].pays && hidden.collective == analysis::name_of(part) && here > most) {
         best = i;
         most = here;
       }

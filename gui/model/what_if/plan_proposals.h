@@ -29,12 +29,12 @@ struct Proposal {
   Bytes peak = 0, reserved = 0;  // allocated and reserved by the rank that needs most
   Bytes available = 0;           // that its allocator can reserve; 0: unknown
   bool fits = true;
-  bool compared = true;  // false: the plan that `change` is against does not fit
-  sim::Verdict verdict = sim::Verdict::kUncertain;  // of advice
-  std::vector<sim::HiddenTime> hides;               // only of advice that pays
-  bool found = false;                               // by the search; otherwise from sim::advise()
+  bool compared = true;                // false: the plan that `change` is against does not fit
+  sim::Odds odds;                      // of advice
+  std::vector<sim::HiddenTime> hides;  // only of advice that pays
+  bool found = false;                  // by the search; otherwise from sim::advise()
 
-  [[nodiscard]] bool pays() const { return !found && verdict == sim::Verdict::kPays; }
+  bool pays = false;  // of advice, certainly or probably
 };
 
 // The plans that no other one beats or equals in step time and allocated memory, in their order.

@@ -31,7 +31,7 @@ QString share_text(const Proposal& of, Nanoseconds change) {
 QString verdict_of(const Proposal& of) {
   return !of.fits   ? QObject::tr("does not fit")
          : of.found ? QObject::tr("found by the search")
-                    : table_text(std::string(name_of(of.verdict)));
+                    : table_text(of.odds.text());
 }
 
 // A plan that does not fit has no step.
@@ -82,8 +82,9 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
        key_if_fits(proposals, &Proposal::change), true,
        QObject::tr("Predicted change of the step")},
       {QObject::tr("Verdict"), [of](size_t r) { return verdict_of(of(r)); }, nullptr, false,
-       QObject::tr("A change pays if it and its 99 % bound are below zero, and costs time if "
-                   "both are above zero"),
+       QObject::tr(
+           "A change pays or loses if its sign is certain to 99 %, that is, if its 99 % bound "
+           "is on the same side of zero; otherwise probably, with the odds of this sign"),
        ColumnTable::Scale::kNone, true},
       {QObject::tr("90 % interval"),
        if_compared(proposals,
@@ -152,7 +153,7 @@ class AdvicePanel final : public Panel {
 
 AdvicePanel::AdvicePanel(const PanelContext& context)
     : Panel(context), model_(proposal_columns(proposals())) {
-  model_.setEmphasis([this](size_t r) { return proposals().list()[r].pays(); });
+  model_.setEmphasis([this](size_t r) { return proposals().list()[r].pays; });
   model_.setErrors([this](size_t r) { return !proposals().list()[r].fits; });
   model_.setTooltip([this](size_t r) {
     return tr("%1\nA double click makes it a version in What if.")

@@ -41,7 +41,8 @@ TEST_F(ProposalsTest, ListsWhatAdviseSays) {
     EXPECT_EQ(shown.interval->low, change.interval.low);
     EXPECT_EQ(shown.interval->high, change.interval.high);
     EXPECT_EQ(shown.bound, change.bound);
-    EXPECT_EQ(shown.verdict, change.verdict);
+    EXPECT_EQ(shown.odds.text(), change.odds.text());
+    EXPECT_EQ(shown.pays, change.pays());
   }
   // Taken, it is a version with the same prediction.
   const Proposal first = proposals_.list().front();

@@ -3,6 +3,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,12 +56,12 @@ class SimulatedRun {
   analysis::Analysis analysis_;
 };
 
-TEST(Advise, ListsOnlyCertainGainsTheLargestFirst) {
+TEST(Advise, ListsGainsTheLargestFirst) {
   const Advice advice = SimulatedRun("full_shard").advice({.top = 20});
   ASSERT_FALSE(advice.changes.empty());
   for (size_t i = 0; i < advice.changes.size(); ++i) {
     const AdvisedChange& each = advice.changes[i];
-    EXPECT_LT(each.interval.high, 0) << each.title;
+    EXPECT_TRUE(each.pays()) << each.title;
     EXPECT_LE(each.interval.low, each.change);
     EXPECT_TRUE(each.fits);
     EXPECT_EQ(each.duration - each.change, advice.baseline.simulated) << each.title;
@@ -69,6 +72,13 @@ TEST(Advise, ListsOnlyCertainGainsTheLargestFirst) {
   for (const AdvisedChange& each : advice.others) {
     EXPECT_FALSE(each.pays()) << each.title;
   }
+  std::set<std::string> ids;
+  for (const auto* list : {&advice.changes, &advice.others}) {
+    for (const AdvisedChange& each : *list) {
+      EXPECT_TRUE(ids.insert(each.id).second) << each.id;
+    }
+  }
+  EXPECT_TRUE(ids.contains("reshard=no"));
 }
 
 TEST(Advise, IntervalsHoldWhatTheMachineDoes) {
@@ -81,7 +91,7 @@ TEST(Advise, IntervalsHoldWhatTheMachineDoes) {
         const Nanoseconds truth = run.truth(each);
         ++all;
         held += each.interval.low <= truth && truth <= each.interval.high ? 1 : 0;
-        if (each.pays()) {
+        if (each.odds.verdict == Verdict::kPays) {
           EXPECT_LT(truth, 0) << strategy << ": " << each.title;
         }
       }
@@ -125,13 +135,12 @@ TEST(Advise, CheckpointsOfARunAreThoseOfItsModel) {
 TEST(Advise, HiddenTimesAreOfCollectivesOfTheRun) {
   const Advice advice = SimulatedRun("full_shard").advice();
   for (const AdvisedChange& each : advice.changes) {
-    Nanoseconds sum = 0;
     for (const HiddenTime& hidden : each.hides) {
-      EXPECT_GT(hidden.time, 0);
-      sum += hidden.time;
+      EXPECT_GT(hidden.time, 0) << each.title;
     }
-    EXPECT_GT(sum, 0) << each.title;
   }
+  ASSERT_FALSE(advice.changes.empty());
+  EXPECT_FALSE(advice.changes.front().hides.empty());  // the largest gain
 }
 
 TEST(Advise, ALimitExcludesChangesThatNeedMore) {
@@ -150,8 +159,30 @@ TEST(Advise, ALimitExcludesChangesThatNeedMore) {
   }
 }
 
+// Tables of the normal distribution: 0.9495 of it is below 1.64, 0.9893 below 2.30, and 0.99 below
+// 2.3263.
+TEST(Advise, OddsAreThoseOfANormalError) {
+  const Odds probable = odds_of(-164, 100, 10'000, true);
+  EXPECT_NEAR(probable.probability, 0.9495, 1e-4);
+  EXPECT_EQ(probable.verdict, Verdict::kProbablyPays);
+  EXPECT_EQ(probable.text(), "probably pays, odds 94 in 100");
+  EXPECT_EQ(odds_of(-230, 100, 10'000, true).text(), "probably pays, odds 98 in 100");
+  EXPECT_EQ(odds_of(-233, 100, 10'000, true).text(), "pays");
+  const Odds loses = odds_of(164, 100, 10'000, true);
+  EXPECT_NEAR(loses.probability, 1 - 0.9495, 1e-4);
+  EXPECT_EQ(loses.text(), "probably loses, odds 94 in 100");
+  EXPECT_EQ(odds_of(233, 100, 10'000, true).text(), "loses");
+  EXPECT_EQ(odds_of(-233, 100, 10'000, false).text(), "does not fit");
+  // Half a per cent of the step, however certain it is.
+  EXPECT_EQ(odds_of(-50, 1, 10'000, true).text(), "no difference");
+  EXPECT_EQ(odds_of(-51, 1, 10'000, true).text(), "pays");
+  EXPECT_EQ(odds_of(50, 100, 10'000, true).in_100(), std::nullopt);
+  EXPECT_EQ(odds_of(-60, 0, 10'000, true).probability, 1);
+  EXPECT_EQ(odds_of(0, 0, 10'000, true).probability, 0.5);
+}
+
 // The bound on the side of zero is 2.3263 / 1.6449 times as far from the change as the end of the
-// 90 % interval, which a change may have below zero and still not pay.
+// 90 % interval; a change pays if it is below zero too.
 TEST(Advise, TheVerdictFollowsFromTheBound) {
   const std::filesystem::path path = std::string(SHARDLENS_TEST_DATA) + "/../../traces/llama-h200";
   const Advice advice =
@@ -165,23 +196,25 @@ TEST(Advise, TheVerdictFollowsFromTheBound) {
                   1e-4 * half + 1);
       EXPECT_TRUE(each.fits);
       const bool certain = (each.change < 0) == (each.bound < 0);
-      EXPECT_EQ(each.verdict, !certain          ? Verdict::kUncertain
-                              : each.change < 0 ? Verdict::kPays
-                                                : Verdict::kCosts)
+      const bool counts = std::abs(change) > 0.005 * static_cast<double>(advice.baseline.simulated);
+      const Verdict gains = certain ? Verdict::kPays : Verdict::kProbablyPays;
+      const Verdict loses = certain ? Verdict::kLoses : Verdict::kProbablyLoses;
+      EXPECT_EQ(each.odds.verdict, !counts           ? Verdict::kNoDifference
+                                   : each.change < 0 ? gains
+                                                     : loses)
           << each.title;
       EXPECT_EQ(each.pays(), list == &advice.changes);
-      ++verdicts[each.verdict];
+      ++verdicts[each.odds.verdict];
     }
   }
-  EXPECT_GT(verdicts[Verdict::kCosts], 0);
-  EXPECT_GT(verdicts[Verdict::kUncertain], 0);
+  EXPECT_GT(verdicts[Verdict::kNoDifference], 0);
+  EXPECT_GT(verdicts[Verdict::kLoses] + verdicts[Verdict::kProbablyLoses], 0);
   // Within less memory than the run's own plan needs, changes that do not fit have no other
   // verdict.
   const Advice smaller = SimulatedRun("full_shard").advice({.memory_limit = 1, .top = 50});
   EXPECT_TRUE(smaller.changes.empty());
   for (const AdvisedChange& each : smaller.others) {
-    EXPECT_EQ(each.verdict, Verdict::kTooLarge);
-    EXPECT_EQ(name_of(each.verdict), "does not fit");
+    EXPECT_EQ(each.odds.text(), "does not fit");
   }
 }
 
@@ -229,6 +262,10 @@ TEST(Advise, TheCommittedCaptureHasChangesAndTheirJson) {
   EXPECT_GE(json["changes"].size() + json["others"].size(), 10U);
   for (const auto& each : json["others"]) {
     EXPECT_NO_THROW((void)plan::parse_plan(each["plan"].dump(), "test")) << each["title"];
+    EXPECT_EQ(each["odds"].is_number(), each["verdict"].get<std::string>().starts_with("probably"));
+    EXPECT_GE(each["probability"], 0);
+    EXPECT_LE(each["probability"], 1);
+    EXPECT_NE(each["id"], "");
     EXPECT_LE(each["interval_ns"][0], each["change_ns"]);
     EXPECT_GE(each["interval_ns"][1], each["change_ns"]);
   }

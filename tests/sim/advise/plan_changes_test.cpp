@@ -1,6 +1,8 @@
 #include "sim/advise/plan_changes.h"
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -62,7 +64,9 @@ TEST(PlanChanges, EachChangesThePlanOrTheStepAndCanBeSimulated) {
   for (const char* strategy :
        {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "replicate"}) {
     const Scenario own = scenario_of(strategy, 8, {.batch = 2, .accumulate = 2});
+    std::set<std::string> ids;
     for (const plan::PlanEdit& change : changes_of(own)) {
+      EXPECT_TRUE(ids.insert(change.id).second && !change.id.empty()) << change.title;
       Scenario changed = own;
       make(change, changed);
       EXPECT_FALSE(changed.plan == own.plan && changed.step == own.step)
@@ -107,6 +111,42 @@ TEST(PlanChanges, ReduceScattersMayHaveTheirOwnCommunicator) {
               ElementsAre(HasSubstr("model.set_separate_reduce_scatter_group(True)")));
   own.plan.separate_reduce_scatter_group = true;
   EXPECT_THAT(titles_of(own), Not(Contains(title)));
+}
+
+// An embedding that is a unit of its own is gathered in backward without use. One that the root has
+// is not freed after forward, and one whose weight the head has too is read there.
+TEST(PlanChanges, EmbeddingsNeedNoGatherInBackward) {
+  const std::string title = "no gather of model.embed_tokens in backward";
+  Scenario own = scenario_of("full_shard", 2);
+  EXPECT_THAT(titles_of(own), Not(Contains(title)));
+  own.plan.units.push_back({.globs = {"model.embed_tokens"}});
+  own.plan.units.push_back({.globs = {"lm_head"}});
+  const auto changes = changes_of(own);
+  const plan::PlanEdit& change = find(changes, title);
+  EXPECT_EQ(change.id, "unshard_backward=no");
+  EXPECT_THAT(change.pytorch, ElementsAre("for name in (\"model.embed_tokens\",):",
+                                          HasSubstr(".set_unshard_in_backward(False)")));
+  Scenario changed = own;
+  make(change, changed);
+  EXPECT_THAT(titles_of(changed), Not(Contains(title)));
+  // One all-gather less, that of the embedding in backward.
+  const auto gathers = [](const Scenario& scenario) {
+    int out = 0;
+    const Prediction now = evaluate(scenario);
+    for (const schedule::PlannedAction& each : now.priced.planned->actions) {
+      out += each.action.op == schedule::Op::kAllGather ? 1 : 0;
+    }
+    return out;
+  };
+  EXPECT_EQ(gathers(changed), gathers(own) - 1);
+  own.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+          "num_hidden_layers": 6, "num_attention_heads": 4, "vocab_size": 1000,
+          "max_position_embeddings": 128, "tie_word_embeddings": true})",
+      "test"));
+  own.plan.units.pop_back();
+  own.plan.units.back() = {.globs = {"model.embed_tokens", "lm_head"}, .grouped = true};
+  EXPECT_THAT(titles_of(own), Not(Contains(HasSubstr("in backward"))));
 }
 
 TEST(PlanChanges, ReplicatedModelHasBuckets) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <memory>
 #include <random>
 #include <vector>
@@ -19,7 +20,7 @@ constexpr int kSteps = 8;
 // A machine that is simulated, whose steps have noise: the host is late at the end of each step.
 class NoisyMachine {
  public:
-  NoisyMachine() {
+  explicit NoisyMachine(int64_t ranks = 4) {
     scenario_.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
         R"({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
             "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 4096,
@@ -28,17 +29,11 @@ class NoisyMachine {
     scenario_.plan = plan::strategy_plan("full_shard", scenario_.model->tree());
     scenario_.step = {.batch = 1, .seq = 512};
     scenario_.machine = std::make_shared<const TargetMachine>(load_hardware("4xPCIe"));
-    scenario_.world_size = 4;
+    scenario_.world_size = ranks;
     own_ = evaluate(scenario_, {.timeline = true});
   }
 
   [[nodiscard]] Nanoseconds own_step() const { return own_.step.duration; }
-  // What a plan's step takes more than the own plan's, without noise.
-  [[nodiscard]] Nanoseconds true_change(const plan::Plan& plan) const {
-    Scenario changed = scenario_;
-    changed.plan = plan;
-    return evaluate(changed).step.duration - own_step();
-  }
 
   // How late the host is in each step of a run, in nanoseconds; `noise`: its deviation in parts of
   // the own plan's step.
@@ -52,6 +47,35 @@ class NoisyMachine {
   }
 
   [[nodiscard]] std::shared_ptr<const RecordedRun> run(const std::vector<Nanoseconds>& late) const {
+    return recorded([&](trace::Event& event, bool is_step) {
+      const auto step = static_cast<size_t>(event.start / own_step());
+      for (size_t i = 0; i < std::min<size_t>(step, kSteps); ++i) {
+        event.start += late[i];
+      }
+      event.duration += is_step ? late[step] : 0;
+    });
+  }
+
+  // A run in which everything in a step takes so many times as long.
+  [[nodiscard]] std::shared_ptr<const RecordedRun> scaled_run(
+      const std::vector<double>& factors) const {
+    return recorded([&](trace::Event& event, bool /*is_step*/) {
+      const auto step = static_cast<size_t>(event.start / own_step());
+      const auto scaled = [&](Nanoseconds time) {
+        return std::llround(factors.at(step) * static_cast<double>(time));
+      };
+      Nanoseconds begin = 0;
+      for (size_t i = 0; i < step; ++i) {
+        begin += std::llround(factors[i] * static_cast<double>(own_step()));
+      }
+      event.start = begin + scaled(event.start % own_step());
+      event.duration = scaled(event.duration);
+    });
+  }
+
+ private:
+  template <class Change>
+  [[nodiscard]] std::shared_ptr<const RecordedRun> recorded(Change change) const {
     SimulatedRunOptions options;
     options.host = own_.host;
     options.steps = kSteps;
@@ -59,20 +83,13 @@ class NoisyMachine {
     trace::Run run = simulated_run(own_.priced, own_.step, options);
     for (trace::Trace& trace : run.traces) {
       for (trace::Event& event : trace.events) {
-        const auto step = static_cast<size_t>(event.start / own_step());
-        for (size_t i = 0; i < std::min<size_t>(step, kSteps); ++i) {
-          event.start += late[i];
-        }
-        if (trace.name(event).starts_with("ProfilerStep#")) {
-          event.duration += late[step];
-        }
+        change(event, trace.name(event).starts_with("ProfilerStep#"));
       }
     }
     run.planned = trace::PlannedInputs{*own_.priced.plan, *own_.priced.workload, own_.settings, {}};
     return RecordedRun::of(run);
   }
 
- private:
   Scenario scenario_;
   Prediction own_;
   std::mt19937 random_{7};
@@ -99,31 +116,80 @@ class HeldShare {
   int all_ = 0, held_ = 0;
 };
 
-// Of a change that is measured as the difference of two runs' medians, with an independent noise
-// in each. (A change that moves much has a wider interval, because of the model's own error.)
-TEST(Uncertainty, TheIntervalOfAChangeHoldsWhatTwoNoisyRunsMeasure) {
-  NoisyMachine machine;
-  constexpr double kNoise = 0.1;
-  HeldShare share;
-  for (int seed = 0; seed < 40; ++seed) {
-    const std::shared_ptr<const RecordedRun> run = machine.run(machine.late(kNoise));
-    const Uncertainty uncertainty(run);
-    Scenario changed = own_scenario(run);
-    changed.plan.forward_prefetch = 1;
-    Prediction then = evaluate(changed);
-    uncertainty.add_to(changed, then);
-    ASSERT_TRUE(then.change_interval);
-    const Nanoseconds truth = machine.true_change(changed.plan);
-    for (int again = 0; again < 5; ++again) {
-      const Nanoseconds measured =
-          truth + median(machine.late(kNoise)) - median(machine.late(kNoise));
-      share.count(*then.change_interval, measured);
-    }
+// Time that is in another of the parts that add up to a step.
+double moved(const StepFigures& a, const StepFigures& b) {
+  double out = 0;
+  for (const auto part : {&StepFigures::compute, &StepFigures::exposed_comm,
+                          &StepFigures::exposed_copy, &StepFigures::idle}) {
+    out += std::abs(static_cast<double>(a.*part - b.*part));
   }
-  share.expect_that_of_a_90_percent_interval();
+  return out;
 }
 
-// The same for the step itself, measured in one further run.
+// Half the 90 % interval of a change, and what it consists of besides the spread of the steps: the
+// model's measured error, and the baseline's, both of the time that moves.
+struct ChangeError {
+  double half = 0, of_model = 0, change = 0;
+};
+
+ChangeError error_of(const std::shared_ptr<const RecordedRun>& run,
+                     const std::function<void(Scenario&)>& edit,
+                     double of_moved) {
+  const Scenario own = own_scenario(run);
+  Scenario changed = own;
+  edit(changed);
+  Prediction then = evaluate(changed);
+  Uncertainty(run).add_to(changed, then);
+  const Prediction now = evaluate(own);
+  const auto change = static_cast<double>(then.step.duration - now.step.duration);
+  return {static_cast<double>(then.change_interval->high) - change,
+          kQuantile90 * std::hypot(of_moved, run->baseline().error()) *
+              moved(now.figures, then.figures),
+          change};
+}
+
+void prefetch_next(Scenario& scenario) {
+  scenario.plan.forward_prefetch = 1;
+}
+
+// The host is late in every step under both plans, so the difference of the same step under both
+// does not vary, however much the steps do.
+TEST(Uncertainty, WhatStepsHaveInCommonIsNotInTheIntervalOfAChange) {
+  NoisyMachine machine;
+  for (const double noise : {0.0, 0.01, 0.1}) {
+    const ChangeError found = error_of(machine.run(machine.late(noise)), prefetch_next, kOfMoved);
+    ASSERT_LT(found.change, 0);
+    EXPECT_NEAR(found.half, found.of_model, 0.01 * found.of_model) << noise;
+  }
+}
+
+// A second microbatch runs the operators of the first one again, so in a step in which everything
+// takes f times as long it adds f times as much. Four steps of 1 - a and four of 1 + a have the
+// mean 1 and the standard error a · sqrt(8 / 7 / 8); Student's quantile of seven degrees of freedom
+// is 1.8946. Operators of measured shapes are priced by their mean. Others are by a line through
+// interquartile means: without one of these eight, the mean of the middle 3.5 of seven is a / 3.5
+// off, twice as far as the mean. So the spread is between once and twice that of a mean.
+TEST(Uncertainty, TheIntervalOfAChangeHasTheSpreadOfPairedSteps) {
+  const NoisyMachine machine(1);
+  const auto twice = [](Scenario& scenario) { scenario.step.accumulate = 2; };
+  const auto found = [&](double a) {
+    return error_of(machine.scaled_run({1 - a, 1 + a, 1 - a, 1 + a, 1 - a, 1 + a, 1 - a, 1 + a}),
+                    twice, kOfMoved);
+  };
+  const auto spread = [](const ChangeError& of) {
+    return std::sqrt(of.half * of.half - of.of_model * of.of_model);
+  };
+  const ChangeError even = found(0), some = found(0.1), more = found(0.25);
+  ASSERT_GT(even.change, 0);
+  EXPECT_NEAR(even.half, even.of_model, 0.001 * even.of_model);
+  EXPECT_NEAR(more.change, even.change, 0.01 * even.change);
+  const double of_mean = 1.8946 * 0.25 * std::sqrt(1.0 / 7) * even.change;
+  EXPECT_GT(spread(more), of_mean);
+  EXPECT_LT(spread(more), 2 * of_mean);
+  EXPECT_NEAR(spread(more), 2.5 * spread(some), 0.02 * spread(more));
+}
+
+// Of a step that is measured in one further run.
 TEST(Uncertainty, TheIntervalOfAStepHoldsWhatANoisyRunMeasures) {
   NoisyMachine machine;
   constexpr double kNoise = 0.1;
