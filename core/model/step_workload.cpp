@@ -59,7 +59,7 @@ void require_software(const ModelConfig& config,
 Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
                        const StepSettings& settings) {
-  if (settings.program == Program::kTorchtitan) {
+  if (is_torchtitan(settings.program)) {
     require_torchtitan(config);
   }
   require_software(config, plan, settings.software);

@@ -210,7 +210,7 @@ void PassBuilder::record(Operator op, std::vector<Operator> backward) {
 // whose result was kept has nothing to do.
 void PassBuilder::recompute(const Checkpoint& checkpoint,
                             const std::vector<WorkloadItem>& forward_order) {
-  const bool whole = program_ == Program::kTorchtitan && out_.software.compile == Compile::kNone;
+  const bool whole = is_torchtitan(program_) && out_.software.compile == Compile::kNone;
   bool repeated = false;
   for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
     const uint32_t index = forward_order[i].index;

@@ -19,14 +19,18 @@ std::string_view name_of(OptimizerImpl impl) {
 }
 
 std::string_view name_of(Program program) {
-  constexpr std::array<std::string_view, 5> kNames{"engine", "engine_on_cpu", "engine_on_gpu",
-                                                   "transformers", "torchtitan"};
+  constexpr std::array<std::string_view, 6> kNames{
+      "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan", "torchtitan_2024"};
   return kNames[static_cast<size_t>(program)];
 }
 
 bool is_engine(Program program) {
   return program == Program::kEngine || program == Program::kEngineOnCpu ||
          program == Program::kEngineOnGpu;
+}
+
+bool is_torchtitan(Program program) {
+  return program == Program::kTorchtitan || program == Program::kTorchtitan2024;
 }
 
 void require_valid(const StepSettings& settings, std::string_view source) {

@@ -19,11 +19,21 @@ enum class OptimizerImpl : uint8_t { kFused, kForeach };
 // Who runs the model. Products are the same. kEngine fuses what is between them (norms, rotary
 // embeddings, gates). Of the engine itself this is true for fp32 on a CPU only: kEngineOnCpu fuses
 // where the parameters are fp32, kEngineOnGpu nowhere. kTransformers and kTorchtitan run the
-// operators of that PyTorch code. kTorchtitan's norms are fused, and it has some families only.
-enum class Program : uint8_t { kEngine, kEngineOnCpu, kEngineOnGpu, kTransformers, kTorchtitan };
-// "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan"
+// operators of that PyTorch code. kTorchtitan (0.2.2) has some families only, and its norms are one
+// kernel; in kTorchtitan2024, of December 2024, they are several, because PyTorch had no kernel for
+// them before version 2.9 (pull request 153666).
+enum class Program : uint8_t {
+  kEngine,
+  kEngineOnCpu,
+  kEngineOnGpu,
+  kTransformers,
+  kTorchtitan,
+  kTorchtitan2024
+};
+// "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan", "torchtitan_2024"
 [[nodiscard]] std::string_view name_of(Program program);
 [[nodiscard]] bool is_engine(Program program);
+[[nodiscard]] bool is_torchtitan(Program program);
 
 // The settings of one optimizer step of a rank, other than the model and its plan. Shared by
 // planning, training, calibration, simulation, search and the app.

@@ -176,8 +176,9 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
   if (shape.statistics == 1 && !titan && !fuses()) {
     unfused(shape.offset ? unfused_offset_rms_norm()
-            : shape.wide ? unfused_wide_rms_norm()
-                         : unfused_rms_norm(),
+            : shape.wide || program_ == Program::kTorchtitan2024
+                ? unfused_wide_rms_norm()  // ATen's rms_norm of before 2.9 has the same operators
+                : unfused_rms_norm(),
             OperatorKind::kNorm, shape.features, shape.groups, shape.sums_input_grad, trains);
     return;
   }

@@ -26,8 +26,9 @@ const Names kGrads{"none", "some", "all"};
 const Names kKeys{
     "version",   "batch", "seq",    "program", "software",       "units",
     "operators", "hooks", "groups", "order",   "communications", "optimizer_in_backward"};
-constexpr Program kPrograms[] = {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
-                                 Program::kTransformers, Program::kTorchtitan};
+constexpr Program kPrograms[] = {Program::kEngine,      Program::kEngineOnCpu,
+                                 Program::kEngineOnGpu, Program::kTransformers,
+                                 Program::kTorchtitan,  Program::kTorchtitan2024};
 const Names kOperatorKeys{"kind",
                           "phase",
                           "unit",

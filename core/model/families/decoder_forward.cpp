@@ -241,8 +241,7 @@ class DecoderForward {
 
   void rotary(int64_t features) {
     if (rotates_) {
-      const bool complex =
-          build_.program() == Program::kTorchtitan && family_.torchtitan == Titan::kComplex;
+      const bool complex = is_torchtitan(build_.program()) && family_.torchtitan == Titan::kComplex;
       build_.rotary(static_cast<int64_t>(static_cast<double>(features) * config_.rotary_share),
                     complex);
     }
@@ -437,13 +436,13 @@ class DecoderForward {
                    .bias = family_.expert_bias,
                    .sums_input_grad = true,
                    .routes = true});
-    if (build_.program() == Program::kTorchtitan) {
+    if (is_torchtitan(build_.program())) {
       torchtitan_scores(build_, experts);
     } else {
       softmax(experts);
     }
     build_.leave();
-    if (build_.program() == Program::kTorchtitan) {
+    if (is_torchtitan(build_.program())) {
       build_.enter(path(name, family_.sparse, Part::kExperts));
       torchtitan_experts(build_, config_.experts, config_.hidden_size);
       build_.leave();

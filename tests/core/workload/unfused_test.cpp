@@ -99,8 +99,9 @@ TEST(UnfusedTest, TheProgramIsInTheFile) {
   const ModelConfig config =
       load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
   ResolvedPlan plan = resolve(parse_plan(R"({"version": 1})", "plan.json"), module_tree(config), 2);
-  for (const Program program : {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu,
-                                Program::kTransformers, Program::kTorchtitan}) {
+  for (const Program program :
+       {Program::kEngine, Program::kEngineOnCpu, Program::kEngineOnGpu, Program::kTransformers,
+        Program::kTorchtitan, Program::kTorchtitan2024}) {
     const Workload workload =
         step_workload(config, plan, {.batch = 2, .seq = 8, .program = program});
     const Workload read = parse_workload(to_json(workload, plan), "workload.json", plan);
@@ -222,6 +223,36 @@ TEST(UnfusedTest, TorchtitanHasFusedNormsAndComplexRotations) {
   const int64_t rows = 2 * 8;
   EXPECT_EQ(kept, rows * (2 * config.hidden_size + 4));
   EXPECT_EQ(wide, rows * (config.heads + config.kv_heads) * config.head_dim * 4);
+}
+
+// ATen's rms_norm of before 2.9 on bf16, by hand: numbers of 2 bytes are read and numbers of 4 are
+// written and read: cast 6, power 8, mean 4, product 8, product with the weights 8, cast 6. The
+// fused kernel reads and writes 2 each. A compiled model has the same kernels in both.
+TEST(UnfusedTest, NormsOfTorchtitan2024AreSeveralKernels) {
+  const ModelConfig config =
+      load_model_config(std::string(SHARDLENS_TEST_DATA) + "/models/llama-untied");
+  const ResolvedPlan plan = resolve(
+      parse_plan(R"({"version": 1, "mixed_precision": {"param_dtype": "bf16"}})", "plan.json"),
+      module_tree(config), 2);
+  const auto workload = [&](Program program, Compile compile) {
+    return step_workload(
+        config, plan, {.batch = 2, .seq = 8, .program = program, .software = {.compile = compile}});
+  };
+  const auto moved = [&](Program program) {
+    Bytes out = 0;
+    for (const Operator& op : workload(program, Compile::kNone).operators) {
+      out += op.module == "model.norm" && op.phase == Phase::kForward ? op.read + op.written : 0;
+    }
+    return out;
+  };
+  const Bytes numbers = Bytes{2} * 8 * config.hidden_size, row = Bytes{2} * 8 * 4;
+  // A number for each row: written by the mean, read and written twice, read by the product.
+  EXPECT_EQ(moved(Program::kTorchtitan2024), 40 * numbers + 6 * row);
+  EXPECT_EQ(moved(Program::kTorchtitan), 4 * numbers + 2 * config.hidden_size + row);
+  Workload now = workload(Program::kTorchtitan, Compile::kModel),
+           then = workload(Program::kTorchtitan2024, Compile::kModel);
+  then.program = now.program;
+  EXPECT_EQ(now, then);
 }
 
 TEST(UnfusedTest, ModelsThatTorchtitanDoesNotHaveAreRefused) {
