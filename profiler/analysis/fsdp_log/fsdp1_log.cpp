@@ -33,7 +33,7 @@ class Fsdp1Ranges {
     });
     find_roots(order);
     log_.names_units = false;
-    unit(0);
+    unit(kRoot);
     for (const uint32_t index : order) {
       add(index);
     }
@@ -52,6 +52,10 @@ class Fsdp1Ranges {
   }
 
  private:
+  // The root keeps its parameters after forward, so backward does not gather it. Its hook runs even
+  // so, after that of a unit at the model's end, whose outputs are also the root's.
+  static constexpr uint32_t kRoot = 0;
+
   struct Open {
     Nanoseconds end;
     uint32_t track;
@@ -132,10 +136,7 @@ class Fsdp1Ranges {
     // A forward that is recomputed in backward does not gather by itself.
     const bool again = in_backward_ && !is_open("forward");
     if (open.what == "_pre_forward" && open.unit && !again) {
-      if (forward_prefetched_) {
-        resolve(*forward_prefetched_, *open.unit);
-        forward_prefetched_.reset();
-      }
+      resolve(forward_prefetched_, *open.unit);
       event_of(FsdpCall::kPreForward, *open.unit, event);
     } else if (open.what == "_post_forward" && open.unit && !again) {
       ended_.push_back(*open.unit);
@@ -144,10 +145,7 @@ class Fsdp1Ranges {
       in_backward_ = true;
       open.unit = next_backward(event);
       if (open.unit) {
-        if (backward_prefetched_) {
-          resolve(*backward_prefetched_, *open.unit);
-          backward_prefetched_.reset();
-        }
+        resolve(backward_prefetched_, *open.unit);
         event_of(FsdpCall::kPreBackward, *open.unit, event);
       }
     } else if (open.what == "_post_backward_hook") {
@@ -169,7 +167,7 @@ class Fsdp1Ranges {
       began_ = 0;
       forward_prefetched_.reset();
       backward_prefetched_.reset();
-      open.unit = unit(0);
+      open.unit = unit(kRoot);
     } else if (is_open("forward")) {
       const std::optional<uint32_t> parent = innermost_unit();
       open.unit = unit(++count_);
@@ -204,15 +202,29 @@ class Fsdp1Ranges {
     }
   }
 
-  // The prefetched unit is the one whose hook comes next.
-  void resolve(size_t event, uint32_t unit) {
-    FsdpEvent& e = log_.events[event];
+  // The prefetched unit is the next one whose hook comes and that the gather can be for.
+  void resolve(std::optional<size_t>& prefetched, uint32_t unit) {
+    if (!prefetched || !can_be_of(log_.events[*prefetched], unit)) {
+      return;
+    }
+    FsdpEvent& e = log_.events[*prefetched];
+    prefetched.reset();
     e.unit = unit;
     log_.prefetches.push_back({e.hook_unit, unit, e.backward, false, e.when.start, e.pass});
     if (!e.backward && forward_size_[unit] < 0) {
       const auto call = sizes_.find(e.when.start);
       forward_size_[unit] = call == sizes_.end() ? -1 : call->second;
     }
+  }
+
+  // Whether a prefetch may have gathered the unit: by size if it is known, otherwise not the root
+  // in backward.
+  [[nodiscard]] bool can_be_of(const FsdpEvent& gather, uint32_t unit) const {
+    const auto size = sizes_.find(gather.when.start);
+    if (size != sizes_.end() && size->second >= 0 && forward_size_[unit] >= 0) {
+      return size->second == forward_size_[unit];
+    }
+    return !gather.backward || unit != kRoot;
   }
 
   // Elements per rank: of an all-gather's input, a reduce-scatter's output, or the whole
@@ -226,12 +238,17 @@ class Fsdp1Ranges {
   }
 
   [[nodiscard]] std::optional<uint32_t> next_backward(const Event& hook) {
-    const int64_t size = size_within(hook, CollectiveKind::kAllGather);
-    std::optional<uint32_t> in_order, fits;
+    const std::optional<int64_t> own = size_within(hook, CollectiveKind::kAllGather);
+    const int64_t size = own.value_or(-1);
+    std::optional<uint32_t> in_order, fits, root;
     for (size_t i = ended_.size(); i-- > 0;) {
       const uint32_t unit = ended_[i];
       if (state_[unit].began) {
         ended_.erase(ended_.begin() + static_cast<std::ptrdiff_t>(i));  // one of the last
+        continue;
+      }
+      if (own && unit == kRoot) {
+        root = unit;  // only if no other unit is left, as in a second backward of one forward
         continue;
       }
       in_order = in_order ? in_order : std::optional(unit);
@@ -240,7 +257,8 @@ class Fsdp1Ranges {
         break;
       }
     }
-    return taken(in_order, fits, [&](uint32_t unit) {
+    in_order = in_order ? in_order : root;
+    return taken(in_order, fits ? fits : root, [&](uint32_t unit) {
       state_[unit].began = true;
       state_[unit].order = began_++;
       waiting_.emplace(state_[unit].order, unit);
@@ -249,7 +267,7 @@ class Fsdp1Ranges {
   }
 
   [[nodiscard]] std::optional<uint32_t> next_reduced(const Event& hook) {
-    const int64_t size = size_within(hook, CollectiveKind::kReduceScatter);
+    const int64_t size = size_within(hook, CollectiveKind::kReduceScatter).value_or(-1);
     std::optional<uint32_t> in_order, fits;
     for (const auto& [order, unit] : waiting_) {
       if (state_[unit].holds > 0) {
@@ -288,8 +306,8 @@ class Fsdp1Ranges {
   }
 
   // Elements per rank of the first collective of `kind` that the hook calls itself, not in a
-  // prefetch; -1: none, or not in the trace.
-  [[nodiscard]] int64_t size_within(const Event& hook, CollectiveKind kind) {
+  // prefetch; -1: not in the trace; nullopt: no collective.
+  [[nodiscard]] std::optional<int64_t> size_within(const Event& hook, CollectiveKind kind) {
     const auto& calls = calls_on(hook.track);
     for (auto it = std::lower_bound(
              calls.begin(), calls.end(), hook.start,
@@ -300,7 +318,7 @@ class Fsdp1Ranges {
         return gathered(call);
       }
     }
-    return -1;
+    return std::nullopt;
   }
 
   const std::vector<uint32_t>& calls_on(uint32_t track) {

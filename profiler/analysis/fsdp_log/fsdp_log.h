@@ -71,7 +71,7 @@ struct FsdpUnit {  // a unit, as far as the trace names it
 // last and that has no pre-backward hook yet. A reduction is assigned to the unit whose backward
 // began first and that contains no other unit still to be reduced. If the trace has message sizes,
 // they must equal those of the unit's all-gather in forward; otherwise the next unit in that order
-// whose size matches is taken.
+// whose size matches is taken. A prefetch gathered the unit whose hook comes next, again by size.
 struct FsdpLog {
   FsdpSource source = FsdpSource::kNone;
   std::vector<FsdpUnit> units;

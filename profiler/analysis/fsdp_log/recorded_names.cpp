@@ -12,10 +12,16 @@ namespace {
 
 using trace::RecordedAction;
 
-std::vector<const RecordedAction*> recorded_gathers(const trace::Trace& trace) {
-  std::vector<const RecordedAction*> out;
+using Actions = std::vector<const RecordedAction*>;  // by start
+
+bool is_reduction(schedule::Op op) {
+  return op == schedule::Op::kReduceScatter || op == schedule::Op::kAllReduce;
+}
+
+Actions recorded(const trace::Trace& trace, bool reductions) {
+  Actions out;
   for (const RecordedAction& action : trace.recorded_actions) {
-    if (action.op == schedule::Op::kAllGather) {
+    if (reductions ? is_reduction(action.op) : action.op == schedule::Op::kAllGather) {
       out.push_back(&action);
     }
   }
@@ -25,16 +31,17 @@ std::vector<const RecordedAction*> recorded_gathers(const trace::Trace& trace) {
   return out;
 }
 
-// The name that most all-gathers of each unit have; fewer names than units: some are not known.
-std::map<uint32_t, std::string> names_of(const std::vector<const RecordedAction*>& gathers,
+// The name that most of the actions around calls of each unit have; fewer names than units: some
+// are not known.
+std::map<uint32_t, std::string> names_of(const Actions& actions,
+                                         FsdpCall call,
                                          const FsdpLog& log) {
   std::map<uint32_t, std::map<std::string, int>> votes;
   for (const FsdpEvent& e : log.events) {
     const auto after = std::partition_point(
-        gathers.begin(), gathers.end(),
+        actions.begin(), actions.end(),
         [&e](const RecordedAction* action) { return action->start <= e.when.start; });
-    if (e.call == FsdpCall::kUnshard && after != gathers.begin() &&
-        e.when.start < (*std::prev(after))->end) {
+    if (e.call == call && after != actions.begin() && e.when.start < (*std::prev(after))->end) {
       ++votes[e.unit][(*std::prev(after))->unit];
     }
   }
@@ -50,11 +57,11 @@ std::map<uint32_t, std::string> names_of(const std::vector<const RecordedAction*
 }  // namespace
 
 void name_units(const trace::Trace& trace, FsdpLog& log) {
-  const std::vector<const RecordedAction*> gathers = recorded_gathers(trace);
-  if (gathers.empty()) {
+  std::map<uint32_t, std::string> names = names_of(recorded(trace, false), FsdpCall::kUnshard, log);
+  names.merge(names_of(recorded(trace, true), FsdpCall::kReduce, log));
+  if (names.empty()) {
     return;
   }
-  const std::map<uint32_t, std::string> names = names_of(gathers, log);
   // Assembled anew, because a log looks units up by the names with which they were added.
   FsdpLog named;
   std::set<std::string> taken;

@@ -5,8 +5,8 @@
 
 namespace shardlens::analysis {
 
-// Gives FSDP1's units the names that shardlens.record wrote: an all-gather's call is within a
-// recorded action, which names the unit. Does nothing if not every unit gets a name of its own.
+// Gives FSDP1's units the names that shardlens.record wrote: a gather's or a reduction's call is in
+// a recorded action, which names the unit. Does nothing if not every unit gets a name of its own.
 void name_units(const trace::Trace& trace, FsdpLog& log);
 
 }  // namespace shardlens::analysis

@@ -5,8 +5,11 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
+#include "profiler/analysis/events/intervals.h"
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/fsdp_log/ddp_log.h"
 
@@ -26,6 +29,22 @@ std::optional<Interval> window_of(const FsdpLog& log, uint32_t pass) {
       out = out ? Interval{std::min(out->start, e.when.start), std::max(out->end, e.when.end)}
                 : e.when;
     }
+  }
+  return out;
+}
+
+// FSDP's own work on each track. Autograd numbers operators in it too: views of FSDP1's flat
+// parameter, which its hooks make anew where the parameter is not sharded.
+std::unordered_map<uint32_t, IntervalSet> own_work(const FsdpLog& log, uint32_t pass) {
+  std::unordered_map<uint32_t, std::vector<Interval>> calls;
+  for (const FsdpEvent& e : log.events) {
+    if (e.pass == pass) {
+      calls[e.track].push_back(e.when);
+    }
+  }
+  std::unordered_map<uint32_t, IntervalSet> out;
+  for (auto& [track, intervals] : calls) {
+    out[track] = union_of(std::move(intervals));
   }
   return out;
 }
@@ -66,6 +85,7 @@ RecoveredCheckpoints recover_checkpoints(const Trace& trace,
                                          uint32_t pass) {
   std::map<uint32_t, Counts> counts;
   const Interval window = window_of(log, pass).value_or(Interval{});
+  const std::unordered_map<uint32_t, IntervalSet> own = own_work(log, pass);
   for (const trace::Event& event : trace.events) {
     if (event.category != trace::Category::kCpuOp || event.start < window.start ||
         event.start >= window.end || !is_operator(trace.name(event))) {
@@ -73,7 +93,9 @@ RecoveredCheckpoints recover_checkpoints(const Trace& trace,
     }
     const Owner owner = sections.at(event.track, event.start);
     const bool inside = owner.section == Section::kForward || owner.section == Section::kBackward;
-    if (inside && owner.unit != kNoUnit && sequence_of(trace, event) >= 0) {
+    const auto of_fsdp = own.find(event.track);
+    if (inside && owner.unit != kNoUnit && sequence_of(trace, event) >= 0 &&
+        !(of_fsdp != own.end() && contains(of_fsdp->second, event.start))) {
       Counts& unit = counts[owner.unit];
       ++(owner.section == Section::kForward ? unit.forward : unit.again);
     }

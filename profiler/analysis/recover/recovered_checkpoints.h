@@ -12,9 +12,9 @@ namespace shardlens::analysis {
 
 // [Note: Recomputed operators] Autograd numbers the operators that it will differentiate
 // (sequence_of()), but not those that its nodes call in backward. So a numbered operator within
-// backward is part of a forward that an activation checkpoint runs again. It may begin within the
-// backward of an inner unit, so what is more than that unit's forward belongs to the unit around
-// it.
+// backward, outside of FSDP's hooks, is part of a forward that an activation checkpoint runs again.
+// It may begin within the backward of an inner unit, so what is more than that unit's forward
+// belongs to the unit around it.
 
 // Which units' forwards backward ran again.
 struct RecoveredCheckpoints {
