@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -106,6 +109,16 @@ class LeafOperators {
   size_t near_section_ = 0;
 };
 
+// Calls of c10d that are communication without a CollectiveKind, as Gloo's all-to-all of a list
+// makes. Gloo's threads may not show each of them.
+bool is_other_call(std::string_view name) {
+  constexpr std::array<std::string_view, 6> kOthers{"scatter_", "gather_", "reduce_",
+                                                    "send",     "recv_",   "recv_any_source_"};
+  return name.starts_with("c10d::") &&
+         std::ranges::find(kOthers, name.substr(std::string_view("c10d::").size())) !=
+             kOthers.end();
+}
+
 }  // namespace
 
 void add_host_events(const Sources& sources, Timeline& timeline, Instants& instants) {
@@ -144,13 +157,16 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
 // order, so the n-th collective belongs to the n-th call, if their numbers are equal.
 void match_host_calls(const Sources& sources, Timeline& timeline) {
   const Trace& trace = sources.trace;
-  std::vector<uint32_t> calls;
+  std::vector<uint32_t> calls, others;
   sources.lists.for_operators_named(
       trace,
       [](std::string_view name) {
-        return name.starts_with("c10d::") && parse_collective(name).has_value();
+        return name.starts_with("c10d::") &&
+               (parse_collective(name).has_value() || is_other_call(name));
       },
-      [&](uint32_t i) { calls.push_back(i); });
+      [&](uint32_t i) {
+        (is_other_call(trace.name(trace.events[i])) ? others : calls).push_back(i);
+      });
   std::vector<Collective*> unnamed;
   for (Collective& c : timeline.collectives) {
     if (c.args == kNoIndex) {
@@ -159,6 +175,9 @@ void match_host_calls(const Sources& sources, Timeline& timeline) {
   }
   if (unnamed.empty()) {
     return;
+  }
+  if (calls.size() + others.size() == unnamed.size()) {
+    calls.insert(calls.end(), others.begin(), others.end());
   }
   if (calls.size() != unnamed.size()) {
     add_note(timeline,

@@ -131,6 +131,32 @@ TEST(ClassificationTest, WhatRunsOnACommunicatorsThreadIsPartOfTheCollective) {
   EXPECT_EQ(t.collectives.at(0).kind, CollectiveKind::kAllGather);
 }
 
+// Gloo's all-to-all of a list is a scatter from each rank: calls without a CollectiveKind, among
+// which those of other collectives are found all the same.
+TEST(ClassificationTest, CallsOfOtherKindsCountAmongThoseOfGloo) {
+  for (const bool shown : {true, false}) {  // whether Gloo's thread shows the scatters
+    TraceBuilder b;
+    const uint32_t gloo = b.trace.track(1, 99);
+    Nanoseconds at = 10;
+    for (const std::string_view call : {"scatter_", "allreduce_", "scatter_", "send", "recv_"}) {
+      b.op("c10d::" + std::string(call), at, at + 5);
+      if (shown || call == "allreduce_") {
+        b.trace.add_complete(Category::kUserAnnotation, "gloo:" + std::string(call), gloo, at + 10,
+                             at + 20);
+      }
+      at += 30;
+    }
+    const Timeline t = make_timeline(b.trace);
+    ASSERT_EQ(t.collectives.size(), shown ? 5U : 1U);
+    const Collective& reduce = t.collectives[shown ? 1 : 0];
+    EXPECT_EQ(reduce.kind, CollectiveKind::kAllReduce);
+    EXPECT_EQ(reduce.issued, 40);
+    for (const trace::Diagnostic& each : t.diagnostics) {
+      EXPECT_EQ(each.message.find("calls of c10d in the trace"), std::string::npos);
+    }
+  }
+}
+
 TEST(ClassificationTest, GpuKernelsUnderFsdpRangesOfTheirLaunchAreCopies) {
   TraceBuilder b;
   b.range("FSDP::all_gather_copy_out (layers.0)", 10, 20);
