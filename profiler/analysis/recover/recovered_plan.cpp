@@ -516,6 +516,25 @@ class Recovery {
   std::vector<bool> expert_;  // by unit: on the experts' mesh
 };
 
+// Why there is no plan in a trace without ranges of FSDP or DDP, and what to do.
+std::string no_ranges(const Timeline& timeline) {
+  const std::string looked_for =
+      "looked for user_annotation events named 'FSDP::…' (PyTorch FSDP2, Shardlens), "
+      "'FullyShardedDataParallel.…' (PyTorch FSDP1) and 'DistributedDataParallel.forward', and for "
+      "'torch::distributed::reducer::…' (DDP)";
+  if (timeline.collectives.empty()) {
+    return fmt::format(
+        "no ranges of FSDP or DDP in the trace; {}; record the training loop with torch.profiler",
+        looked_for);
+  }
+  return fmt::format(
+      "no ranges of FSDP or DDP in the trace, which has {} collectives; {}; if the program issues "
+      "its collectives itself, as under tensor parallelism alone or with SimpleFSDP, no plan "
+      "describes them: use `shardlens analyze`; otherwise record the host, too "
+      "(ProfilerActivity.CPU)",
+      timeline.collectives.size(), looked_for);
+}
+
 }  // namespace
 
 RecoveredPlan recover_plan(const Trace& trace) {
@@ -529,12 +548,7 @@ RecoveredPlan recover_plan(const Trace& trace, const Timeline& timeline, const D
     if (!ddp.passes.empty()) {
       return recover_ddp(trace, ddp);
     }
-    throw InputError(trace.metadata.source,
-                     "no ranges of FSDP or DDP in the trace; looked for user_annotation events "
-                     "named 'FSDP::…' (PyTorch FSDP2, Shardlens), 'FullyShardedDataParallel.…' "
-                     "(PyTorch FSDP1) and 'DistributedDataParallel.forward', and for "
-                     "'torch::distributed::reducer::…' (DDP); record the training loop with "
-                     "torch.profiler");
+    throw InputError(trace.metadata.source, no_ranges(timeline));
   }
   RecoveredPlan out = Recovery(trace, timeline).run();
   if (find_frozen_views(trace, timeline, Partition(timeline), timeline.span)) {

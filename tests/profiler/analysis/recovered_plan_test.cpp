@@ -14,6 +14,7 @@
 #include "core/plan/resolve.h"
 #include "core/schedule/planned/planned.h"
 #include "profiler/trace/run.h"
+#include "tests/profiler/analysis/trace_builder.h"
 #include "tests/support/case_name.h"
 
 namespace shardlens::analysis {
@@ -187,6 +188,18 @@ TEST(RecoveredPlanOfOtherTracesTest, SayWhatWasLookedFor) {
     EXPECT_THAT(error.what(), HasSubstr("other.json"));
     EXPECT_THAT(error.what(), HasSubstr("FSDP::"));
     EXPECT_THAT(error.what(), HasSubstr("FullyShardedDataParallel."));
+    EXPECT_THAT(error.what(), HasSubstr("record the training loop with torch.profiler"));
+  }
+  test::TraceBuilder tensor_parallel;  // whose all-reduces no wrapper issues
+  tensor_parallel.step(1, 0, 100);
+  tensor_parallel.communication({CollectiveKind::kAllReduce, "", 10, 20, 30}, 0);
+  tensor_parallel.communication({CollectiveKind::kAllReduce, "", 40, 50, 60}, 0);
+  try {
+    (void)recover_plan(tensor_parallel.finish());
+    FAIL() << "expected an InputError";
+  } catch (const InputError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the trace, which has 2 collectives; looked for"));
+    EXPECT_THAT(error.what(), HasSubstr("no plan describes them: use `shardlens analyze`"));
   }
   trace::Trace half;
   half.metadata.source = "half.json";
