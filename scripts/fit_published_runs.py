@@ -9,7 +9,8 @@ measurements. The fit is a coordinate descent on the mean |log(predicted / measu
 for at most 0.3, since some published runs are several times slower than similar ones. Distance from
 the start values adds a small penalty, so that constants which the runs do not determine stay
 plausible. A stack without runs of its own uses the constants of another stack. Rewrites only
-"software" and "fitted" in the file.
+"software", "rows" and "fitted" in the file, and nothing of stacks for the operators of PyTorch's
+programs, whose runs are no rows of that table (bench/published_one_node.py).
 """
 import argparse
 import csv
@@ -143,7 +144,8 @@ def main():
     by_name = {stack["name"]: stack for stack in stacks["stacks"]}
     stacks["fitted"] = []
     for stack in stacks["stacks"]:
-        stack["software"] = {}
+        if stack.get("program") != "pytorch":
+            stack["software"] = {}
     simulator = Simulator(options.shardlens, header)
     of_stack = {}
     for run, row in zip(runs, simulator.rows(stacks, runs), strict=True):
@@ -157,6 +159,7 @@ def main():
             stack["software"] = dict(by_name[TAKES_OVER[name]]["software"])
         chosen = choose(own, max(1, int(SHARE * len(own))))
         fit(simulator, stacks, stack, chosen, free)
+        stack["rows"] = len(chosen)
         fitted += [identity(run) for run in chosen]
     for name, other in TAKES_OVER.items():
         if name not in FITTED:

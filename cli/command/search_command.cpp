@@ -70,7 +70,8 @@ void interrupt(int signal) {
 struct Listed {
   plan::Plan plan;
   std::optional<sim::PredictedInterval> interval, change_interval;
-  std::optional<LargestSteps> largest;  // with --fits
+  std::optional<sim::ThroughputInterval> tokens;  // per second
+  std::optional<LargestSteps> largest;            // with --fits
 };
 
 std::vector<Listed> listed(const SearchCommand& options,
@@ -79,12 +80,15 @@ std::vector<Listed> listed(const SearchCommand& options,
   std::vector<Listed> out;
   std::optional<sim::Uncertainty> uncertainty;
   const auto& recorded = scenario.model->run();
-  if (recorded != nullptr && scenario.machine == recorded->machine()) {
+  if (recorded == nullptr) {
+    uncertainty.emplace(scenario.machine);
+  } else if (scenario.machine == recorded->machine()) {
     uncertainty.emplace(recorded);
   }
   for (const sim::Found& found : result.pareto) {
     const sim::Scenario changed = scenario_of(found.candidate, scenario);
-    Listed each{.plan = changed.plan, .interval = {}, .change_interval = {}, .largest = {}};
+    Listed each{
+        .plan = changed.plan, .interval = {}, .change_interval = {}, .tokens = {}, .largest = {}};
     if (options.fits) {
       each.largest = largest_steps(changed, options.memory_limit);
     }
@@ -93,6 +97,7 @@ std::vector<Listed> listed(const SearchCommand& options,
       uncertainty->add_to(changed, prediction);
       each.interval = prediction.interval;
       each.change_interval = prediction.change_interval;
+      each.tokens = sim::tokens_interval(prediction);
     }
     out.push_back(std::move(each));
   }
@@ -102,6 +107,7 @@ std::vector<Listed> listed(const SearchCommand& options,
 // What a search on the bare hardware finds, where the constants of a stack were used.
 struct Bare {
   std::string stack;               // "": the search was on the bare hardware or a measured machine
+  std::string stack_of;            // the GPU that it was fitted to, if that is another one
   std::optional<sim::Found> best;  // nullopt: not searched, or nothing fits
   std::optional<sim::Found> chosen;  // the plan found under the stack, on the bare hardware
 
@@ -120,11 +126,14 @@ Bare on_bare_hardware(const SearchCommand& options,
     return out;
   }
   out.stack = stack->name;
+  if (!sim::is_of(*stack, *scenario.machine->spec())) {
+    out.stack_of = stack->hardware.gpu.name;
+  }
   if (result.cancelled || result.best() == nullptr) {
     return out;
   }
   ScenarioOptions bare = options.scenario;
-  bare.stack = sim::kBareStack;
+  bare.bare = true;
   sim::Scenario on_bare = scenario;
   on_bare.machine = scenario_of(options.run, bare).machine;
   sim::SearchOptions settings;
@@ -250,6 +259,9 @@ std::string json_text(const sim::SearchResult& result,
         {"peak_reserved_bytes", found.outcome.peak_reserved},
         {"exposed_comm_ns", found.outcome.figures.exposed_comm},
         {"interval_ns", interval(plans[i].interval)},
+        {"tokens_per_s_interval",
+         plans[i].tokens ? nlohmann::ordered_json{plans[i].tokens->low, plans[i].tokens->high}
+                         : nlohmann::ordered_json()},
         {"change_interval_ns", interval(plans[i].change_interval)}};
     if (plans[i].largest) {
       out["fits"] = fits_json(*plans[i].largest);
@@ -270,6 +282,8 @@ std::string json_text(const sim::SearchResult& result,
     out["best"]["why"] = result.why;
   }
   out["stack"] = bare.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack);
+  out["stack_gpu"] =
+      bare.stack_of.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack_of);
   out["bare"] = nullptr;
   if (bare.best) {
     out["bare"] = {{"name", name_of(bare.best->candidate, ranks)},
@@ -328,7 +342,12 @@ void print_machine(const SearchCommand& options,
                    const sim::SearchResult& result,
                    int64_t ranks) {
   if (!bare.stack.empty()) {
-    write_stdout("These are figures under {}. {}", bare.stack, bare_text(bare, result, ranks));
+    write_stdout(
+        "These are figures under {}{}. {}", bare.stack,
+        bare.stack_of.empty()
+            ? ""
+            : fmt::format(", fitted to {}, the nearest GPU with published runs", bare.stack_of),
+        bare_text(bare, result, ranks));
   } else if (options.scenario.workload.empty() && options.scenario.calibration.empty()) {
     write_stdout("These are figures of the bare hardware; real steps take longer.\n");
   }
@@ -347,6 +366,8 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
       {"plan", json::parse(plan::to_json(scenario.plan))},
       {"hardware", options.run.hardware},
       {"stack", stack == nullptr ? options.scenario.stack : stack->name},
+      {"program", name_of(scenario.step.program)},
+      {"power_watts", options.scenario.power_watts.value_or(0)},
       {"calibration", calibration == nullptr ? json() : json::parse(sim::to_json(*calibration))},
       {"ranks", scenario.world_size},
       {"samples", scenario.step.samples()},

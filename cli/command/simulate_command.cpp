@@ -146,12 +146,17 @@ ExitCode run(const SimulateOptions& options) {
       scenario, {.timeline = !out.empty(), .communication = options.json, .alive = !options.json});
   if (const auto& recorded = scenario.model->run()) {
     sim::Uncertainty(recorded).add_to(scenario, result.prediction);
+  } else {
+    sim::Uncertainty(scenario.machine).add_to(scenario, result.prediction);
   }
   result.on_spec = options.scenario.workload.empty() && options.scenario.calibration.empty();
   if (const sim::Stack* stack = stack_of(options.run, options.scenario, scenario.model->config())) {
     result.stack = stack->name;
+    if (!sim::is_of(*stack, *scenario.machine->spec())) {
+      result.stack_of = stack->hardware.gpu.name;
+    }
     SimulateOptions bare = options;
-    bare.scenario.stack = sim::kBareStack;
+    bare.scenario.bare = true;
     result.bare = sim::evaluate(described(bare));
   }
   if (!out.empty()) {

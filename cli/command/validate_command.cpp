@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -67,6 +68,12 @@ std::string json_text(const sim::Validation& result) {
                                     {"exposed_comm", row.figures.exposed_comm},
                                     {"exposed_copy", row.figures.exposed_copy},
                                     {"idle", row.figures.idle}};
+      const auto seconds = [](const sim::PredictedSeconds& of) {
+        return nlohmann::ordered_json{{"predicted", of.step}, {"low", of.low}, {"high", of.high}};
+      };
+      each["interval"] = {row.interval.low, row.interval.high};
+      each["code_base_left_out"] = seconds(row.left_out);
+      each["stack_left_out"] = seconds(row.other_stack);
       each["measured_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu;
       each["predicted_tokens_per_s_gpu"] = row.run.tokens_per_s_gpu / (1 + row.error);
     }
@@ -84,6 +91,14 @@ std::string json_text(const sim::Validation& result) {
   out["within_15_percent"] = result.within_15_percent;
   out["spearman"] = result.spearman;
   out["errors"] = errors_json(result.errors);
+  out["coverage"] = nlohmann::ordered_json::array();
+  for (const sim::Coverage& each : result.coverage) {
+    out["coverage"].push_back({{"rows_of", each.name},
+                               {"rows", each.rows},
+                               {"inside", each.inside},
+                               {"median_error", each.median_error},
+                               {"median_half_width", each.median_half_width}});
+  }
   out["left_out"] = nlohmann::ordered_json::array();
   for (const sim::LeftOut& each : result.left_out) {
     out["left_out"].push_back({{"code_base", each.code_base},
@@ -115,6 +130,22 @@ void print_comparison(const sim::Validation& result) {
   for (const sim::LeftOut& each : result.left_out) {
     add(each.code_base + ", left out", each.errors,
         fmt::format(" ({})", fmt::join(each.constants, ", ")));
+  }
+  write_stdout("\n" + table.render(style_of_stdout()));
+}
+
+void print_coverage(const sim::Validation& result) {
+  report::Table table({{"90 % intervals", report::Align::kLeft},
+                       {"rows"},
+                       {"inside"},
+                       {"median error"},
+                       {"median half-width"}});
+  for (const sim::Coverage& each : result.coverage) {
+    table.row({each.name, std::to_string(each.rows),
+               report::format_percent(static_cast<double>(each.inside) /
+                                      static_cast<double>(std::max<int64_t>(1, each.rows))),
+               report::format_percent(each.median_error),
+               report::format_percent(each.median_half_width)});
   }
   write_stdout("\n" + table.render(style_of_stdout()));
 }
@@ -158,6 +189,7 @@ void print_text(const sim::Validation& result) {
   for (const auto& [type, value] : result.spearman) {
     write_stdout("rank correlation of tokens/s per GPU, {}: {:.3f}\n", type, value);
   }
+  print_coverage(result);
   print_comparison(result);
 }
 

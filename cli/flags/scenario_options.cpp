@@ -12,6 +12,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
@@ -47,11 +48,15 @@ void check_machine(const RunOptions& run, const ScenarioOptions& options) {
 
 // The program that --stack names.
 std::optional<plan::Program> program_of(const ScenarioOptions& options) {
-  if (options.stack == sim::kTransformersStack) {
-    return plan::Program::kTransformers;
+  for (const auto& [stack, program] :
+       {std::pair{sim::kTransformersStack, plan::Program::kTransformers},
+        {sim::kTorchtitanStack, plan::Program::kTorchtitan},
+        {sim::kTorchtitan2024Stack, plan::Program::kTorchtitan2024}}) {
+    if (options.stack == stack) {
+      return program;
+    }
   }
-  return options.stack == sim::kTorchtitanStack ? std::optional(plan::Program::kTorchtitan)
-                                                : std::nullopt;
+  return std::nullopt;
 }
 
 // The program that runs the model: a model file's was exported from PyTorch.
@@ -92,11 +97,14 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
         sim::load_calibration(options.calibration.string()), run.hardware);
   }
   sim::HardwareSpec spec = sim::load_hardware(run.hardware);
-  if (const sim::Stack* stack = stack_of(run, options, &config)) {
-    spec = sim::under_stack(spec, stack->name);
-  }
+  const sim::Stack* stack = options.bare ? nullptr : stack_of(run, options, &config);
+  spec =
+      stack != nullptr ? sim::under_stack(std::move(spec), *stack) : sim::as_bare(std::move(spec));
   if (!plan::is_engine(program_of(options, config))) {
-    spec = sim::run_by_pytorch(std::move(spec));
+    spec.software.unit_us = spec.pytorch_unit_us;
+  }
+  if (options.power_watts) {
+    spec = sim::with_power_limit(std::move(spec), *options.power_watts);
   }
   spec.fabric.transport = transport_of(options, spec);
   if (adjust) {
@@ -133,10 +141,9 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
           ->option_text("PATH")
           ->allow_extra_args(false)
           ->excludes(model);
-  app.add_option(
-         "--hardware", run.hardware,
-         "8xA100-40, 8xA100-80, 8xH100, 8xH100-96, 8xH200, 8xB200, 4xPCIe, or a spec file; with "
-         "--calibration also ab:MICROSECONDS:GBPS")
+  app.add_option("--hardware", run.hardware,
+                 fmt::format("{}, or a spec file; with --calibration also ab:MICROSECONDS:GBPS",
+                             fmt::join(sim::hardware_names(), ", ")))
       ->option_text("SPEC (required without --calibration)");
   CLI::Option* calibration =
       app.add_option("--calibration", options.calibration,
@@ -145,9 +152,16 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   app.add_option(
          "--stack", options.stack,
          "constants fitted to published runs of a software stack; \"bare\": none; "
-         "\"transformers\" and \"torchtitan\": none, and a config.json's model runs the "
-         "operators of that program (docs/simulator.md) [the stack fitted to the named GPU, "
-         "bare if there is none]")
+         "\"transformers\", \"torchtitan\" (0.2.2) and \"torchtitan-2024\" (its norms are several "
+         "kernels): a config.json's model runs the operators of that program, with the constants "
+         "of PyTorch's on that GPU (docs/simulator.md) [the stack fitted to the named GPU, or to "
+         "the nearest one]")
+      ->excludes(workload)
+      ->excludes(calibration);
+  app.add_option("--power-limit", options.power_watts,
+                 "limit of each GPU's power, below its vendor's: products and attention become "
+                 "slower (docs/simulator.md)")
+      ->option_text("WATTS [the vendor's]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--transport", options.transport,
@@ -175,21 +189,13 @@ const sim::Stack* stack_of(const RunOptions& run,
                            const ScenarioOptions& options,
                            const plan::ModelConfig* config) {
   if (config == nullptr || !options.workload.empty() || !options.calibration.empty() ||
-      options.stack == sim::kBareStack || program_of(options)) {
+      options.stack == sim::kBareStack) {
     return nullptr;
   }
-  if (options.stack.empty()) {
-    // The constants were fitted to the operators of this engine, not to those of a model file.
-    return config->file != nullptr ? nullptr : sim::default_stack(run.hardware);
+  if (options.stack.empty() || program_of(options)) {
+    return sim::default_stack(run.hardware, !plan::is_engine(program_of(options, *config)));
   }
-  const auto& stacks = sim::builtin_stacks().stacks;
-  const auto found = std::find_if(stacks.begin(), stacks.end(), [&options](const auto& each) {
-    return each.name == options.stack;
-  });
-  if (found == stacks.end()) {
-    (void)sim::under_stack({}, options.stack);  // throws
-  }
-  return &*found;
+  return &sim::stack_named(options.stack);
 }
 
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {

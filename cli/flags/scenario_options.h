@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct ScenarioOptions {
   std::filesystem::path other_workload;
   std::filesystem::path calibration;  // empty: only the hardware's constants
   std::string stack;                  // --stack
+  bool bare = false;                  // without the constants of the stack
+  std::optional<double> power_watts;  // --power-limit
   std::string transport;              // --transport; empty: rings
   plan::Software software;            // --compile, --cuda-graphs, --matmul-dtype, --loss-chunks
   std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
@@ -45,8 +48,8 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options);
 
 // The stack whose constants scenario_of() takes for a model on a spec: that of --stack, or the
-// spec's default. nullptr: those of the bare hardware, or there is no spec. `config`: the model's;
-// nullptr for a recorded run.
+// spec's default, which may be that of the nearest GPU. nullptr: those of the bare hardware, or
+// there is no spec. `config`: the model's; nullptr for a recorded run.
 // Errors: InputError for an unknown name.
 [[nodiscard]] const sim::Stack* stack_of(const RunOptions& run,
                                          const ScenarioOptions& options,

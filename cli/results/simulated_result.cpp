@@ -15,6 +15,7 @@
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "sim/scenario/prediction_json.h"
+#include "sim/scenario/uncertainty.h"
 
 #include "cli/capture/capture_directory.h"
 #include "cli/results/output.h"
@@ -32,7 +33,11 @@ Shown machine_text(const SimulatedResult& result) {
         "limit); real steps take longer\n");
   }
   const double tokens = result.bare->tokens_per_s;
-  return show("under {}; the bare hardware: {}{}\n", result.stack,
+  const std::string nearest =
+      result.stack_of.empty()
+          ? ""
+          : fmt::format(", fitted to {}, the nearest GPU with published runs", result.stack_of);
+  return show("under {}{}; the bare hardware: {}{}\n", result.stack, nearest,
               report::format_duration(result.bare->step.duration),
               tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
                                        result.prediction.settings.seq ? "tokens" : "samples")
@@ -48,6 +53,8 @@ std::string simulated_json(const SimulatedResult& result) {
   if (result.on_spec) {
     out["stack"] =
         result.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.stack);
+    out["stack_gpu"] = result.stack_of.empty() ? nlohmann::ordered_json()
+                                               : nlohmann::ordered_json(result.stack_of);
     out["bare"] = nullptr;
     if (result.bare) {
       out["bare"] = {{"step_ns", result.bare->step.duration},
@@ -74,8 +81,12 @@ void print_simulated(const SimulatedResult& result) {
                report::format_duration(figures.duration()), now.machine,
                now.priced.plan->world_size);
   if (now.interval) {
-    write_stdout("90 % from {} to {}\n", report::format_duration(now.interval->low),
-                 report::format_duration(now.interval->high));
+    const auto tokens = sim::tokens_interval(now);
+    write_stdout("90 % from {} to {}{}\n", report::format_duration(now.interval->low),
+                 report::format_duration(now.interval->high),
+                 tokens ? fmt::format(", {:.0f} to {:.0f} {}/s", tokens->low, tokens->high,
+                                      now.settings.seq ? "tokens" : "samples")
+                        : "");
   }
   if (const std::string text = sim::far_extrapolations_text(now.extrapolated); !text.empty()) {
     write_stdout("priced beyond what was measured: {}\n", text);

@@ -17,6 +17,7 @@ struct SimulatedResult {
   // without them.
   bool on_spec = false;
   std::string stack;
+  std::string stack_of;  // the GPU that it was fitted to, if that is another one than the spec's
   std::optional<sim::Prediction> bare;
 };
 

@@ -38,9 +38,11 @@ GpuCostModel::GpuCostModel(const HardwareSpec& spec)
     : spec_(spec), sustained_(spec.gpu), timer_(spec.fabric) {
   sustained_.half_tflops *= spec.software.matrix_rate;
   sustained_.fp32_tflops *= spec.software.matrix_rate;
+  // fp8_efficiency has the clock that random numbers leave; gemm_efficiency has not.
+  const double known = spec.gpu.fp8_efficiency > 0 ? spec.gpu.random_data_rate : 1;
   for (double* rate :
        {&sustained_.fp8_tflops, &sustained_.mxfp8_tflops, &sustained_.nvfp4_tflops}) {
-    *rate *= spec.software.matrix_rate;
+    *rate *= std::min(1.0, spec.software.matrix_rate / known);
   }
   const double taken =
       kMemoryPerBusByte * spec.fabric.ring_gbps / (spec.gpu.memory_gbps * spec.gpu.copy_efficiency);

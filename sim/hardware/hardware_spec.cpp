@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -20,9 +21,10 @@ using Names = std::vector<std::string>;
 
 constexpr size_t kMostLinks = 100'000;  // of a node; a ring through 4096 GPUs then takes seconds
 
-// A constant is {"value": …, "source": "…"}: every number must have a source.
+// A constant is {"value": …, "source": "…"}: every number must have a source. It may have a
+// "range": [low, high].
 double constant(const JsonNode& parent, std::string_view key, double low, double high) {
-  static const Names kKeys{"value", "source"};
+  static const Names kKeys{"value", "source", "range"};
   const JsonNode node = parent.require(key);
   node.expect_object("a constant: {\"value\": …, \"source\": …}");
   node.allow_only(kKeys);
@@ -35,6 +37,43 @@ double constant(const JsonNode& parent, std::string_view key, double low, double
     value.fail(fmt::format("expected a number from {} to {}, found {}", low, high, value.shown()));
   }
   return number;
+}
+
+// Of work whose rate (`is_time`: whose duration) is the constant. A constant without a range is off
+// by at most `otherwise`.
+ConstantRange range_of(const JsonNode& parent,
+                       std::string_view key,
+                       ConstantRange otherwise,
+                       bool is_time = false) {
+  const auto node = parent.find(key);
+  const auto range = node ? node->find("range") : std::nullopt;
+  if (!range) {
+    return otherwise;
+  }
+  const std::vector<JsonNode> ends = range->items("a range: [low, high]");
+  const double value = node->require("value").number();
+  if (ends.size() != 2 ||
+      !(ends[0].number() > 0 && ends[0].number() <= value && value <= ends[1].number())) {
+    range->fail(fmt::format("expected [low, high] around {}, above 0", value));
+  }
+  const double below = std::log(value / ends[0].number()),
+               above = std::log(ends[1].number() / value);
+  return is_time ? ConstantRange{below, above} : ConstantRange{above, below};
+}
+
+// Of constants that state no range: of measured ones, and of the host's, which were measured on
+// few machines.
+constexpr ConstantRange kUsual{0.1, 0.1}, kOfHost{0.7, 0.7};
+
+ConstantRanges stated_ranges(const JsonNode& root) {
+  const JsonNode gpu = root.require("gpu"), fabric = root.require("fabric");
+  ConstantRanges out;
+  out.products = range_of(gpu, "gemm_efficiency", kUsual);
+  out.attention = range_of(gpu, "attention_tflops", kUsual);
+  out.memory = range_of(gpu, "copy_efficiency", kUsual);
+  out.collectives = range_of(fabric, "ring_gbps", kUsual);
+  out.host = range_of(root, "operator_us", kOfHost, /*is_time=*/true);
+  return out;
 }
 
 constexpr double kMost = 1e15;
@@ -52,6 +91,8 @@ GpuSpec read_gpu(const JsonNode& node) {
                            "mxfp8_tflops",
                            "nvfp4_tflops",
                            "fp8_efficiency",
+                           "random_data_rate",
+                           "power_watts",
                            "gemm_efficiency",
                            "gemm_tile_exponent",
                            "gemm_wave_us",
@@ -78,6 +119,9 @@ GpuSpec read_gpu(const JsonNode& node) {
   }
   gpu.fp8_efficiency =
       node.find("fp8_efficiency") ? constant(node, "fp8_efficiency", kLeast, 1) : 0;
+  gpu.random_data_rate =
+      node.find("random_data_rate") ? constant(node, "random_data_rate", kLeast, 1) : 1;
+  gpu.power_watts = node.find("power_watts") ? constant(node, "power_watts", 1, 1e5) : 0;
   gpu.gemm_efficiency = constant(node, "gemm_efficiency", kLeast, 1);
   gpu.gemm_tile_exponent = constant(node, "gemm_tile_exponent", 0, 1);
   gpu.gemm_wave_us = constant(node, "gemm_wave_us", 0, 1e3);
@@ -200,6 +244,41 @@ OutsideMemory read_outside(const JsonNode& node) {
 
 }  // namespace
 
+double read_constant(const JsonNode& parent, std::string_view key, double low, double high) {
+  return constant(parent, key, low, high);
+}
+
+ConstantRange together(const ConstantRange& a, const ConstantRange& b) {
+  return {std::hypot(a.faster, b.faster), std::hypot(a.slower, b.slower)};
+}
+
+HardwareSpec with_power_limit(HardwareSpec hardware, double watts) {
+  // Between no dependence and half of that of the power: a static part needs power at any clock.
+  constexpr double kExponent = 1.0 / 3, kLeastExponent = 0.15, kMostExponent = 0.6;
+  constexpr double kLeastShare = 0.2;
+  const double stated = hardware.gpu.power_watts;
+  if (stated == 0) {
+    throw InputError("--power-limit",
+                     fmt::format("the power limit of {} is not known (no \"power_watts\" in the "
+                                 "spec's \"gpu\")",
+                                 hardware.gpu.name));
+  }
+  if (!(watts <= stated && watts >= kLeastShare * stated)) {
+    throw InputError("--power-limit",
+                     fmt::format("{} W: expected {} to {} W, the limit of {}", watts,
+                                 kLeastShare * stated, stated, hardware.gpu.name));
+  }
+  const double ratio = std::log(stated / watts);
+  const double slower = std::exp(-kExponent * ratio);
+  hardware.software.matrix_rate *= slower;
+  hardware.software.attention_rate *= slower;
+  const ConstantRange of_exponent{(kExponent - kLeastExponent) * ratio,
+                                  (kMostExponent - kExponent) * ratio};
+  hardware.ranges.products = together(hardware.ranges.products, of_exponent);
+  hardware.ranges.attention = together(hardware.ranges.attention, of_exponent);
+  return hardware;
+}
+
 SoftwareSpec read_software(const JsonNode& node) {
   constexpr double kMostTimes = 100;
   SoftwareSpec out;
@@ -255,6 +334,7 @@ HardwareSpec parse_hardware(std::string_view json, const std::string& source) {
   if (root.find("pytorch_unit_us")) {
     spec.pytorch_unit_us = constant(root, "pytorch_unit_us", 0, 1e6);
   }
+  spec.ranges = stated_ranges(root);
   if (spec.fabric.sms >= spec.gpu.sms) {
     root.require("fabric").require("sms").fail("communication would take every SM of the GPU");
   }

@@ -24,6 +24,10 @@ struct GpuSpec {
   // has none.
   double fp8_tflops = 0, mxfp8_tflops = 0, nvfp4_tflops = 0;
   double fp8_efficiency = 0;  // gemm_efficiency of these; 0: not measured, that of half precision
+  // What products of random numbers reach of gemm_efficiency, which was measured with numbers that
+  // need less power. fp8_efficiency was measured with random numbers. 1: not known.
+  double random_data_rate = 1;
+  double power_watts = 0;  // limit that the rates are for; 0: not known
   // See [Note: Waves] in gemm_model.h.
   double gemm_efficiency = 0, gemm_tile_exponent = 0, gemm_wave_us = 0, gemm_start_us = 0;
   double attention_tflops = 0;          // fused attention in forward; counts computed products only
@@ -94,6 +98,24 @@ struct SoftwareSpec {
   double unit_us = 0;
 };
 
+// How far a constant may be off, in 90 % of all cases, as natural logarithms: what it prices may
+// take e^-faster to e^slower of its time.
+struct ConstantRange {
+  double faster = 0, slower = 0;
+  friend bool operator==(const ConstantRange&, const ConstantRange&) = default;
+};
+// Of constants with independent errors, which are multiplied: logarithms add as their squares.
+[[nodiscard]] ConstantRange together(const ConstantRange& a, const ConstantRange& b);
+
+// What a machine's constants may be off, by what they price.
+struct ConstantRanges {
+  ConstantRange products, attention, memory, collectives;
+  ConstantRange host;       // operator_us, action_us, unit_us
+  double step_us = 0;       // SoftwareSpec::step_us: on both sides, down to 0
+  ConstantRange remaining;  // of a step whose constants are right: the model's own error
+  friend bool operator==(const ConstantRanges&, const ConstantRanges&) = default;
+};
+
 // Identical nodes of identical GPUs; each GPU reaches all others in its node.
 struct HardwareSpec {
   std::string name;   // "8xH100"
@@ -106,6 +128,7 @@ struct HardwareSpec {
   double operator_us = 0, action_us = 0;  // host time to issue one
   // SoftwareSpec::unit_us of programs that PyTorch's FSDP runs; 0: not known.
   double pytorch_unit_us = 0;
+  ConstantRanges ranges;
 
   [[nodiscard]] int64_t ranks() const { return gpus * nodes; }
 };
@@ -117,7 +140,20 @@ struct HardwareSpec {
 // Errors: InputError naming the nearest spec, or file and JSON pointer.
 [[nodiscard]] HardwareSpec load_hardware(std::string_view name_or_path);
 [[nodiscard]] HardwareSpec parse_hardware(std::string_view json, const std::string& source);
+// The same GPUs with another power limit, which their vendor's power_watts must be known for.
+//
+// The clock follows the power limit: power grows with frequency and the square of the voltage,
+// which rises with frequency, so with its cube. Products and attention become slower by the cube
+// root of the ratio of limits, memory and links stay. The exponent is uncertain, so the ranges
+// grow. Errors: InputError if power_watts is not known, or for a limit above it or below a fifth of
+// it.
+[[nodiscard]] HardwareSpec with_power_limit(HardwareSpec hardware, double watts);
 // Reads the object "software" of a spec or of a stack (stacks.h); missing keys keep their defaults.
 [[nodiscard]] SoftwareSpec read_software(const plan::JsonNode& node);
+// A constant {"value": …, "source": "…"} from `low` to `high`, the member `key` of `parent`.
+[[nodiscard]] double read_constant(const plan::JsonNode& parent,
+                                   std::string_view key,
+                                   double low,
+                                   double high);
 
 }  // namespace shardlens::sim

@@ -1,6 +1,8 @@
 #include "sim/hardware/stacks.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,20 +16,32 @@ namespace {
 using plan::JsonNode;
 using Names = std::vector<std::string>;
 
+// Distance that another type of GPU has in addition, so that one with the same rates is not taken
+// for the GPU itself.
+constexpr double kOtherGpu = 1e-6;
+constexpr double kMostRange = 5;  // a factor of 148
+
 Names texts(const JsonNode& parent, std::string_view key) {
   const auto node = parent.find(key);
   return node ? node->strings("a list of strings") : Names();
 }
 
 Stack read_stack(const JsonNode& node, const std::string& source) {
-  static const Names kKeys{"name",  "default",  "gpu_types", "sources",
-                           "notes", "hardware", "plan",      "software"};
+  static const Names kKeys{"name",    "default", "program",  "rows", "gpu_types",
+                           "sources", "notes",   "hardware", "plan", "software"};
+  static const Names kPrograms{"engine", "pytorch"};
   node.expect_object("a stack");
   node.allow_only(kKeys);
   Stack stack;
   stack.name = node.require("name").string();
   if (const auto is_default = node.find("default")) {
     stack.is_default = is_default->boolean();
+  }
+  if (const auto program = node.find("program")) {
+    stack.pytorch = program->one_of(kPrograms) == 1;
+  }
+  if (const auto rows = node.find("rows")) {
+    stack.rows = rows->integer(0, 1'000'000);
   }
   stack.gpu_types = texts(node, "gpu_types");
   stack.sources = texts(node, "sources");
@@ -36,6 +50,28 @@ Stack read_stack(const JsonNode& node, const std::string& source) {
   stack.hardware.software = read_software(node.require("software"));
   stack.plan = plan::parse_plan(node.require("plan").json().dump(), source);
   return stack;
+}
+
+// Each constant of "ranges": {"faster", "slower"} of a kind of work.
+ConstantRanges ranges_of_stacks(const JsonNode& node) {
+  ConstantRanges out;
+  const std::pair<std::string, ConstantRange*> table[] = {{"products", &out.products},
+                                                          {"attention", &out.attention},
+                                                          {"memory", &out.memory},
+                                                          {"collectives", &out.collectives},
+                                                          {"remaining", &out.remaining}};
+  Names known{"step_us"};
+  node.expect_object("ranges of constants");
+  for (const auto& [key, range] : table) {
+    known.push_back(key);
+    if (const auto each = node.find(key)) {
+      *range = {read_constant(*each, "faster", 0, kMostRange),
+                read_constant(*each, "slower", 0, kMostRange)};
+    }
+  }
+  out.step_us = node.find("step_us") ? read_constant(node, "step_us", 0, 1e9) : 0;
+  node.allow_only(known);
+  return out;
 }
 
 bool any_part(const Names& parts, std::string_view text) {
@@ -47,7 +83,7 @@ bool any_part(const Names& parts, std::string_view text) {
 }  // namespace
 
 FittedStacks parse_stacks(std::string_view json, const std::string& source) {
-  static const Names kKeys{"version", "stacks", "fitted"};
+  static const Names kKeys{"version", "stacks", "fitted", "borrowed", "ideal", "assumed"};
   const nlohmann::json document = plan::parse_json(json, source);
   const JsonNode root(document, source);
   root.expect_object("fitted stacks");
@@ -56,6 +92,15 @@ FittedStacks parse_stacks(std::string_view json, const std::string& source) {
   FittedStacks out;
   for (const JsonNode& each : root.require("stacks").items("a list of stacks")) {
     out.stacks.push_back(read_stack(each, source));
+  }
+  if (const auto borrowed = root.find("borrowed")) {
+    out.borrowed = ranges_of_stacks(*borrowed);
+  }
+  if (const auto ideal = root.find("ideal")) {
+    out.ideal = ranges_of_stacks(*ideal);
+  }
+  if (const auto assumed = root.find("assumed")) {
+    out.assumed = read_software(*assumed);
   }
   for (std::string& each : texts(root, "fitted")) {
     out.fitted.insert(std::move(each));
@@ -83,49 +128,103 @@ const Stack* find_stack(const FittedStacks& stacks,
   return found == stacks.stacks.end() ? nullptr : &*found;
 }
 
-const Stack* default_stack(std::string_view hardware) {
+bool is_of(const Stack& stack, const HardwareSpec& hardware) {
+  return stack.hardware.gpu.name == hardware.gpu.name;
+}
+
+const Stack* nearest_stack(const std::vector<const Stack*>& among,
+                           const HardwareSpec& hardware,
+                           bool pytorch) {
+  const auto distance = [&hardware](const Stack* stack) {
+    const auto apart = [](double a, double b) { return std::abs(std::log(a / b)); };
+    const GpuSpec &a = stack->hardware.gpu, &b = hardware.gpu;
+    // A step needs more time for products than for what memory limits.
+    return apart(a.half_tflops, b.half_tflops) + apart(a.memory_gbps, b.memory_gbps) / 2 +
+           (is_of(*stack, hardware) ? 0 : kOtherGpu);
+  };
+  const Stack* nearest = nullptr;
+  for (const Stack* each : among) {
+    if (each->is_default && each->pytorch == pytorch &&
+        (nearest == nullptr || distance(each) < distance(nearest))) {
+      nearest = each;
+    }
+  }
+  return nearest;
+}
+
+const Stack* default_stack(std::string_view hardware, bool pytorch) {
   const Names named = hardware_names();
   if (std::find(named.begin(), named.end(), hardware) == named.end()) {
     return nullptr;
   }
-  const std::vector<Stack>& stacks = builtin_stacks().stacks;
-  const auto found = std::find_if(stacks.begin(), stacks.end(), [hardware](const Stack& stack) {
-    return stack.is_default && stack.hardware.name == hardware;
-  });
-  return found == stacks.end() ? nullptr : &*found;
+  std::vector<const Stack*> all;
+  for (const Stack& each : builtin_stacks().stacks) {
+    all.push_back(&each);
+  }
+  return nearest_stack(all, load_hardware(hardware), pytorch);
 }
 
-HardwareSpec default_hardware(const std::string& hardware) {
+HardwareSpec under_stack(HardwareSpec hardware, const Stack& stack, const FittedStacks& stacks) {
+  const bool own = stack.rows > 0 && is_of(stack, hardware);
+  const FabricSpec& fabric = stack.hardware.fabric;
+  hardware.software = stack.hardware.software;
+  if (fabric.link != hardware.fabric.link) {
+    // The stack's time per byte beyond that of the links belongs to its program, not to the links.
+    const double more = (1 / hardware.software.collective_rate - 1) / fabric.ring_gbps;
+    hardware.software.collective_rate = 1 / (1 + more * hardware.fabric.ring_gbps);
+  }
+  const double share = 1 / std::sqrt(1 + static_cast<double>(own ? stack.rows : 0));
+  const auto range = [&](ConstantRange borrowed, ConstantRange stated) {
+    borrowed.faster *= share;
+    borrowed.slower *= share;
+    // What the spec's own constants are off is in the fitted ones.
+    return own ? borrowed : together(borrowed, stated);
+  };
+  ConstantRanges& ranges = hardware.ranges;
+  const ConstantRanges& borrowed = stacks.borrowed;
+  ranges.products = range(borrowed.products, ranges.products);
+  ranges.attention = range(borrowed.attention, ranges.attention);
+  ranges.memory = range(borrowed.memory, ranges.memory);
+  ranges.collectives = range(borrowed.collectives, ranges.collectives);
+  ranges.step_us = share * borrowed.step_us;
+  ranges.remaining = borrowed.remaining;
+  return hardware;
+}
+
+HardwareSpec as_bare(HardwareSpec hardware) {
+  const ConstantRanges& ideal = builtin_stacks().ideal;
+  ConstantRanges& ranges = hardware.ranges;
+  ranges.products = together(ranges.products, ideal.products);
+  ranges.attention = together(ranges.attention, ideal.attention);
+  ranges.memory = together(ranges.memory, ideal.memory);
+  ranges.collectives = together(ranges.collectives, ideal.collectives);
+  ranges.step_us = ideal.step_us;
+  ranges.remaining = ideal.remaining;
+  return hardware;
+}
+
+HardwareSpec default_hardware(const std::string& hardware, bool pytorch) {
   HardwareSpec out = load_hardware(hardware);
-  if (const Stack* stack = default_stack(hardware)) {
-    out.software = stack->hardware.software;
+  const Stack* stack = default_stack(hardware, pytorch);
+  out = stack != nullptr ? under_stack(std::move(out), *stack) : as_bare(std::move(out));
+  if (pytorch) {
+    out.software.unit_us = out.pytorch_unit_us;
   }
   return out;
 }
 
-HardwareSpec run_by_pytorch(HardwareSpec hardware) {
-  hardware.software.unit_us = hardware.pytorch_unit_us;
-  return hardware;
-}
-
-HardwareSpec under_stack(HardwareSpec hardware, std::string_view name) {
+const Stack& stack_named(std::string_view name) {
   Names names;
   for (const Stack& stack : builtin_stacks().stacks) {
+    if (stack.name == name) {
+      return stack;
+    }
     names.push_back(stack.name);
-    if (stack.name != name) {
-      continue;
-    }
-    if (stack.hardware.gpu.name != hardware.gpu.name) {
-      throw InputError("--stack",
-                       fmt::format("'{}' was fitted to {}, but {} has {}", name,
-                                   stack.hardware.gpu.name, hardware.name, hardware.gpu.name));
-    }
-    hardware.software = stack.hardware.software;
-    return hardware;
   }
-  names.emplace_back(kTransformersStack);
-  names.emplace_back(kTorchtitanStack);
-  names.emplace_back(kBareStack);
+  for (const std::string_view each :
+       {kTransformersStack, kTorchtitanStack, kTorchtitan2024Stack, kBareStack}) {
+    names.emplace_back(each);
+  }
   throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,
                                           plan::quoted_list(names), plan::suggestion(name, names)));
 }

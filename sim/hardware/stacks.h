@@ -14,7 +14,10 @@ namespace shardlens::sim {
 // fitted once, by scripts/fit_published_runs.py, to the runs in FittedStacks::fitted.
 struct Stack {
   std::string name;
-  bool is_default = false;             // named specs of its hardware have its constants by default
+  bool is_default =
+      false;             // GPUs of its type have its constants by default; others, of the nearest
+  bool pytorch = false;  // fitted to the operators of PyTorch's programs, not to this engine's
+  int64_t rows = 0;      // published runs that it was fitted to
   std::vector<std::string> gpu_types;  // prefixes of a run's GPU type
   std::vector<std::string> sources;    // substrings of a run's source; empty: any source
   std::vector<std::string> notes;      // substrings of a run's notes; empty: any notes
@@ -25,6 +28,10 @@ struct Stack {
 struct FittedStacks {                      // stacks with constants fitted to published runs
   std::vector<Stack> stacks;               // the first one that matches a run is used
   std::unordered_set<std::string> fitted;  // PublishedRun::identity of the runs used
+  // What constants may be off on a GPU without runs of its own, those of the bare hardware, and
+  // those that were assumed before any fit.
+  ConstantRanges borrowed, ideal;
+  SoftwareSpec assumed;
 };
 
 // The built-in stacks, and those of a text in the same format.
@@ -38,26 +45,39 @@ struct FittedStacks {                      // stacks with constants fitted to pu
                                       std::string_view source,
                                       std::string_view notes);
 
-// The stacks that run the operators of transformers or torchtitan (plan::Program). They have no
-// constants here.
+// What --stack calls the operators of transformers or torchtitan (plan::Program), under the stack
+// with Stack::pytorch of the GPU or of the nearest one.
 inline constexpr std::string_view kTransformersStack = "transformers";
 inline constexpr std::string_view kTorchtitanStack = "torchtitan";
+inline constexpr std::string_view kTorchtitan2024Stack = "torchtitan-2024";
 
 // What --stack calls a spec without the constants of a stack.
 inline constexpr std::string_view kBareStack = "bare";
 
-// The stack of a named spec if no other one is chosen; nullptr: no stack was fitted to runs on that
-// GPU, or `hardware` is a file.
-[[nodiscard]] const Stack* default_stack(std::string_view hardware);
-// load_hardware(), with the constants of the default stack.
-[[nodiscard]] HardwareSpec default_hardware(const std::string& hardware);
+// Whether the stack was fitted to runs on this type of GPU.
+[[nodiscard]] bool is_of(const Stack& stack, const HardwareSpec& hardware);
 
-// `hardware` with the host's time of PyTorch's FSDP (SoftwareSpec::unit_us), for programs that
-// PyTorch runs: --stack transformers and torchtitan, and model files.
-[[nodiscard]] HardwareSpec run_by_pytorch(HardwareSpec hardware);
+// The default stack with these operators whose GPU is most similar to the one of `hardware`: the
+// same one, or of the nearest rate of products and bandwidth of memory. nullptr: there is none.
+[[nodiscard]] const Stack* nearest_stack(const std::vector<const Stack*>& among,
+                                         const HardwareSpec& hardware,
+                                         bool pytorch);
+// nearest_stack() of the built-in ones for --hardware. nullptr: it is a file, whose constants are
+// its own.
+[[nodiscard]] const Stack* default_stack(std::string_view hardware, bool pytorch = false);
 
-// `hardware` with the constants of a built-in stack.
-// Errors: InputError naming the most similar stack, or the GPU that the stack was fitted to.
-[[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware, std::string_view name);
+// `hardware` with the constants of the stack, and with what they may be off: less, the more runs
+// the stack was fitted to; more on another GPU.
+[[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware,
+                                       const Stack& stack,
+                                       const FittedStacks& stacks = builtin_stacks());
+// `hardware` with its own constants, and with what steps take more under real software.
+[[nodiscard]] HardwareSpec as_bare(HardwareSpec hardware);
+// load_hardware(), with the constants of the default stack; `pytorch`: with the host's time of
+// PyTorch's FSDP (SoftwareSpec::unit_us) too, for programs that PyTorch runs.
+[[nodiscard]] HardwareSpec default_hardware(const std::string& hardware, bool pytorch = false);
+
+// The built-in stack of that name. Errors: InputError naming the most similar one.
+[[nodiscard]] const Stack& stack_named(std::string_view name);
 
 }  // namespace shardlens::sim

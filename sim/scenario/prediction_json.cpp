@@ -7,6 +7,7 @@
 
 #include "core/plan/plan_mesh_json.h"
 #include "core/workload/software.h"
+#include "sim/scenario/uncertainty.h"
 
 namespace shardlens::sim {
 namespace {
@@ -68,6 +69,8 @@ ordered_json prediction_json(const Prediction& prediction) {
                            {"cublas", prediction.outside_memory.cublas}};
   out["baseline"] = prediction.baseline ? baseline_json(*prediction.baseline) : ordered_json();
   out["interval_ns"] = interval_json(prediction.interval);
+  const auto tokens = tokens_interval(prediction);
+  out["tokens_per_s_interval"] = tokens ? ordered_json{tokens->low, tokens->high} : ordered_json();
   out["change_interval_ns"] = interval_json(prediction.change_interval);
   out["extrapolated"] = extrapolations_json(prediction.extrapolated);
   out["unknown"] = prediction.unknown;

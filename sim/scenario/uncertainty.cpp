@@ -14,6 +14,9 @@
 #include "core/base/error.h"
 #include "profiler/check/statistics.h"
 #include "sim/calibrate/calibration.h"
+#include "sim/engine/bucket_costs.h"
+#include "sim/engine/simulator.h"
+#include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {
 namespace {
@@ -112,6 +115,24 @@ std::optional<double> step_on(const Scenario& scenario,
   }
 }
 
+// The predicted step on a spec that differs from the scenario's only in constants of time, so that
+// what runs, its order and its memory are the same.
+double step_with(const Scenario& scenario,
+                 const Prediction& prediction,
+                 const TargetMachine& machine) {
+  PricedStep step = prediction.priced;
+  const CostModel& model = *machine.target().costs;
+  StepCosts costs = step_costs(*step.workload, *step.plan, model);
+  add_bucket_costs(*step.plan, *step.planned, model, costs);
+  step.costs = std::make_shared<const StepCosts>(std::move(costs));
+  SimulationOptions options;
+  options.host = prediction.host;
+  options.waits_for_loss = scenario.waits_for_loss;
+  options.keep_times = false;
+  options.rank_slowdown = scenario.rank_slowdown;
+  return static_cast<double>(simulate(step, options).duration + machine.target().outside);
+}
+
 // The jackknife's standard error of values that were each computed without one group.
 double jackknife(const std::vector<double>& values) {
   const auto count = static_cast<double>(values.size());
@@ -146,6 +167,32 @@ double share_off(const plan::ResolvedPlan& own, const plan::ResolvedPlan& then, 
 PredictedInterval around_step(Nanoseconds step, double half) {
   const auto middle = static_cast<double>(step);
   return {std::llround(middle / (1 + half / middle)), std::llround(middle + half)};
+}
+
+// The spec with constants of one kind at an end of their range. `range`: its end, as a logarithm of
+// time; negative: faster.
+using Change = void (*)(HardwareSpec& spec, double range);
+
+void change_products(HardwareSpec& spec, double range) {
+  spec.software.matrix_rate *= std::exp(-range);
+}
+void change_attention(HardwareSpec& spec, double range) {
+  spec.software.attention_rate *= std::exp(-range);
+}
+// Not the passes of a stack: compiled kernels have none.
+void change_memory(HardwareSpec& spec, double range) {
+  spec.gpu.memory_gbps *= std::exp(-range);
+}
+void change_collectives(HardwareSpec& spec, double range) {
+  spec.software.collective_rate *= std::exp(-range);
+}
+void change_host(HardwareSpec& spec, double range) {
+  for (double* us : {&spec.operator_us, &spec.action_us, &spec.software.unit_us}) {
+    *us *= std::exp(range);
+  }
+}
+void change_step(HardwareSpec& spec, double us) {
+  spec.software.step_us = std::max(0.0, spec.software.step_us + us);
 }
 
 // `own`: the step that changes.
@@ -196,6 +243,46 @@ Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
   }
 }
 
+Uncertainty::Uncertainty(std::shared_ptr<const TargetMachine> machine) {
+  if (machine->calibration() != nullptr || !machine->spec()) {
+    return;
+  }
+  of_spec_ = std::move(machine);
+  const HardwareSpec& spec = *of_spec_->spec();
+  const ConstantRanges& ranges = spec.ranges;
+  const std::pair<ConstantRange, Change> kinds[] = {
+      {ranges.products, change_products}, {ranges.attention, change_attention},
+      {ranges.memory, change_memory},     {ranges.collectives, change_collectives},
+      {ranges.host, change_host},         {{ranges.step_us, ranges.step_us}, change_step}};
+  for (const auto& [range, change] : kinds) {
+    const auto at = [&spec, change = change](double end) {
+      HardwareSpec changed = spec;
+      change(changed, end);
+      return std::make_shared<const TargetMachine>(std::move(changed));
+    };
+    ends_.push_back({range.faster > 0 ? at(-range.faster) : nullptr,
+                     range.slower > 0 ? at(range.slower) : nullptr});
+  }
+}
+
+// Logarithms, because each kind of constants is a factor on its part of the step.
+void Uncertainty::add_of_spec(const Scenario& scenario, Prediction& prediction) const {
+  const auto step = static_cast<double>(prediction.step.duration);
+  const ConstantRange& remaining = of_spec_->spec()->ranges.remaining;
+  double below = remaining.faster * remaining.faster, above = remaining.slower * remaining.slower;
+  const auto add = [&](const std::shared_ptr<const TargetMachine>& machine) {
+    const double end = machine == nullptr ? step : step_with(scenario, prediction, *machine);
+    const double change = end > 0 ? std::log(end / step) : 0;
+    (change < 0 ? below : above) += change * change;
+  };
+  for (const Ends& each : ends_) {
+    add(each.faster);
+    add(each.slower);
+  }
+  prediction.interval = PredictedInterval{std::llround(step * std::exp(-std::sqrt(below))),
+                                          std::llround(step * std::exp(std::sqrt(above)))};
+}
+
 // How far the step is from its bounds, with everything that was not measured at its own.
 double Uncertainty::extrapolation(const Scenario& scenario, Nanoseconds step) const {
   double out = 0;
@@ -208,7 +295,10 @@ double Uncertainty::extrapolation(const Scenario& scenario, Nanoseconds step) co
 }
 
 void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const {
-  if (scenario.machine != run_->machine()) {
+  if (of_spec_ != nullptr && scenario.machine == of_spec_) {
+    return add_of_spec(scenario, prediction);
+  }
+  if (run_ == nullptr || scenario.machine != run_->machine()) {
     return;
   }
   std::vector<double> steps, changes;
@@ -245,6 +335,15 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
                 together({sampled(changes), of_pass, beyond,
                           kQuantile90 * together({model, std::abs(baseline.error()) * elsewhere})}),
                 own_.step.duration);
+}
+
+std::optional<ThroughputInterval> tokens_interval(const Prediction& prediction) {
+  if (!prediction.interval || prediction.tokens_per_s == 0 || prediction.interval->low == 0) {
+    return std::nullopt;
+  }
+  const double tokens = prediction.tokens_per_s * static_cast<double>(prediction.step.duration);
+  return ThroughputInterval{tokens / static_cast<double>(prediction.interval->high),
+                            tokens / static_cast<double>(prediction.interval->low)};
 }
 
 }  // namespace shardlens::sim

@@ -1,16 +1,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {
 
-// How far predictions for a recorded run may be off: 90 % intervals of a predicted step, and of its
-// change against the run's own plan.
+// How far predictions may be off: 90 % intervals of a predicted step and, for a recorded run, of
+// its change against the run's own plan.
 //
-// [Note: Intervals] Independent parts, added as squares. Of both a step and a change:
+// [Note: Intervals] Independent parts, added as squares. On a spec each kind of its constants is a
+// part: the step is predicted again with them at both ends of their range (ConstantRanges), and
+// what the model is off with the right constants is one more. The two sides are added apart. For a
+// recorded run on its own machine, of both a step and a change:
 // - The machine was calibrated on few steps. It is calibrated again without each of them (of more
 //   than eight steps: without each of eight groups of them); the predictions' spread is the
 //   jackknife's standard error, with Student's quantile. For a change both plans are predicted from
@@ -36,9 +40,12 @@ namespace shardlens::sim {
 class Uncertainty {
  public:
   explicit Uncertainty(std::shared_ptr<const RecordedRun> run);
+  // Of predictions on a machine that is a spec; of others it knows nothing.
+  explicit Uncertainty(std::shared_ptr<const TargetMachine> machine);
 
   // Sets the intervals of `prediction`, which is evaluate(scenario). `scenario` must be a change of
-  // own_scenario(run) on its machine; for one on another machine nothing is set.
+  // own_scenario(run) on its machine, or on the spec's machine; for one on another machine nothing
+  // is set.
   void add_to(const Scenario& scenario, Prediction& prediction) const;
 
   // Recorded steps. With fewer than kEnoughSteps their noise is hardly known.
@@ -47,6 +54,14 @@ class Uncertainty {
 
  private:
   [[nodiscard]] double extrapolation(const Scenario& scenario, Nanoseconds step) const;
+  void add_of_spec(const Scenario& scenario, Prediction& prediction) const;
+
+  std::shared_ptr<const TargetMachine> of_spec_;
+  // The spec with one kind of constants at the ends of its range.
+  struct Ends {
+    std::shared_ptr<const TargetMachine> faster, slower;
+  };
+  std::vector<Ends> ends_;
 
   std::shared_ptr<const RecordedRun> run_;
   Prediction own_;
@@ -58,6 +73,13 @@ class Uncertainty {
   double noise_ = 0;  // half a 90 % interval of their median, ns
   double pass_ = 0;   // range of all recorded steps by the pass that was measured; 0: steps were
 };
+
+// The interval of a throughput, from that of the step; nullopt: the step has none, or its tokens
+// are not known.
+struct ThroughputInterval {
+  double low = 0, high = 0;
+};
+[[nodiscard]] std::optional<ThroughputInterval> tokens_interval(const Prediction& prediction);
 
 // Standard errors of the model for a change, in parts of the time that it moves between compute,
 // exposed communication, exposed copies and idle time: the root mean square of predicted less

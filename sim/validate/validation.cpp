@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -12,6 +13,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/base/median.h"
+#include "sim/scenario/uncertainty.h"
 #include "sim/validate/simple_models.h"
 
 namespace shardlens::sim {
@@ -43,8 +46,8 @@ plan::Plan plan_of(const PublishedRun& run, const Stack& stack) {
   return plan;
 }
 
-Prediction prediction_of(const PublishedRun& run, const Stack& stack) {
-  HardwareSpec hardware = stack.hardware;
+// `hardware`: of the stack, with constants.
+Prediction prediction_of(const PublishedRun& run, const Stack& stack, HardwareSpec hardware) {
   hardware.nodes = std::max<int64_t>(1, (run.gpus + hardware.gpus - 1) / hardware.gpus);
   // The predicted peak may be larger than the GPU's memory, although the run did fit. No limit, so
   // that the full peak is computed.
@@ -55,43 +58,58 @@ Prediction prediction_of(const PublishedRun& run, const Stack& stack) {
   scenario.world_size = run.gpus;
   scenario.step = {.batch = run.microbatch, .seq = run.seq, .accumulate = run.accumulate};
   scenario.machine = std::make_shared<const TargetMachine>(std::move(hardware));
-  return evaluate(scenario);
+  Prediction out = evaluate(scenario);
+  Uncertainty(scenario.machine).add_to(scenario, out);
+  return out;
 }
 
 double seconds(Nanoseconds time) {
   return static_cast<double>(time) * 1e-9;
 }
 
-// "H100" of "H100 SXM5 80GB".
-std::string_view chip_of(const HardwareSpec& hardware) {
-  const std::string_view name = hardware.gpu.name;
-  return name.substr(0, name.find(' '));
+PredictedSeconds with_interval(const Prediction& prediction) {
+  const PredictedInterval& interval = prediction.interval.value();
+  return {seconds(prediction.step.duration), seconds(interval.low), seconds(interval.high)};
 }
 
 // Stacks that name their sources were fitted to these only; others may have constants of another
-// stack.
+// stack. nullptr: there is none without the code base or the stack.
 const Stack* fitted_without(const FittedStacks& stacks,
                             const std::string& code_base,
+                            const Stack* without,
                             const HardwareSpec& hardware) {
-  const auto found =
-      std::find_if(stacks.stacks.begin(), stacks.stacks.end(), [&](const Stack& stack) {
-        return chip_of(stack.hardware) == chip_of(hardware) && !stack.sources.empty() &&
-               std::none_of(stack.sources.begin(), stack.sources.end(),
-                            [&](const std::string& source) {
-                              return code_base.find(source) != std::string::npos;
-                            });
-      });
-  return found == stacks.stacks.end() ? nullptr : &*found;
+  std::vector<const Stack*> others;
+  for (const Stack& stack : stacks.stacks) {
+    const auto contains = [&code_base](const std::string& source) {
+      return code_base.find(source) != std::string::npos;
+    };
+    if (!stack.sources.empty() && &stack != without &&
+        (code_base.empty() || std::ranges::none_of(stack.sources, contains))) {
+      others.push_back(&stack);
+    }
+  }
+  return nearest_stack(others, hardware, /*pytorch=*/false);
+}
+
+HardwareSpec with_constants(const HardwareSpec& hardware,
+                            const Stack* other,
+                            const FittedStacks& stacks) {
+  Stack assumed;
+  assumed.hardware.software = stacks.assumed;
+  assumed.hardware.fabric.link = hardware.fabric.link;
+  return under_stack(hardware, other != nullptr ? *other : assumed, stacks);
 }
 
 void predict_row(ValidatedRow& row, const Stack& stack, const FittedStacks& stacks) {
   const PublishedRun& run = row.run;
-  const Prediction prediction = prediction_of(run, stack);
-  Stack other = stack;
-  const Stack* known = fitted_without(stacks, code_base_of(run.source), stack.hardware);
-  other.hardware.software = known == nullptr ? SoftwareSpec{} : known->hardware.software;
+  const HardwareSpec bare = load_hardware(stack.hardware.name);
+  const Prediction prediction = prediction_of(run, stack, under_stack(bare, stack, stacks));
+  const Stack* known = fitted_without(stacks, code_base_of(run.source), nullptr, bare);
   row.left_out_stack = known == nullptr ? "" : known->name;
-  row.left_out_predicted = seconds(prediction_of(run, other).step.duration);
+  row.left_out = with_interval(prediction_of(run, stack, with_constants(bare, known, stacks)));
+  const Stack* other = fitted_without(stacks, "", &stack, bare);
+  row.other_stack = with_interval(prediction_of(run, stack, with_constants(bare, other, stacks)));
+  row.interval = with_interval(prediction);
   row.peak_flops = stack.hardware.gpu.half_tflops * 1e12;
   row.measured = run.step_seconds();
   row.predicted = seconds(prediction.step.duration);
@@ -157,14 +175,14 @@ class ErrorSum {
 // Errors on `tested`: of the simulator, and of each simple model, fitted to `known`.
 std::vector<MeanErrors> errors_on(const std::vector<const ValidatedRow*>& tested,
                                   const std::vector<const ValidatedRow*>& known,
-                                  double ValidatedRow::*simulated) {
+                                  double (*simulated)(const ValidatedRow& row)) {
   std::vector<RunPoint> points;
   for (const ValidatedRow* each : known) {
     points.push_back({&each->run, each->peak_flops});
   }
   ErrorSum simulator("simulator");
   for (const ValidatedRow* row : tested) {
-    simulator.add(row->*simulated, row->measured);
+    simulator.add(simulated(*row), row->measured);
   }
   std::vector<MeanErrors> out{simulator.mean()};
   for (size_t i = 0; i < kSimpleModelCount; ++i) {
@@ -189,20 +207,46 @@ void compare(Validation& out) {
       by_base[code_base_of(row.run.source)].push_back(&row);
     }
   }
-  out.errors = errors_on(tested, known, &ValidatedRow::predicted);
+  out.errors = errors_on(tested, known, [](const ValidatedRow& row) { return row.predicted; });
   for (const auto& [base, rows] : by_base) {
     std::vector<const ValidatedRow*> others;
     std::copy_if(
         known.begin(), known.end(), std::back_inserter(others),
         [&base = base](const ValidatedRow* row) { return code_base_of(row->run.source) != base; });
-    LeftOut left{base, {}, errors_on(rows, others, &ValidatedRow::left_out_predicted)};
+    LeftOut left{base, {}, errors_on(rows, others, [](const ValidatedRow& row) {
+                   return row.left_out.step;
+                 })};
     std::set<std::string> constants;
     for (const ValidatedRow* row : rows) {
-      constants.insert(row->left_out_stack.empty() ? "bare hardware" : row->left_out_stack);
+      constants.insert(row->left_out_stack.empty() ? "assumed" : row->left_out_stack);
     }
     left.constants.assign(constants.begin(), constants.end());
     out.left_out.push_back(std::move(left));
   }
+}
+
+Coverage coverage_of(std::string name,
+                     const std::vector<ValidatedRow>& rows,
+                     bool fitted_too,
+                     PredictedSeconds ValidatedRow::*of) {
+  Coverage out;
+  out.name = std::move(name);
+  std::vector<double> errors, widths;
+  for (const ValidatedRow& row : rows) {
+    if (!is_predicted(row) || (row.used_to_fit && !fitted_too)) {
+      continue;
+    }
+    const PredictedSeconds& predicted = row.*of;
+    ++out.rows;
+    out.inside += predicted.low <= row.measured && row.measured <= predicted.high ? 1 : 0;
+    errors.push_back(std::abs(predicted.step / row.measured - 1));
+    widths.push_back(std::sqrt(predicted.high / predicted.low) - 1);
+  }
+  if (out.rows > 0) {
+    out.median_error = median(std::move(errors));
+    out.median_half_width = median(std::move(widths));
+  }
+  return out;
 }
 
 void summarize(Validation& out) {
@@ -223,6 +267,9 @@ void summarize(Validation& out) {
     measured.push_back(row.run.tokens_per_s_gpu);
     predicted.push_back(row.run.tokens_per_s_gpu / (1 + row.error));
   }
+  out.coverage = {coverage_of("not used to fit", out.rows, false, &ValidatedRow::interval),
+                  coverage_of("code base left out", out.rows, true, &ValidatedRow::left_out),
+                  coverage_of("stack left out", out.rows, true, &ValidatedRow::other_stack)};
   if (out.counted > 0) {
     out.mape = sum / static_cast<double>(out.counted);
     out.within_15_percent = static_cast<double>(close) / static_cast<double>(out.counted);

@@ -12,20 +12,28 @@
 
 namespace shardlens::sim {
 
+struct PredictedSeconds {  // of a step, with its 90 % interval
+  double step = 0, low = 0, high = 0;
+};
+
 struct ValidatedRow {  // a published run, measured and predicted
   PublishedRun run;
   std::string stack;         // the stack whose constants were used
   bool used_to_fit = false;  // the stack's constants were fitted to this row
   // Seconds per step, and predicted / measured - 1; only for rows in scope.
   double measured = 0, predicted = 0, error = 0;
-  StepFigures figures;  // of the predicted step
+  PredictedSeconds interval;  // around `predicted`
+  StepFigures figures;        // of the predicted step
   // GiB, for rows with a measured peak: reserved if the notes mention it, otherwise allocated.
   std::optional<double> predicted_peak, peak_error;
   // Seconds per step with constants that were not fitted to any run of the row's code base: those
-  // of `left_out_stack`, for the same GPU; "": no others were fitted, so those of the bare
-  // hardware.
-  double left_out_predicted = 0;
+  // of `left_out_stack`, the nearest one; "": no others were fitted, so those that were assumed
+  // before any fit.
+  PredictedSeconds left_out;
   std::string left_out_stack;
+  // With constants that were not fitted to the row's stack, which is left out with the stacks that
+  // take constants from it: those of the nearest other one.
+  PredictedSeconds other_stack;
   double peak_flops = 0;  // of the GPU, per second
   std::string failed;     // why a row in scope has no prediction; "": it has one
 };
@@ -46,6 +54,14 @@ struct LeftOut {
   std::vector<MeanErrors> errors;      // the simulator, then each SimpleModel
 };
 
+// How often 90 % intervals hold what was measured.
+struct Coverage {
+  std::string name;
+  int64_t rows = 0, inside = 0;
+  double median_error = 0;       // |predicted / measured - 1|
+  double median_half_width = 0;  // root of high / low, less 1
+};
+
 // Statistics over rows in scope that were not used for fitting.
 struct Validation {
   std::vector<ValidatedRow> rows;
@@ -56,6 +72,9 @@ struct Validation {
   // The simulator, then simple models that are fitted to the same rows as its constants.
   std::vector<MeanErrors> errors;
   std::vector<LeftOut> left_out;  // by code base
+  // Of rows that were not used to fit; of all rows with their code base, and with their stack left
+  // out.
+  std::vector<Coverage> coverage;
 };
 
 // Predicts each run with the constants of its stack, on all cores. Does not fit anything.

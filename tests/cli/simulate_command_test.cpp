@@ -196,7 +196,7 @@ TEST_F(SimulateCommandTest, SoftwareThatCannotRunIsRefused) {
   refused("--hardware 8xH100 --matmul-dtype fp8", 2, "fp8_rowwise");
   refused("--hardware 8xH100 --loss-chunks 0", 2, "--loss-chunks");
   refused("--hardware 8xA100-80 --matmul-dtype fp8_rowwise", 3, "'8xH100'");
-  refused("--hardware 8xH100 --matmul-dtype nvfp4", 3, "these have: '8xB200'");
+  refused("--hardware 8xH100 --matmul-dtype nvfp4", 3, "'8xB200'");
 }
 
 TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
@@ -212,7 +212,7 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
           "did you mean 'llm-foundry H100-SXM-80GB'?");
   refused("--hardware 8xH100 --stack transformer", 3, "did you mean 'transformers'?");
-  refused("--hardware 8xA100-80 --stack 'llm-foundry H100-SXM-80GB'", 3, "was fitted to H100");
+  refused("--hardware 8xA100-80 --power-limit 500", 3, "expected 80 to 400 W");
 }
 
 // A named spec has the constants fitted to its GPU, and the bare figure beside them; other machines
@@ -228,9 +228,23 @@ TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
   EXPECT_EQ(own["memory"], bare["memory"]);
   EXPECT_TRUE(bare["stack"].is_null() && bare["bare"].is_null());
   EXPECT_EQ(simulated("--hardware 8xH100-96 --seq 32")["stack"], "torchtitan H100-96GB");
-  for (const char* unfitted : {"8xH200", "8xB200", "4xPCIe"}) {
-    EXPECT_TRUE(simulated("--hardware " + std::string(unfitted) + " --seq 32")["stack"].is_null());
+  EXPECT_TRUE(own["stack_gpu"].is_null());
+  // GPUs without published runs have the nearest stack, and are less certain.
+  const auto width = [](const json& of) {
+    return of["interval_ns"][1].get<double>() / of["interval_ns"][0].get<double>();
+  };
+  for (const auto& [unfitted, gpu] : {std::pair{"8xH200", "H100 SXM5 80GB"},
+                                      {"8xB200", "H100 SXM5 80GB"},
+                                      {"4xPCIe", "A100 SXM4 40GB"}}) {
+    const json now = simulated("--hardware " + std::string(unfitted) + " --seq 32");
+    EXPECT_EQ(now["stack_gpu"], gpu) << unfitted;
+    EXPECT_GT(width(now), width(own)) << unfitted;
+    EXPECT_GT(now["step_ns"], now["bare"]["step_ns"]) << unfitted;
   }
+  EXPECT_LT(own["interval_ns"][0], own["step_ns"]);
+  EXPECT_GT(own["interval_ns"][1], own["step_ns"]);
+  EXPECT_LT(own["tokens_per_s_interval"][0], own["tokens_per_s"]);
+  EXPECT_GT(own["tokens_per_s_interval"][1], own["tokens_per_s"]);
   // A file is the user's own description, with its own "software".
   const json file = simulated("--hardware " + std::string(SHARDLENS_TEST_DATA) +
                               "/../../sim/hardware/specs/8xH100.json --seq 32");
@@ -238,6 +252,9 @@ TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
   const std::string text = run("simulate --model " + kLlama + " --hardware 8xH100 --seq 32").out;
   EXPECT_THAT(text, HasSubstr("under llm-foundry H100-SXM-80GB; the bare hardware: "));
   EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --seq 32").out,
+              HasSubstr("fitted to H100 SXM5 80GB, the nearest GPU with published runs"));
+  EXPECT_THAT(text, ::testing::ContainsRegex("90 % from .* to .* tokens/s"));
+  EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --stack bare --seq 32").out,
               HasSubstr("bare hardware: no constants of a software stack"));
 }
 

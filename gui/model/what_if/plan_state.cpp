@@ -98,9 +98,7 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
   // As `simulate` does without --stack.
   const std::string hardware = state.machine.toStdString();
   out.machine = std::make_shared<const sim::TargetMachine>(
-      subject.of_config->config()->file == nullptr
-          ? sim::default_hardware(hardware)
-          : sim::run_by_pytorch(sim::load_hardware(hardware)));
+      sim::default_hardware(hardware, subject.of_config->config()->file != nullptr));
   return out;
 }
 

@@ -1,5 +1,6 @@
 #include "sim/hardware/hardware_spec.h"
 
+#include <cmath>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -35,7 +36,8 @@ std::string changed(const std::string& from, const std::string& to) {
 TEST(HardwareSpecTest, BuiltInNames) {
   EXPECT_THAT(hardware_names(),
               ::testing::UnorderedElementsAre("8xA100-40", "8xA100-80", "8xH100", "8xH100-96",
-                                              "8xH200", "8xB200", "4xPCIe"));
+                                              "8xH200", "8xB200", "8xB300", "4xGB200", "4xGB300",
+                                              "8xL40S", "8xRTXPRO6000", "4xPCIe"));
   for (const std::string& name : hardware_names()) {
     const HardwareSpec spec = load_hardware(name);
     EXPECT_EQ(spec.name, name);
@@ -47,10 +49,11 @@ TEST(HardwareSpecTest, BuiltInNames) {
 
 // The bandwidth that NCCL reaches is below that of the links, but not far below.
 TEST(HardwareSpecTest, RingsThatWereMeasuredFitTheLinks) {
-  for (const char* name : {"8xA100-40", "8xA100-80", "8xH100", "8xH200", "8xB200"}) {
+  for (const char* name :
+       {"8xA100-40", "8xA100-80", "8xH100", "8xH200", "8xB200", "8xB300", "4xGB200", "4xGB300"}) {
     const HardwareSpec spec = load_hardware(name);
-    ASSERT_EQ(spec.fabric.links.size(), 8U) << name;
-    const double wires = ring_gbps(spec.fabric.links, 8);
+    ASSERT_EQ(spec.fabric.links.size(), static_cast<size_t>(spec.gpus)) << name;
+    const double wires = ring_gbps(spec.fabric.links, static_cast<int>(spec.gpus));
     EXPECT_LT(spec.fabric.ring_gbps, wires) << name;
     EXPECT_GT(spec.fabric.ring_gbps, 0.7 * wires) << name;
   }
@@ -116,6 +119,39 @@ TEST(HardwareSpecTest, LinksGiveTheRingWhereItWasNotMeasured) {
               HasSubstr("expected gpu0 to gpu7"));
   EXPECT_THAT(message_of(with_links(R"({"a": "gpu0", "b": "gpu1", "gbps": 0, "source": "x"})")),
               HasSubstr("expected GB/s above 0"));
+}
+
+// By hand: 0.82 is the middle of 0.41 to 1.64 on a scale of factors, so half as fast takes ln 2
+// longer. Host times are no rates: 22 is twice 11.
+TEST(HardwareSpecTest, AConstantMayStateItsRange) {
+  const auto with = [](const std::string& range) {
+    return changed("\"gemm_efficiency\": {", "\"gemm_efficiency\": {\"range\": " + range + ", ");
+  };
+  const ConstantRange range = parse_hardware(with("[0.41, 1.64]"), "node.json").ranges.products;
+  EXPECT_NEAR(range.slower, std::log(2), 1e-12);
+  EXPECT_NEAR(range.faster, std::log(2), 1e-12);
+  EXPECT_NEAR(load_hardware("8xA100-80").ranges.host.slower, std::log(2), 1e-12);
+  EXPECT_NEAR(load_hardware("8xA100-80").ranges.host.faster, std::log(2.2), 1e-12);
+  EXPECT_THAT(message_of(with("[0.9, 1]")), HasSubstr("#/gpu/gemm_efficiency/range"));
+  EXPECT_THAT(message_of(with("[0, 1]")), HasSubstr("expected [low, high] around 0.82"));
+  EXPECT_THAT(message_of(with("[0.5]")), HasSubstr("expected [low, high]"));
+}
+
+// An eighth of the power leaves half of the clock; memory and links are as fast as before.
+TEST(HardwareSpecTest, ThePowerLimitSlowsProductsByItsCubeRoot) {
+  HardwareSpec spec = load_hardware("8xH200");
+  spec.gpu.power_watts = 1000;
+  const HardwareSpec limited = with_power_limit(spec, 512);
+  EXPECT_NEAR(limited.software.matrix_rate / spec.software.matrix_rate, 0.8, 1e-12);
+  EXPECT_NEAR(limited.software.attention_rate / spec.software.attention_rate, 0.8, 1e-12);
+  EXPECT_EQ(limited.gpu.memory_gbps, spec.gpu.memory_gbps);
+  EXPECT_EQ(limited.software.collective_rate, spec.software.collective_rate);
+  EXPECT_GT(limited.ranges.products.slower, spec.ranges.products.slower);
+  EXPECT_EQ(with_power_limit(spec, 1000).ranges, spec.ranges);
+  EXPECT_THROW((void)with_power_limit(spec, 1001), InputError);
+  EXPECT_THROW((void)with_power_limit(spec, 199), InputError);
+  spec.gpu.power_watts = 0;
+  EXPECT_THROW((void)with_power_limit(spec, 500), InputError);
 }
 
 }  // namespace

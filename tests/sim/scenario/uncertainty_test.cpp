@@ -11,6 +11,7 @@
 
 #include "core/plan/plan.h"
 #include "sim/engine/simulated_run.h"
+#include "sim/hardware/stacks.h"
 
 namespace shardlens::sim {
 namespace {
@@ -245,6 +246,79 @@ TEST(Uncertainty, NoStepTakesNegativeTime) {
   EXPECT_GT(then.interval->high, 2 * then.step.duration);
   EXPECT_GT(then.interval->low, 0);
   EXPECT_GE(then.change_interval->low, -own);
+}
+
+Scenario on_spec(const HardwareSpec& spec) {
+  Scenario out;
+  out.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
+          "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 4096,
+          "max_position_embeddings": 2048})",
+      "test"));
+  out.plan = plan::strategy_plan("full_shard", out.model->tree());
+  out.step = {.batch = 4, .seq = 2048};
+  out.world_size = 8;
+  out.machine = std::make_shared<const TargetMachine>(spec);
+  return out;
+}
+
+Prediction with_interval(const Scenario& scenario) {
+  Prediction out = evaluate(scenario);
+  Uncertainty(scenario.machine).add_to(scenario, out);
+  return out;
+}
+
+// Each kind of constants at an end of its range is the step of a machine with these constants, and
+// the kinds' logarithms add as squares.
+TEST(Uncertainty, OnASpecTheIntervalIsThatOfItsConstants) {
+  HardwareSpec spec = load_hardware("8xH100");
+  spec.ranges = {};
+  const auto step = [](const HardwareSpec& on) {
+    return static_cast<double>(evaluate(on_spec(on)).step.duration);
+  };
+  const double middle = step(spec);
+  Prediction now = with_interval(on_spec(spec));
+  ASSERT_TRUE(now.interval);
+  EXPECT_EQ(now.interval->low, now.step.duration);
+  EXPECT_EQ(now.interval->high, now.step.duration);
+
+  spec.ranges.products.slower = std::log(2);
+  spec.ranges.memory.faster = std::log(1.5);
+  HardwareSpec slower = spec, faster = spec;
+  slower.software.matrix_rate /= 2;
+  faster.gpu.memory_gbps *= 1.5;
+  now = with_interval(on_spec(spec));
+  EXPECT_NEAR(static_cast<double>(now.interval->high), step(slower), 1e-6 * middle);
+  EXPECT_NEAR(static_cast<double>(now.interval->low), step(faster), 1e-6 * middle);
+  EXPECT_GT(step(slower), 1.2 * middle);
+  EXPECT_LT(step(faster), 0.99 * middle);
+
+  spec.ranges.remaining = {.faster = 0, .slower = 0.1};
+  now = with_interval(on_spec(spec));
+  EXPECT_NEAR(std::log(static_cast<double>(now.interval->high) / middle),
+              std::hypot(std::log(step(slower) / middle), 0.1), 1e-6);
+
+  const auto tokens = tokens_interval(now);
+  ASSERT_TRUE(tokens);
+  EXPECT_NEAR(tokens->low * static_cast<double>(now.interval->high), now.tokens_per_s * middle,
+              1e-6 * now.tokens_per_s * middle);
+  EXPECT_LT(tokens->low, now.tokens_per_s);
+  EXPECT_GT(tokens->high, now.tokens_per_s);
+}
+
+// A GPU with published runs, one that has the constants of the nearest, and ideal software.
+TEST(Uncertainty, IsWiderWithoutRunsOfTheGpu) {
+  const auto width = [](const HardwareSpec& spec) {
+    const Prediction now = with_interval(on_spec(spec));
+    return std::log(static_cast<double>(now.interval->high) /
+                    static_cast<double>(now.interval->low));
+  };
+  const double fitted = width(default_hardware("8xH100")),
+               nearest = width(default_hardware("8xH200")),
+               bare = width(as_bare(load_hardware("8xH100")));
+  EXPECT_GT(fitted, 0.1);
+  EXPECT_LT(1.5 * fitted, nearest);
+  EXPECT_LT(1.5 * fitted, bare);
 }
 
 }  // namespace

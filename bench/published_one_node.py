@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Published steps on one node that no constant was fitted to: measured, predicted, and whether the 90 % interval holds the measured figure.
+
+    bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv]
+
+Rows that the simulator refuses (context, expert and tensor parallelism, LoRA, several nodes) are counted with the reason. What a source does not
+print is torchtitan's default: 8192 tokens, one sample, selective checkpoints. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
+H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
+"""
+import argparse
+import csv
+import json
+import pathlib
+import statistics
+import subprocess
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LLAMA_8B = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False}
+DEEPSEEK_16B = {"model_type": "deepseek_v3", "hidden_size": 2048, "intermediate_size": 10944, "moe_intermediate_size": 1408, "num_hidden_layers": 27,
+                "num_attention_heads": 16, "num_key_value_heads": 16, "q_lora_rank": None, "kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+                "v_head_dim": 128, "n_routed_experts": 64, "n_shared_experts": 2, "num_experts_per_tok": 6, "first_k_dense_replace": 1, "vocab_size": 102400,
+                "n_group": 1, "topk_group": 1, "max_position_embeddings": 16384, "tie_word_embeddings": False}
+MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B}
+HARDWARE = {"H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200"}
+MATMUL = {"bf16": [], "float8": ["--matmul-dtype", "fp8_tensorwise"], "float8 tensorwise": ["--matmul-dtype", "fp8_tensorwise"],
+          "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8"]}
+SELECTIVE = ["attention", "every_second_product"]
+
+
+def flags_of(row):
+    """The flags of simulate, or why the row is left out."""
+    if row["model"] not in MODELS:
+        return f"the model {row['model']}"
+    if any(axis in row["parallelism"].split() for axis in ("CP2", "CP4", "CP8", "EP2", "EP8", "TP2")):
+        return "an axis that is not simulated"
+    if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
+        return f"another trainer, {row['engine']}"
+    program = "torchtitan-2024" if row["source_date"] < "2025" else "torchtitan"
+    out = ["--hardware", HARDWARE[row["gpu"]], "--stack", program, "--batch", row["local_batch"] or "1", "--seq", row["seq"] or "8192", *MATMUL[row["precision"]]]
+    if row["compile"] == "yes":
+        out += ["--compile", "block"]
+    if row["other_metric"] == "symm_mem on":
+        out += ["--transport", "symmetric"]
+    return out
+
+
+def plan_of(row):
+    blocks = [f"model.layers.{i}" for i in range(MODELS[row["model"]]["num_hidden_layers"])]
+    plan = {"version": 1, "dialect": "fsdp2", "layout": "per_parameter", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"},
+            "units": [{"modules": "model.embed_tokens"}, *({"modules": block} for block in blocks),
+                      {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}], "activation_checkpointing": blocks}
+    return plan if row["ac"] == "full" else {**plan, "checkpointing_saves": SELECTIVE}
+
+
+def simulated(binary, row, flags):
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "config.json").write_text(json.dumps(MODELS[row["model"]]))
+        (folder / "plan.json").write_text(json.dumps(plan_of(row)))
+        command = [binary / "shardlens", "simulate", "--model", folder / "config.json", "--plan", folder / "plan.json", "--json", *flags]
+        done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
+    parser.add_argument("--runs", type=pathlib.Path, default=ROOT / "tests/data/one_node_2026.csv")
+    arguments = parser.parse_args()
+    with open(arguments.runs, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    print("| source | GPUs | software | measured | predicted | error | 90 % interval | reserved, measured | predicted |\n|---|---|---|---:|---:|---:|---|---:|---:|")
+    errors, inside, widths, left_out = [], [], [], {}
+    for index, row in enumerate(rows):
+        flags = flags_of(row)
+        result = flags if isinstance(flags, str) else simulated(arguments.bin, row, flags)
+        if isinstance(result, str):
+            left_out[result] = left_out.get(result, 0) + 1
+            continue
+        ranks, measured = int(row["gpus"]), float(row["tokens_per_s_per_gpu"])
+        predicted = result["tokens_per_s"] / ranks
+        low, high = (each / ranks for each in result["tokens_per_s_interval"])
+        fitted = index == 0
+        limited = "limited" in row["gpu"]
+        if not fitted:
+            errors.append(abs(predicted / measured - 1))
+            inside.append(low <= measured <= high)
+            widths.append((high / low) ** 0.5 - 1)
+        memory = f"{row['memory_gib']}{' GB' if limited else ' GiB'}" if row["memory_gib"] else ""
+        software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"]) if part)
+        print(f"| {row['source'].split(' ')[0].removeprefix('pytorch/')} | {ranks} {row['gpu']} | {software} | {measured:.0f} | {predicted:.0f} | {100 * (predicted / measured - 1):+.1f} % | "
+              f"{low:.0f} to {high:.0f}{'' if low <= measured <= high else ' (outside)'}{'; fitted' if fitted else ''} | {memory} | {result['peak_reserved_bytes'] / 2**30:.1f} GiB |")
+    print(f"\n{len(errors)} rows that were not fitted: median error {100 * statistics.median(errors):.1f} %, within the interval {sum(inside)} of {len(inside)}, "
+          f"median half-width {100 * statistics.median(widths):.1f} %")
+    for reason, count in left_out.items():
+        print(f"left out, {count}: {reason}")
+
+
+if __name__ == "__main__":
+    main()

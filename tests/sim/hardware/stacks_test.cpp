@@ -1,0 +1,68 @@
+#include "sim/hardware/stacks.h"
+
+#include <cmath>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+
+namespace shardlens::sim::test {
+namespace {
+
+std::string default_of(const std::string& hardware, bool pytorch = false) {
+  const Stack* stack = default_stack(hardware, pytorch);
+  return stack == nullptr ? "none" : stack->name;
+}
+
+TEST(StacksTest, AGpuWithoutRunsHasTheStackOfTheNearestOne) {
+  EXPECT_EQ(default_of("8xH100"), "llm-foundry H100-SXM-80GB");
+  EXPECT_EQ(default_of("8xA100-40"), "llm-foundry A100-SXM-40GB");
+  for (const char* newer : {"8xH200", "8xB200", "8xB300", "4xGB200", "4xGB300"}) {
+    EXPECT_EQ(default_of(newer), "llm-foundry H100-SXM-80GB") << newer;
+    EXPECT_EQ(default_of(newer, true), "PyTorch H100-80GB") << newer;
+  }
+  EXPECT_EQ(default_of("8xL40S"), "llm-foundry A100-SXM-40GB");
+  EXPECT_EQ(default_of("a/file.json"), "none");
+}
+
+TEST(StacksTest, RangesGrowWithoutRunsOfTheGpu) {
+  const FittedStacks& stacks = builtin_stacks();
+  const Stack& stack = stack_named("llm-foundry H100-SXM-80GB");
+  const HardwareSpec own = under_stack(load_hardware("8xH100"), stack),
+                     nearest = under_stack(load_hardware("8xB200"), stack);
+  // 18 runs: the root of 19.
+  EXPECT_NEAR(own.ranges.products.slower, stacks.borrowed.products.slower / std::sqrt(19), 1e-12);
+  EXPECT_GT(nearest.ranges.products.slower, stacks.borrowed.products.slower);
+  EXPECT_GT(nearest.ranges.memory.faster, own.ranges.memory.faster);
+  EXPECT_EQ(nearest.software.matrix_rate, own.software.matrix_rate);
+  // Real software is never faster than ideal software.
+  const HardwareSpec bare = as_bare(load_hardware("8xB200"));
+  EXPECT_EQ(bare.software.matrix_rate, 1);
+  EXPECT_GT(bare.ranges.products.slower, bare.ranges.products.faster);
+}
+
+// By hand: at half the bandwidth of a ring of 100 GB/s, a byte takes 10 ps more than its links
+// need. Links of 25 GB/s need 40 ps, so with the same program they reach 40 / 50.
+TEST(StacksTest, AStackKeepsItsTimePerByteOnOtherLinks) {
+  Stack stack = stack_named("llm-foundry A100-SXM-40GB");
+  stack.hardware.fabric.ring_gbps = 100;
+  stack.hardware.software.collective_rate = 0.5;
+  HardwareSpec node = load_hardware("8xL40S");
+  node.fabric.ring_gbps = 25;
+  EXPECT_NEAR(under_stack(node, stack).software.collective_rate, 0.8, 1e-12);
+  node.fabric.link = Link::kNvlink;
+  EXPECT_EQ(under_stack(node, stack).software.collective_rate, 0.5);
+}
+
+TEST(StacksTest, AnUnknownStackSuggestsTheNearest) {
+  try {
+    (void)stack_named("torchtitan-2025");
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("did you mean 'torchtitan-2024'?"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace shardlens::sim::test
