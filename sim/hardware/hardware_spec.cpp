@@ -249,7 +249,9 @@ double read_constant(const JsonNode& parent, std::string_view key, double low, d
 }
 
 ConstantRange together(const ConstantRange& a, const ConstantRange& b) {
-  return {std::hypot(a.faster, b.faster), std::hypot(a.slower, b.slower)};
+  // std::hypot needs glibc 2.35, and the wheel runs with older ones.
+  const auto added = [](double x, double y) { return std::sqrt(x * x + y * y); };
+  return {added(a.faster, b.faster), added(a.slower, b.slower)};
 }
 
 HardwareSpec with_power_limit(HardwareSpec hardware, double watts) {
