@@ -6,7 +6,7 @@ import os
 import shlex
 
 from .ranks import is_remote
-from .run import _PARTS, _flags, _ms, _percent
+from .run import _flags, _ms, _percent, parts_of
 from .run import open as open_run
 from .shown import quoted, shown
 
@@ -128,12 +128,10 @@ def explain(path, unit, rank=0):
         raise ValueError(_shorter(f"no unit {quoted(unit)}; units: {', '.join(quoted(entry['fqn']) for entry in ranks[0]['units'])}", 1500))
     steps = len(ranks[0]["steps"])
     lines = [f"{_unit(unit)}, rank {rank}, {steps} steps: compute {_ms(found[0]['compute_ns'])} ms, exposed copies {_ms(found[0]['exposed_copy_ns'])} ms"]
-    for part in _PARTS:
-        figures = found[0].get(part)
-        if figures:
-            lead = "" if figures["lead_ns"] is None else f", median lead {_ms(figures['lead_ns'])} ms (negative: it was waited for)"
-            lines.append(f"{part}: {figures['count']} times, {figures['bytes']} bytes, busy {_ms(figures['busy_ns'])} ms, exposed {_ms(figures['exposed_ns'])} ms, "
-                         f"cause {figures['cause']}{_by(figures)}{lead}")
+    for part, figures in parts_of(found[0]):
+        lead = "" if figures["lead_ns"] is None else f", median lead {_ms(figures['lead_ns'])} ms (negative: it was waited for)"
+        lines.append(f"{part}: {figures['count']} times, {figures['bytes']} bytes, busy {_ms(figures['busy_ns'])} ms, exposed {_ms(figures['exposed_ns'])} ms, "
+                     f"cause {figures['cause']}{_by(figures)}{lead}")
     named = f"({_unit(unit)})"
     lines += [line for line in _order(run) if named in line or f"({unit})" in line]
     lines += _waste(run, unit)

@@ -14,6 +14,11 @@ from .shown import quoted, shown
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
 
 
+def parts_of(unit):
+    """Names and figures of a unit's collectives, in the order of `analyze --json`."""
+    return [(part, figures) for part, figures in unit.items() if isinstance(figures, dict)]
+
+
 class Rows(list):
     """A list of dicts with equal keys. `columns`: the keys, also where there is no row."""
 
@@ -164,7 +169,7 @@ class Run:
     def units(self):
         """One row for each rank, unit and kind of collective: rank, unit, collective, count, bytes, busy_ns, exposed_ns, lead_ns, cause, issued_by, …"""
         rows = Rows({"rank": rank["rank"], "unit": unit["fqn"], "collective": part, **figures}
-                    for rank in self.analysis["ranks"] for unit in rank["units"] for part, figures in unit.items() if isinstance(figures, dict))
+                    for rank in self.analysis["ranks"] for unit in rank["units"] for part, figures in parts_of(unit))
         if not rows:
             rows.columns = ["collective" if column == "part" else column for column in self._table("unit").columns]
         return rows
