@@ -39,25 +39,26 @@ std::vector<PlanKnob> software_knobs() {
   return {
       knob<Compile>(tr("Compiled"), tr("What torch.compile compiles"), &Software::compile,
                     {{tr("nothing"), Compile::kNone},
-                     {tr("each block and the loss"), Compile::kBlock},
-                     {tr("the whole model"), Compile::kModel}}),
+                     {tr("blocks and loss"), Compile::kBlock},
+                     {tr("the model"), Compile::kModel}}),
       knob<Products>(tr("Products"),
-                     tr("In what the linear layers of blocks multiply, as torchao's recipes"),
+                     tr("In what the linear layers of blocks multiply: as the precision says, or "
+                        "by a recipe of torchao"),
                      &Software::matmul_dtype,
-                     {{tr("as the parameters"), std::nullopt},
-                      {tr("8 bits, a scale for a tensor"), MatmulDType::kFp8Tensorwise},
-                      {tr("8 bits, a scale for a row"), MatmulDType::kFp8Rowwise},
-                      {tr("8 bits, a scale for 32 numbers"), MatmulDType::kMxfp8},
-                      {tr("4 bits, a scale for 16 numbers"), MatmulDType::kNvfp4}}),
+                     {{tr("the precision"), std::nullopt},
+                      {tr("fp8 tensorwise"), MatmulDType::kFp8Tensorwise},
+                      {tr("fp8 rowwise"), MatmulDType::kFp8Rowwise},
+                      {tr("mxfp8"), MatmulDType::kMxfp8},
+                      {tr("nvfp4"), MatmulDType::kNvfp4}}),
       knob<bool>(tr("CUDA graphs"),
                  tr("Whether forward and backward of a microbatch are one CUDA graph"),
                  &Software::cuda_graphs, {{tr("no"), false}, {tr("yes"), true}}),
       knob<Chunks>(
           tr("Head and loss"),
           tr("In how many parts of the rows they are computed, so that the logits of only "
-             "one part exist"),
+             "one part exist; usually as the program does"),
           &Software::loss_chunks,
-          {{tr("as the program does"), std::nullopt}, parts(1), parts(4), parts(8), parts(16)}),
+          {{tr("as usual"), std::nullopt}, {tr("whole"), 1}, parts(4), parts(8), parts(16)}),
   };
 }
 

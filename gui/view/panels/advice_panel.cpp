@@ -185,15 +185,18 @@ AdvicePanel::AdvicePanel(const PanelContext& context)
   showProposals();
 }
 
-// Only predicted changes have an interval; a search alone has none.
+// Only predicted changes have an interval; a search alone has none. A verdict is never cut: its end
+// says how likely it is.
 void AdvicePanel::fitColumns() {
-  constexpr int kInterval = 3, kBound = 4;
+  constexpr int kVerdict = 2, kInterval = 3, kBound = 4;
   const bool none = std::ranges::none_of(
       proposals().list(), [](const Proposal& each) { return each.interval.has_value(); });
   for (const int column : {kInterval, kBound}) {
     table_->setColumnHidden(column, none);
   }
   elided_ = fit_columns(*table_);
+  std::erase(elided_, kVerdict);
+  table_->resizeColumnToContents(kVerdict);
 }
 
 // The plan takes what the other columns leave.

@@ -152,7 +152,7 @@ TEST_F(PlanSessionTest, TheSoftwareOfAStepIsChosen) {
   simulate();
   Nanoseconds before = session_.current()->step();
   for (const auto& [title, label] :
-       {std::pair{"Compiled", "each block and the loss"}, {"CUDA graphs", "yes"}}) {
+       {std::pair{"Compiled", "blocks and loss"}, {"CUDA graphs", "yes"}}) {
     const size_t index = knob(title);
     const auto& choices = session_.knobs()[index].choices;
     const auto chosen = std::ranges::find(choices, QString(label), &PlanKnob::Choice::label);
