@@ -151,9 +151,11 @@ TEST_F(SearchCommandTest, PlansOfARecordedRunHaveIntervals) {
     EXPECT_EQ(best[key], same[key]) << key;
   }
   EXPECT_THAT(run(search).out, HasSubstr("90 % from"));
-  // A spec has none.
+  // On a spec the interval is that of its constants; there is no step of which it is a change.
   const json named = json::parse(run(kSearch + "--memory-limit 1GiB --json").out)["best"];
-  EXPECT_TRUE(named["interval_ns"].is_null());
+  EXPECT_LT(named["interval_ns"][0], named["step_ns"]);
+  EXPECT_GT(named["interval_ns"][1], named["step_ns"]);
+  EXPECT_TRUE(named["change_interval_ns"].is_null());
 }
 
 TEST_F(SearchCommandTest, StateIsOfOneSearchAndSurvivesATornLine) {
