@@ -151,12 +151,12 @@ std::shared_ptr<const RecordedRun> RecordedRun::open_two(const std::filesystem::
       new RecordedRun(open_observation(first), open_observation(second))));
 }
 
-std::shared_ptr<const RecordedRun> RecordedRun::with_baseline(std::shared_ptr<RecordedRun> out) {
+std::shared_ptr<const RecordedRun> RecordedRun::with_baseline(std::shared_ptr<RecordedRun> run) {
   // As every other plan of the run, so that the own plan has one prediction.
-  const Prediction own = evaluate(own_scenario(out));
-  out->baseline_.simulated = own.step.duration;
-  out->own_figures_ = own.figures;
-  return out;
+  const Prediction own = evaluate(own_scenario(run));
+  run->baseline_.simulated = own.step.duration;
+  run->own_figures_ = own.figures;
+  return run;
 }
 
 RecordedRun::RecordedRun(Observation observation, const std::optional<Observation>& other)

@@ -46,8 +46,11 @@ plan::Plan plan_of(const PublishedRun& run, const Stack& stack) {
   return plan;
 }
 
-// `hardware`: of the stack, with constants.
-Prediction prediction_of(const PublishedRun& run, const Stack& stack, HardwareSpec hardware) {
+// `hardware`: of the stack, with constants. `intervals`: also that of the step.
+Prediction prediction_of(const PublishedRun& run,
+                         const Stack& stack,
+                         HardwareSpec hardware,
+                         bool intervals) {
   hardware.nodes = std::max<int64_t>(1, (run.gpus + hardware.gpus - 1) / hardware.gpus);
   // The predicted peak may be larger than the GPU's memory, although the run did fit. No limit, so
   // that the full peak is computed.
@@ -59,7 +62,9 @@ Prediction prediction_of(const PublishedRun& run, const Stack& stack, HardwareSp
   scenario.step = {.batch = run.microbatch, .seq = run.seq, .accumulate = run.accumulate};
   scenario.machine = std::make_shared<const TargetMachine>(std::move(hardware));
   Prediction out = evaluate(scenario);
-  Uncertainty(scenario.machine).add_to(scenario, out);
+  if (intervals) {
+    Uncertainty(scenario.machine).add_to(scenario, out);
+  }
   return out;
 }
 
@@ -68,8 +73,10 @@ double seconds(Nanoseconds time) {
 }
 
 PredictedSeconds with_interval(const Prediction& prediction) {
-  const PredictedInterval& interval = prediction.interval.value();
-  return {seconds(prediction.step.duration), seconds(interval.low), seconds(interval.high)};
+  const double step = seconds(prediction.step.duration);
+  const std::optional<PredictedInterval>& interval = prediction.interval;
+  return interval ? PredictedSeconds{step, seconds(interval->low), seconds(interval->high)}
+                  : PredictedSeconds{step, step, step};
 }
 
 // Stacks that name their sources were fitted to these only; others may have constants of another
@@ -100,15 +107,21 @@ HardwareSpec with_constants(const HardwareSpec& hardware,
   return under_stack(hardware, other != nullptr ? *other : assumed, stacks);
 }
 
-void predict_row(ValidatedRow& row, const Stack& stack, const FittedStacks& stacks) {
+void predict_row(ValidatedRow& row,
+                 const Stack& stack,
+                 const FittedStacks& stacks,
+                 bool intervals) {
   const PublishedRun& run = row.run;
   const HardwareSpec bare = load_hardware(stack.hardware.name);
-  const Prediction prediction = prediction_of(run, stack, under_stack(bare, stack, stacks));
+  const auto predicted = [&](HardwareSpec hardware) {
+    return prediction_of(run, stack, std::move(hardware), intervals);
+  };
+  const Prediction prediction = predicted(under_stack(bare, stack, stacks));
   const Stack* known = fitted_without(stacks, code_base_of(run.source), nullptr, bare);
   row.left_out_stack = known == nullptr ? "" : known->name;
-  row.left_out = with_interval(prediction_of(run, stack, with_constants(bare, known, stacks)));
+  row.left_out = with_interval(predicted(with_constants(bare, known, stacks)));
   const Stack* other = fitted_without(stacks, "", &stack, bare);
-  row.other_stack = with_interval(prediction_of(run, stack, with_constants(bare, other, stacks)));
+  row.other_stack = with_interval(predicted(with_constants(bare, other, stacks)));
   row.interval = with_interval(prediction);
   row.peak_flops = stack.hardware.gpu.half_tflops * 1e12;
   row.measured = run.step_seconds();
@@ -124,7 +137,7 @@ void predict_row(ValidatedRow& row, const Stack& stack, const FittedStacks& stac
   }
 }
 
-void validate_row(ValidatedRow& row, const FittedStacks& stacks) {
+void validate_row(ValidatedRow& row, const FittedStacks& stacks, bool intervals) {
   PublishedRun& run = row.run;
   const Stack* stack = find_stack(stacks, run.gpu_type, run.source, run.notes);
   if (!run.out_of_scope.empty()) {
@@ -141,7 +154,7 @@ void validate_row(ValidatedRow& row, const FittedStacks& stacks) {
   row.stack = stack->name;
   row.used_to_fit = stacks.fitted.contains(run.identity);
   try {
-    predict_row(row, *stack, stacks);
+    predict_row(row, *stack, stacks, intervals);
   } catch (const Error& error) {
     row.failed = error.what();
   }
@@ -249,6 +262,12 @@ Coverage coverage_of(std::string name,
   return out;
 }
 
+void count_coverage(Validation& out) {
+  out.coverage = {coverage_of("not used to fit", out.rows, false, &ValidatedRow::interval),
+                  coverage_of("code base left out", out.rows, true, &ValidatedRow::left_out),
+                  coverage_of("stack left out", out.rows, true, &ValidatedRow::other_stack)};
+}
+
 void summarize(Validation& out) {
   std::map<std::string, std::pair<std::vector<double>, std::vector<double>>> of_type;
   double sum = 0;
@@ -267,9 +286,6 @@ void summarize(Validation& out) {
     measured.push_back(row.run.tokens_per_s_gpu);
     predicted.push_back(row.run.tokens_per_s_gpu / (1 + row.error));
   }
-  out.coverage = {coverage_of("not used to fit", out.rows, false, &ValidatedRow::interval),
-                  coverage_of("code base left out", out.rows, true, &ValidatedRow::left_out),
-                  coverage_of("stack left out", out.rows, true, &ValidatedRow::other_stack)};
   if (out.counted > 0) {
     out.mape = sum / static_cast<double>(out.counted);
     out.within_15_percent = static_cast<double>(close) / static_cast<double>(out.counted);
@@ -325,7 +341,7 @@ double spearman(const std::vector<double>& x, const std::vector<double>& y) {
   return xx > 0 && yy > 0 ? xy / std::sqrt(xx * yy) : 0;
 }
 
-Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks) {
+Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks, bool intervals) {
   Validation out;
   for (PublishedRun& run : runs) {
     out.rows.emplace_back().run = std::move(run);
@@ -334,7 +350,7 @@ Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks) 
   std::vector<std::thread> workers;
   const auto work = [&] {
     for (size_t i = next++; i < out.rows.size(); i = next++) {
-      validate_row(out.rows[i], stacks);
+      validate_row(out.rows[i], stacks, intervals);
     }
   };
   for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) {
@@ -345,6 +361,9 @@ Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks) 
     worker.join();
   }
   summarize(out);
+  if (intervals) {
+    count_coverage(out);
+  }
   compare(out);
   return out;
 }

@@ -78,7 +78,11 @@ struct Validation {
 };
 
 // Predicts each run with the constants of its stack, on all cores. Does not fit anything.
-[[nodiscard]] Validation validate(std::vector<PublishedRun> runs, const FittedStacks& stacks);
+// Intervals take most of the time. Without them `low` and `high` are the step itself, and there is
+// no coverage.
+[[nodiscard]] Validation validate(std::vector<PublishedRun> runs,
+                                  const FittedStacks& stacks,
+                                  bool intervals = true);
 
 // The repository of a run's source: "owner/name" of "owner/name:path" or of a GitHub address.
 [[nodiscard]] std::string code_base_of(std::string_view source);
