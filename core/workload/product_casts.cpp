@@ -44,12 +44,10 @@ constexpr auto kEagerGatheredBackward =
 
 // The scale of a tensor needs all of it, so that two kernels read it. Scales of input and weight
 // are kept for backward.
-constexpr auto kTensorForward = std::to_array<CastKernel>({
-    {kX, "triton_red_fused_amax", 2, 0},
-    {kX, "triton_poi_fused_to_float8", 2, 1},
-    {kW, "triton_red_fused_amax", 2, 0},
-    {kW, "triton_poi_fused_to_float8", 2, 1},
-});
+constexpr std::array<CastKernel, 2> tensor_cast(CastOf of) {
+  return {{{of, "triton_red_fused_amax", 2, 0}, {of, "triton_poi_fused_to_float8", 2, 1}}};
+}
+constexpr auto kTensorForward = joined(tensor_cast(kX), tensor_cast(kW));
 constexpr auto kTensorBackward = std::to_array<CastKernel>({
     {kG, "triton_red_fused_amax", 2, 0},
     {kG, "triton_poi_fused_to_float8", 2, 2},  // by rows and by columns
@@ -57,10 +55,7 @@ constexpr auto kTensorBackward = std::to_array<CastKernel>({
     {kX, "triton_poi_fused_to_float8", 2, 1},
 });
 
-constexpr auto kTensorGatheredForward = std::to_array<CastKernel>({
-    {kX, "triton_red_fused_amax", 2, 0},
-    {kX, "triton_poi_fused_to_float8", 2, 1},
-});
+constexpr auto kTensorGatheredForward = tensor_cast(kX);
 constexpr auto kTensorGatheredBackward = std::to_array<CastKernel>({
     {kG, "triton_red_fused_amax", 2, 0},
     {kG, "triton_poi_fused_to_float8", 2, 2},

@@ -18,15 +18,19 @@ namespace {
 
 constexpr int kSteps = 8;
 
+plan::ModelConfig four_blocks() {
+  return plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
+          "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 4096,
+          "max_position_embeddings": 2048})",
+      "test");
+}
+
 // A machine that is simulated, whose steps have noise: the host is late at the end of each step.
 class NoisyMachine {
  public:
   explicit NoisyMachine(int64_t ranks = 4) {
-    scenario_.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
-        R"({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
-            "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 4096,
-            "max_position_embeddings": 2048})",
-        "test"));
+    scenario_.model = std::make_shared<const ScenarioModel>(four_blocks());
     scenario_.plan = plan::strategy_plan("full_shard", scenario_.model->tree());
     scenario_.step = {.batch = 1, .seq = 512};
     scenario_.machine = std::make_shared<const TargetMachine>(load_hardware("4xPCIe"));
@@ -250,11 +254,7 @@ TEST(Uncertainty, NoStepTakesNegativeTime) {
 
 Scenario on_spec(const HardwareSpec& spec) {
   Scenario out;
-  out.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
-      R"({"model_type": "llama", "hidden_size": 1024, "intermediate_size": 2816,
-          "num_hidden_layers": 4, "num_attention_heads": 16, "vocab_size": 4096,
-          "max_position_embeddings": 2048})",
-      "test"));
+  out.model = std::make_shared<const ScenarioModel>(four_blocks());
   out.plan = plan::strategy_plan("full_shard", out.model->tree());
   out.step = {.batch = 4, .seq = 2048};
   out.world_size = 8;
