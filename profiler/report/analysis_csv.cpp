@@ -58,7 +58,7 @@ std::string units_csv(const Analysis& analysis) {
           out.cell(unit.fqn);
           out.cell(analysis::name_of(static_cast<analysis::UnitPart>(i)));
           for (const analysis::PartFigureRow& row : analysis::part_figure_table()) {
-            row.number != nullptr ? out.cell(row.number(*part)) : out.cell(row.word(*part));
+            row.is_word() ? out.cell(row.word(*part)) : out.cell(row.number(*part));
           }
           out.end_row();
         }

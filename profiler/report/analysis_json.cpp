@@ -26,7 +26,7 @@ ordered_json part_json(const std::optional<PartFigures>& part) {
   ordered_json out;
   for (const analysis::PartFigureRow& row : analysis::part_figure_table()) {
     out[std::string(row.key)] =
-        row.number != nullptr ? or_null(row.number(*part)) : or_null(row.word(*part));
+        row.is_word() ? or_null(row.word(*part)) : or_null(row.number(*part));
   }
   return out;
 }

@@ -3,11 +3,13 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/figures/figure_table.h"
 #include "profiler/analysis/summary/summary_codec.h"
+#include "profiler/analysis/units/part_table.h"
 
 // The fields of a summary, for writing and reading alike; used only by summary_file.cpp. A change
 // of a name here, or of what a figure means, is a new kSummaryVersion. Figures first;
@@ -131,12 +133,11 @@ void describe(Archive& a, MemoryFigures& m) {
 
 template <typename Archive>
 void describe(Archive& a, PartFigures& p) {
-  a.field("count", p.count);
-  a.field("bytes", p.bytes);
-  a.field("busy_ns", p.busy);
-  a.field("exposed_ns", p.exposed);
-  a.field("lead_ns", p.lead);
-  a.field("issued_by", p.issued_by);
+  for (const PartFigureRow& row : part_figure_table()) {
+    if (row.of_rank) {
+      std::visit([&](auto member) { a.field(std::string(row.key), p.*member); }, row.member);
+    }
+  }
 }
 
 template <typename Archive>
