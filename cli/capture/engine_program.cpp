@@ -32,8 +32,8 @@ std::string worker_program(std::string_view command) {
     const bool is_package = fs::exists(worker.parent_path().parent_path() / "__init__.py", error);
     throw RuntimeFault(fmt::format(
         "{} needs {}, which does not exist: {}", command, worker.string(),
-        is_package ? "pip install 'shardlens[engine]', or the wheel shardlens_engine of "
-                     "scripts/wheel --engine"
+        is_package ? "install the wheel shardlens_engine, which scripts/wheel --engine makes "
+                     "in a checkout"
                    : "this build has no engine (-DSHARDLENS_ENGINE=OFF)"));
   }
   check_torch(worker);

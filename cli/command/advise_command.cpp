@@ -110,7 +110,7 @@ Action add_advise_command(CLI::App& app) {
   options->outputs
       .add(app, "--out", "write the changes' plans to DIR/change-1.json, change-2.json, …")
       ->option_text("DIR");
-  app.add_flag("--json", options->json, "machine-readable output, see docs/cli.md");
+  app.add_flag("--json", options->json, "machine-readable output, see shardlens docs cli");
   return [options] { return run(*options); };
 }
 

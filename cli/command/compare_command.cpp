@@ -43,7 +43,7 @@ Action add_compare_command(CLI::App& app) {
   app.add_option("a", options->a, "a run, or a directory of several runs")->required();
   app.add_option("b", options->b, "the run, or runs, to compare it with")->required();
   add_selection_flags(app, options->selection);
-  app.add_flag("--json", options->json, "machine-readable output, see docs/metrics.md");
+  app.add_flag("--json", options->json, "machine-readable output, see shardlens docs metrics");
   return [options] { return run(*options); };
 }
 

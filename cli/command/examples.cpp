@@ -48,6 +48,8 @@ std::vector<ExampleInfo> examples_of(std::string_view subcommand) {
           "one file for other programs"},
       Row{"convert", "rank0.json.gz --steps 5:7 --out part.json.gz", "two steps of a long trace"},
       Row{"doctor", "", "what works on this machine, and what to install"},
+      Row{"docs", "plan", "the plan file, key by key"},
+      Row{"docs", "metrics exposed", "how exposed time is defined"},
       Row{"completion", "bash", "to be evaluated: eval \"$(shardlens completion bash)\""},
       Row{"completion", "man --out man1", "manual pages"},
   };

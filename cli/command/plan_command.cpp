@@ -517,7 +517,7 @@ Action add_plan_command(CLI::App& app) {
   auto* strategy = app.add_option("--strategy", options->strategy,
                                   "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
                        ->option_text("S [full_shard]");
-  app.add_option("--plan", options->plan, "plan file (docs/plan.md), instead of --strategy")
+  app.add_option("--plan", options->plan, "plan file (shardlens docs plan), instead of --strategy")
       ->excludes(strategy)
       ->option_text("F");
   CLI::Option* from_trace = app.add_option("--from-trace", options->from_trace,

@@ -14,6 +14,7 @@ Action add_checkpoint_command(CLI::App& app);
 Action add_compare_command(CLI::App& app);
 Action add_completion_command(CLI::App& app);
 Action add_convert_command(CLI::App& app);
+Action add_docs_command(CLI::App& app);
 Action add_doctor_command(CLI::App& app);
 Action add_gui_command(CLI::App& app);
 Action add_merge_command(CLI::App& app);
@@ -57,6 +58,8 @@ std::span<const Subcommand> subcommands() {
                  add_convert_command},
       Subcommand{"doctor", "look at this machine: what Shardlens uses, what is missing, what to do",
                  add_doctor_command},
+      Subcommand{"docs", "print a page of the documentation, or the sections about something",
+                 add_docs_command},
       Subcommand{"completion", "print completions of the command line, or write manual pages",
                  add_completion_command},
   };

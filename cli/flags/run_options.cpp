@@ -98,10 +98,10 @@ void add_training_options(CLI::App& app, RunOptions& o) {
   app.add_option("--keep", o.keep, "keep only so many checkpoints, the latest [all]");
   app.add_flag("--save-async", o.save_async,
                "write checkpoints while later steps run; a step waits only for the copy");
-  app.add_option(
-         "--save-format", o.save_format,
-         "sharded: each rank writes what it stores, with the optimizer (docs/checkpoints.md); "
-         "full: at the end, the model's Hugging Face directory")
+  app.add_option("--save-format", o.save_format,
+                 "sharded: each rank writes what it stores, with the optimizer (shardlens docs "
+                 "checkpoints); "
+                 "full: at the end, the model's Hugging Face directory")
       ->transform(CLI::CheckedTransformer(kSaveFormats))
       ->option_text("sharded|full [sharded]");
   app.add_option("--resume", o.resume,
@@ -213,7 +213,7 @@ void add_plan_options(CLI::App& app, RunOptions& o) {
   app.add_option("--model", o.model,
                  "directory with config.json (and safetensors), or a config.json")
       ->required();
-  CLI::Option* plan = app.add_option("--plan", o.plan, "plan file (docs/plan.md)");
+  CLI::Option* plan = app.add_option("--plan", o.plan, "plan file (shardlens docs plan)");
   app.add_option("--strategy", o.strategy,
                  "full_shard, shard_grad_op, no_shard, hybrid_shard or replicate")
       ->capture_default_str()

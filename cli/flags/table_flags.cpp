@@ -32,7 +32,7 @@ std::optional<size_t> TableFlags::rows() const {
 
 void add_table_flags(CLI::App& app, TableFlags& flags) {
   CLI::Option* json =
-      app.add_flag("--json", flags.json, "machine-readable output, see docs/metrics.md");
+      app.add_flag("--json", flags.json, "machine-readable output, see shardlens docs metrics");
   app.add_flag("--csv", flags.csv, "print the table of --by as CSV")->excludes(json);
   app.add_option("--by", flags.by,
                  "table: unit, collective, step, rank, stream, span (each collective, copy and "

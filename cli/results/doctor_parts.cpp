@@ -121,7 +121,8 @@ Part engine() {
     part.state = fs::exists(expected, error) ? PartState::kBroken : PartState::kMissing;
     part.seen = fault.what();
     part.advice =
-        "scripts/setup builds it with LibTorch; in Python, pip install 'shardlens[engine]'";
+        "scripts/setup builds it with LibTorch; for Python, scripts/wheel --engine makes a wheel "
+        "of it";
     return part;
   }
   const Answer answer = ask(worker, {"--version"});
@@ -129,7 +130,7 @@ Part engine() {
     part.state = PartState::kBroken;
     part.seen = fmt::format("{}: {}", worker, answer.err);
     part.advice = fmt::format(
-        "install torch {} where the engine was linked with it (docs/troubleshooting.md)",
+        "install torch {} where the engine was linked with it (shardlens docs troubleshooting)",
         torch_of(worker));
     return part;
   }

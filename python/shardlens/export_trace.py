@@ -41,7 +41,7 @@ def _make_mode():
 class Tracer:
     """Keeps the values that are known, and records a step while `recording`.
 
-    After a step: `tensors`, `operators` and `order` as in model.json (docs/models.md), `missing`, and `trained`, the storages of gradients.
+    After a step: `tensors`, `operators` and `order` as in model.json (`shardlens docs models`), `missing`, and `trained`, the storages of gradients.
     """
 
     def __init__(self, fake_mode, experts=None):

@@ -1,4 +1,4 @@
-"""The plan file (docs/plan.md) of a live model, read from the FSDP2, FSDP1 or DDP objects themselves."""
+"""The plan file (`shardlens docs plan`) of a live model, read from the FSDP2, FSDP1 or DDP objects themselves."""
 from .live_mesh import UnitMesh, UnknownMesh, groups_of, mesh_of, tensor_parallel_of
 from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, process_groups, unwrap_ddp
 

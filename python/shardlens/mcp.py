@@ -3,7 +3,7 @@
     python -m shardlens.mcp [--allow-measure]
 
 The tools read runs and write nothing. With --allow-measure an assistant may also run the training of a recorded capture again.
-Needs the package `mcp` (pip install 'shardlens[mcp]').
+Needs the package `mcp` (pip install 'mcp>=2.3,<3').
 """
 import argparse
 
@@ -77,7 +77,7 @@ def main(arguments=None):
     try:
         made = server(allow_measure)
     except ImportError as error:
-        give_up(f"error: {error}; the server needs the package mcp: pip install 'shardlens[mcp]'")
+        give_up(f"error: {error}; the server needs the package mcp: pip install 'mcp>=2.3,<3'")
     made.run()
 
 

@@ -154,7 +154,7 @@ class Run:
 
     @property
     def analysis(self):
-        """`shardlens analyze --json` as a dict (docs/metrics.md)."""
+        """`shardlens analyze --json` as a dict (`shardlens docs metrics`)."""
         if self._analysis is None:
             self._analysis = program.ask(self._command)
         return self._analysis
@@ -332,7 +332,7 @@ class Hidden(float):
 
 
 class Verdict:
-    """What `check` found: true if it passed. `verdict`: "pass", "regression" or "inconclusive"; `details`: `check --json` (docs/ci.md)."""
+    """What `check` found: true if it passed. `verdict`: "pass", "regression" or "inconclusive"; `details`: `check --json` (`shardlens docs ci`)."""
 
     def __init__(self, details):
         self.details = details

@@ -32,7 +32,7 @@ def run_action(tmp_path, program=True, **inputs):
 
     log, code = "", 0
     for step in action["runs"]["steps"]:
-        if step.get("if") == "${{ inputs.version != '' }}" and not given["version"]:
+        if step.get("if") == "${{ inputs.wheel != '' }}" and not given["wheel"]:
             continue
         env = {key: filled(value) for key, value in step["env"].items()}
         env |= {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
@@ -75,9 +75,9 @@ def test_wrong_inputs_are_errors_that_say_so(tmp_path, traces):
     assert (code, outputs) == (2, {"verdict": "error"}) and "speed" in log
 
 
-def test_without_the_program_the_input_version_is_named(tmp_path, traces):
+def test_without_the_program_the_input_wheel_is_named(tmp_path, traces):
     code, log, outputs, _ = run_action(tmp_path, program=False, baseline="a", traces="b")
-    assert (code, outputs) == (2, {"verdict": "error"}) and "'version'" in log
+    assert (code, outputs) == (2, {"verdict": "error"}) and "'wheel'" in log
 
 
 def test_a_wheel_is_installed_by_pip(tmp_path, traces):
@@ -86,7 +86,12 @@ def test_a_wheel_is_installed_by_pip(tmp_path, traces):
     stub = tmp_path / "bin" / "python3"
     stub.write_text(f'#!/bin/sh\necho "$*" >>{tmp_path}/installed\n')
     stub.chmod(0o755)
-    for version, expected in (("0.1.0", "shardlens==0.1.0"), ("dist/shardlens-0.1.0.whl", "dist/shardlens-0.1.0.whl")):
-        code, log, _, _ = run_action(tmp_path, baseline=f"{traces}/fsdp2-reshard", traces=f"{traces}/fsdp2-reshard", thresholds="structure", version=version)
-        assert code == 0, log
-        assert (tmp_path / "installed").read_text().splitlines()[-1] == f"-m pip install --disable-pip-version-check {expected}"
+    wheel = "dist/shardlens-0.1.0.whl"
+    code, log, _, _ = run_action(tmp_path, baseline=f"{traces}/fsdp2-reshard", traces=f"{traces}/fsdp2-reshard", thresholds="structure", wheel=wheel)
+    assert code == 0, log
+    installed = (tmp_path / "installed").read_text()
+    assert installed == f"-m pip install --disable-pip-version-check {wheel}\n"
+    # A version would be looked for in an index, where there is none.
+    code, log, _, _ = run_action(tmp_path, baseline="a", traces="b", wheel="0.1.0")
+    assert code == 2 and "the input 'wheel' is '0.1.0'" in log
+    assert (tmp_path / "installed").read_text() == installed

@@ -154,4 +154,4 @@ def test_a_server_measures_only_if_it_was_started_for_it(traces):
 def test_without_the_package_the_server_says_what_it_needs():
     program = "import sys; sys.modules['mcp'] = None; from shardlens import mcp; mcp.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "pip install 'shardlens[mcp]'" in done.stderr
+    assert done.returncode == 1 and "pip install 'mcp>=2.3,<3'" in done.stderr

@@ -12,7 +12,7 @@ paths() {
 }
 
 command -v shardlens >/dev/null || {
-  echo "::error title=shardlens check::no program shardlens on PATH; give the input 'version', or install it in an earlier step"
+  echo "::error title=shardlens check::no program shardlens on PATH; give the input 'wheel', or install it in an earlier step"
   echo "verdict=error" >>"$GITHUB_OUTPUT"
   exit 2
 }

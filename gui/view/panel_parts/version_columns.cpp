@@ -53,7 +53,8 @@ std::vector<ColumnTable::Column> version_columns(const PlanSession& session) {
                     : QObject::tr("%1 to %2 %").arg(share(interval->low), share(interval->high));
        }),
        nullptr, true,
-       QObject::tr("Of the change from v0; only on the machine of the run, see docs/simulator.md")},
+       QObject::tr(
+           "Of the change from v0; only on the machine of the run, see shardlens docs simulator")},
       {QObject::tr("Off by"), figure([](const PlanVersion& v) {
          return v.prediction.baseline ? baselineText(v.prediction.baseline) : QStringLiteral("–");
        }),

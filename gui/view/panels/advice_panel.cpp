@@ -94,7 +94,7 @@ std::vector<ColumnTable::Column> proposal_columns(const PlanProposals& proposals
                                                   share_text(p, p.interval->high))
                                        : QStringLiteral("–");
                    }),
-       nullptr, true, QObject::tr("Of the change; see docs/simulator.md")},
+       nullptr, true, QObject::tr("Of the change; see shardlens docs simulator")},
       {QObject::tr("99 % bound"),
        if_compared(proposals,
                    [](const Proposal& p) {
