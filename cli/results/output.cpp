@@ -7,8 +7,10 @@
 
 namespace shardlens::cli {
 report::Style style_of_stdout() {
-  static const bool kTerminal = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr;
-  return kTerminal ? report::Style::kTerminal : report::Style::kPlain;
+  static const report::Style kStyle{
+      .escapes = isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr,
+      .width = width_of_stdout()};
+  return kStyle;
 }
 
 size_t width_of_stdout() {

@@ -9,7 +9,7 @@
 
 namespace shardlens::cli {
 
-// Whether tables for stdout contain escape sequences: on a terminal, unless NO_COLOR is set.
+// Tables for stdout fit its width, and have escape sequences on a terminal, unless NO_COLOR is set.
 [[nodiscard]] report::Style style_of_stdout();
 
 // Columns of the terminal that stdout is; 100 if it is none.

@@ -41,7 +41,7 @@ struct TextOptions {  // of a report as text
   bool each_unit = false;          // rows of single units instead of blocks alike
   // Shows how the causes of this unit were concluded; needs its spans (AnalysisOptions::explained).
   std::optional<std::string> explained = {};
-  Style style = Style::kPlain;
+  Style style;
 };
 // A headline for each rank whose parts sum to the span, the chosen table, the result of the order
 // check, diagnostics.

@@ -14,6 +14,74 @@ namespace {
 
 // Longer cells, which only names have, would make every row of a table as long.
 constexpr size_t kWidestCell = 160;
+// Columns of text that are broken keep this much.
+constexpr size_t kNarrowText = 12;
+
+// Where a line may end: after a space, which is left out there, or after a character that separates
+// parts of names.
+bool ends_part(char c) {
+  return std::string_view(" ._,").find(c) != std::string_view::npos;
+}
+
+std::vector<std::string_view> parts_of(std::string_view text) {
+  std::vector<std::string_view> out;
+  while (!text.empty()) {
+    size_t end = std::min(text.find_first_not_of(' '), text.size());  // an indented name
+    while (end < text.size() && !ends_part(text[end])) {
+      ++end;
+    }
+    end = std::min(text.find_first_not_of(' ', std::min(end + 1, text.size())), text.size());
+    out.push_back(text.substr(0, end));
+    text.remove_prefix(end);
+  }
+  return out;
+}
+
+std::string_view without_space(std::string_view part) {
+  return part.substr(0, part.find_last_not_of(' ') + 1);
+}
+
+size_t longest_part(std::string_view text) {
+  size_t out = 0;
+  for (const std::string_view part : parts_of(text)) {
+    out = std::max(out, code_points(without_space(part)));
+  }
+  return out;
+}
+
+// `text` in lines of at most `width` columns; parts are no longer.
+std::vector<std::string> broken(std::string_view text, size_t width) {
+  std::vector<std::string> out{""};
+  for (const std::string_view part : parts_of(text)) {
+    if (!out.back().empty() && code_points(out.back()) + code_points(without_space(part)) > width) {
+      out.back() = without_space(out.back());
+      out.emplace_back();
+    }
+    out.back() += part;
+  }
+  out.back() = without_space(out.back());
+  return out;
+}
+
+// Makes columns narrower, the widest that can be first, until all of them and what is between them
+// need no more than `limit`; 0: any.
+void narrow(std::vector<size_t>& widths, const std::vector<size_t>& narrowest, size_t limit) {
+  const auto all = [&] {
+    return std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
+  };
+  while (limit > 0 && !widths.empty() && all() > limit) {
+    size_t widest = widths.size();
+    for (size_t c = 0; c < widths.size(); ++c) {
+      if (widths[c] > narrowest[c] && (widest == widths.size() || widths[c] > widths[widest])) {
+        widest = c;
+      }
+    }
+    if (widest == widths.size()) {
+      return;
+    }
+    --widths[widest];
+  }
+}
 
 }  // namespace
 
@@ -32,38 +100,62 @@ void Table::highlight() {
   }
 }
 
+std::vector<size_t> Table::widths(const std::vector<std::string>& titles, size_t limit) const {
+  std::vector<size_t> widths, narrowest, of_titles;
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    const bool breaks = columns_[c].align == Align::kLeft;
+    size_t cells = 0, parts = longest_part(titles[c]);
+    for (const Row& row : rows_) {
+      cells = std::max(cells, code_points(row.cells[c]));
+      parts = std::max(parts, breaks ? longest_part(row.cells[c]) : code_points(row.cells[c]));
+    }
+    widths.push_back(std::max(cells, code_points(titles[c])));
+    of_titles.push_back(std::max(cells, longest_part(titles[c])));
+    narrowest.push_back(breaks ? std::max(parts, std::min(cells, kNarrowText)) : parts);
+  }
+  narrow(widths, of_titles, limit);
+  narrow(widths, narrowest, limit);
+  return widths;
+}
+
 Shown Table::render(Style style) const {
   std::vector<std::string> titles;
-  std::vector<size_t> widths;
-  for (size_t c = 0; c < columns_.size(); ++c) {
-    titles.push_back(elided(escaped(columns_[c].title), kWidestCell));
-    size_t width = code_points(titles.back());
-    for (const Row& row : rows_) {
-      width = std::max(width, code_points(row.cells[c]));
-    }
-    widths.push_back(width);
+  for (const Column& column : columns_) {
+    titles.push_back(elided(escaped(column.title), kWidestCell));
   }
-  const auto line = [&](const std::vector<std::string>& cells) {
-    std::string out;
+  const std::vector<size_t> width = widths(titles, style.width);
+  const auto lines = [&](const std::vector<std::string>& cells) {
+    std::vector<std::vector<std::string>> parts;
+    size_t height = 1;
     for (size_t c = 0; c < columns_.size(); ++c) {
-      const std::string space(widths[c] - code_points(cells[c]), ' ');
-      out += c == 0 ? "" : "  ";
-      out += columns_[c].align == Align::kLeft ? cells[c] + space : space + cells[c];
+      parts.push_back(broken(cells[c], width[c]));
+      height = std::max(height, parts.back().size());
     }
-    out.erase(out.find_last_not_of(' ') + 1);
-    return as_shown(out);
+    Shown out;
+    for (size_t l = 0; l < height; ++l) {
+      std::string line;
+      for (size_t c = 0; c < columns_.size(); ++c) {
+        const std::string part = l < parts[c].size() ? parts[c][l] : "";
+        const std::string space(width[c] - code_points(part), ' ');
+        line += c == 0 ? "" : "  ";
+        line += columns_[c].align == Align::kLeft ? part + space : space + part;
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      out += as_shown(line);
+      out += l + 1 < height ? Literal("\n") : Literal("");
+    }
+    return out;
   };
-  Shown out = bold(line(titles), style) + "\n";
+  Shown out = bold(lines(titles), style) + "\n";
   for (const Row& row : rows_) {
-    out += style == Style::kTerminal && row.highlighted
-               ? show("\x1b[33m{}\x1b[0m\n", line(row.cells))
-               : line(row.cells) + "\n";
+    out += style.escapes && row.highlighted ? show("\x1b[33m{}\x1b[0m\n", lines(row.cells))
+                                            : lines(row.cells) + "\n";
   }
   return out;
 }
 
 Shown bold(const Shown& text, Style style) {
-  return style == Style::kTerminal ? show("\x1b[1m{}\x1b[0m", text) : text;
+  return style.escapes ? show("\x1b[1m{}\x1b[0m", text) : text;
 }
 
 Shown bold(Literal text, Style style) {

@@ -13,11 +13,20 @@
 namespace shardlens::report {
 
 enum class Align : uint8_t { kLeft, kRight };
-// kTerminal: bold and colours by escape sequences.
-enum class Style : uint8_t { kPlain, kTerminal };
+
+// How text is printed.
+struct Style {
+  bool escapes = false;  // bold and colours by escape sequences, for a terminal
+  size_t width = 0;      // columns that tables fit where they can; 0: any number
+};
 
 // A table of text for display. Widths count code points, so that columns with UTF-8 names are
 // aligned; cells are escaped (core/base/shown.h), and those of more than 160 are elided.
+//
+// A table that is wider than its style allows has titles in several lines, then also cells of
+// columns that are aligned left, the widest column first. They are broken after spaces and after
+// characters that separate parts of names. Numbers stay in one line, so a table of many columns may
+// still be wider.
 class Table {
  public:
   struct Column {
@@ -37,6 +46,9 @@ class Table {
     std::vector<std::string> cells;
     bool highlighted = false;
   };
+  [[nodiscard]] std::vector<size_t> widths(const std::vector<std::string>& titles,
+                                           size_t limit) const;
+
   std::vector<Column> columns_;
   std::vector<Row> rows_;
 };

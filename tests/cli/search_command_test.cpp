@@ -55,7 +55,8 @@ TEST_F(SearchCommandTest, FitsAddsTheLargestSteps) {
           best["accumulate"].dump() + " --fits --json " + limit);
   ASSERT_EQ(again.code, 0) << again.err;
   EXPECT_EQ(json::parse(again.out)["fits"], best["fits"]);
-  EXPECT_THAT(run(kSearch + limit + "--fits").out, HasSubstr("largest batch  longest sequence"));
+  EXPECT_THAT(run(kSearch + limit + "--fits").out,
+              testing::ContainsRegex("largest +longest\n.* batch +sequence\n"));
   EXPECT_FALSE(json::parse(run(kSearch + limit + "--json").out)["best"].contains("fits"));
 }
 

@@ -162,7 +162,7 @@ TEST(AnalysisTextTest, SaysHowMuchWasHiddenAndWhy) {
   EXPECT_THAT(text, HasSubstr("planned and issued order not compared"));
   EXPECT_THAT(text, HasSubstr("issued and started order agree on 1 collectives"));
   EXPECT_EQ(text.find('\x1b'), std::string::npos);
-  EXPECT_THAT(analysis_text(sample(), {.style = Style::kTerminal}), HasSubstr("\x1b[1m"));
+  EXPECT_THAT(analysis_text(sample(), {.style = {.escapes = true}}), HasSubstr("\x1b[1m"));
 }
 
 TEST(AnalysisTextTest, RowsLeftOutAreSummedUp) {
@@ -176,12 +176,47 @@ TEST(TableTest, AlignsAndCountsCodePoints) {
   table.row({"long name", "23"});
   table.row({"evil\n\x1b[31m", "4"});
   table.row({"::error::", "5"});
-  EXPECT_EQ(table.render(Style::kPlain).text(),
+  EXPECT_EQ(table.render({}).text(),
             "name             n\n"
             "µs               1\n"
             "long name       23\n"
             "evil\\n\\x1b[31m   4\n"
             "\\x3a:error::     5\n");
+}
+
+TEST(TableTest, FitsAWidthByBreakingTitlesThenNames) {
+  Table table({{"unit", Align::kLeft}, {"exposed communication"}, {"what may help", Align::kLeft}});
+  table.row({"model.layers.0", "12.345 ms", "prefetch it"});
+  table.row({"  b", "1 ms", ""});
+  const std::string whole =
+      "unit            exposed communication  what may help\n"
+      "model.layers.0              12.345 ms  prefetch it\n"
+      "  b                              1 ms\n";
+  EXPECT_EQ(table.render({}).text(), whole);
+  EXPECT_EQ(table.render({.width = 52}).text(), whole);
+  EXPECT_EQ(table.render({.width = 44}).text(),
+            "unit                  exposed  what may help\n"
+            "                communication\n"
+            "model.layers.0      12.345 ms  prefetch it\n"
+            "  b                      1 ms\n");
+  EXPECT_EQ(table.render({.width = 41}).text(),
+            "unit                 exposed  what may\n"
+            "               communication  help\n"
+            "model.layers.      12.345 ms  prefetch it\n"
+            "0\n"
+            "  b                     1 ms\n");
+  // Numbers are not broken.
+  Table numbers({{"a"}, {"b"}});
+  numbers.row({"1,234,567 ms", "2 s"});
+  EXPECT_EQ(numbers.render({.width = 5}).text(),
+            "           a    b\n"
+            "1,234,567 ms  2 s\n");
+}
+
+TEST(TableTest, NoBrokenLineIsACommandOfARunner) {
+  Table table({{"name", Align::kLeft}, {"n"}});
+  table.row({"a name that is long ::error::x", "1"});
+  EXPECT_THAT(table.render({.width = 15}).text(), testing::Not(HasSubstr("\n::error")));
 }
 
 TEST(TableTest, RoundedPartsSumToTheRoundedTotal) {
