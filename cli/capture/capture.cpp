@@ -120,19 +120,27 @@ int capture(const RunOptions& options,
   const SupervisorResult result = supervise(supervised);
   const std::string spools =
       tidy_capture_directory(options.out, supervised.first_rank, supervised.processes);
+  int traces = 0, without = -1;  // a rank without a trace; -1: none
+  for (int rank = supervised.first_rank; rank < supervised.first_rank + supervised.processes;
+       ++rank) {
+    const bool exists = fs::exists(options.out / fmt::format("rank{}.pt.trace.json.gz", rank));
+    traces += exists ? 1 : 0;
+    without = exists || without >= 0 ? without : rank;
+  }
   if (result.exit_code != 0) {
+    const std::string recorded = !spools.empty() ? spools
+                                 : traces > 0
+                                     ? fmt::format("{} traces in {}", traces, options.out.string())
+                                     : "";
     throw Error(
         static_cast<ExitCode>(result.exit_code),
         result.message +
-            (spools.empty() ? "" : "; recorded until then: " + spools + " (analyze reads it)"));
+            (recorded.empty() ? "" : "; recorded until then: " + recorded + " (analyze reads it)"));
   }
-  for (int rank = supervised.first_rank; rank < supervised.first_rank + supervised.processes;
-       ++rank) {
-    const fs::path trace = options.out / fmt::format("rank{}.pt.trace.json.gz", rank);
-    if (!fs::exists(trace)) {
-      throw RuntimeFault(fmt::format("[rank {}] ended without an error, but did not write {}", rank,
-                                     trace.string()));
-    }
+  if (without >= 0) {
+    throw RuntimeFault(fmt::format(
+        "[rank {0}] ended without an error, but did not write {1}/rank{0}.pt.trace.json.gz",
+        without, options.out.string()));
   }
   return supervised.processes;
 }

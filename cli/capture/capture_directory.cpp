@@ -152,16 +152,11 @@ std::string mark(const OutputFolder& folder) {
   return identifier;
 }
 
-// A full disk is no mistake of the user.
-[[noreturn]] void refuse_to_write(const fs::path& directory,
-                                  std::string_view what,
-                                  const WriteFault& fault) {
-  const std::string message =
-      fmt::format("--out {}: cannot be {}: {}", directory.string(), what, fault.reason());
-  if (fault.disk_full()) {
-    throw RuntimeFault(message);
-  }
-  throw UsageError(message);
+[[noreturn]] void fail_to_write(const fs::path& directory,
+                                std::string_view what,
+                                const WriteFault& fault) {
+  throw RuntimeFault(
+      fmt::format("--out {}: cannot be {}: {}", directory.string(), what, fault.reason()));
 }
 
 // No rank writes before it has seen the mark. So a rank that sees files but still no mark after
@@ -195,7 +190,7 @@ void check_capture_directory(const fs::path& directory, bool force) {
   try {
     (void)earlier_capture(directory, OutputFolder(directory), force);
   } catch (const WriteFault& fault) {
-    throw UsageError(fmt::format("--out {}: {}", directory.string(), fault.reason()));
+    throw RuntimeFault(fmt::format("--out {}: {}", directory.string(), fault.reason()));
   }
 }
 
@@ -205,7 +200,7 @@ CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force
   try {
     folder.emplace(OutputFolder::make(directory));
   } catch (const WriteFault& fault) {
-    refuse_to_write(directory, "created", fault);
+    fail_to_write(directory, "created", fault);
   }
   DirectoryLock lock(capture_place(directory));
   // Again, now that no other capture begins meanwhile.
@@ -214,14 +209,14 @@ CaptureDirectory prepare_capture_directory(const fs::path& directory, bool force
       continue;
     }
     if (!folder->remove(name, FileIdentity(info))) {
-      throw UsageError(fmt::format("--out {}: cannot replace {}: {}", directory.string(), name,
-                                   std::strerror(errno)));
+      throw RuntimeFault(fmt::format("--out {}: cannot replace {}: {}", directory.string(), name,
+                                     std::strerror(errno)));
     }
   }
   try {
     return {std::move(lock), mark(*folder)};
   } catch (const WriteFault& fault) {
-    refuse_to_write(directory, "written", fault);
+    fail_to_write(directory, "written", fault);
   }
 }
 
@@ -229,7 +224,7 @@ void share_capture_directory(const fs::path& directory, bool force) {
   try {
     share(directory, OutputFolder::make(directory), force);
   } catch (const WriteFault& fault) {
-    refuse_to_write(directory, "created", fault);
+    fail_to_write(directory, "created", fault);
   }
 }
 

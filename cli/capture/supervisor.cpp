@@ -351,7 +351,7 @@ class Supervision {
       if (const std::string now = doing(options_.first_rank); !now.empty()) {
         message += fmt::format("; rank {} was at {}", options_.first_rank, now);
       }
-      return {runtime, message};
+      return {static_cast<int>(ended_by_signal(interrupt_)), message};
     }
     return {};
   }

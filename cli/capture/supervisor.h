@@ -38,10 +38,10 @@ struct SupervisorResult {
 // code of the worker that failed first (4 if a signal killed it; a death by signal takes precedence
 // over the errors that it causes in other ranks), and a message with the rank, how it ended and
 // what it was doing. SIGUSR1 is passed on to the workers. SIGINT, SIGTERM or SIGHUP to this process
-// ends the run in the same way with exit code 4; a second one ends it at once; those that this
-// process ignores (nohup) are ignored. The run also ends if `directory` is removed, and with exit
-// code 4 after `longest`. A rank that a
-// signal stops is named on stderr. No process of a worker's group is left running.
+// ends the run in the same way with exit code 128 + signal; a second one ends it at once; those
+// that this process ignores (nohup) are ignored. The run also ends if `directory` is removed, and
+// with exit code 4 after `longest`. A rank that a signal stops is named on stderr. No process of a
+// worker's group is left running.
 //
 // Threads  no other thread may run, since signals are blocked in the meantime.
 // Errors   RuntimeFault if a worker cannot be started.

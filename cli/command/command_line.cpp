@@ -21,6 +21,7 @@
 #include "cli/capture/engine_program.h"
 #include "cli/command/command_text.h"
 #include "cli/command/subcommand.h"
+#include "cli/flags/option_values.h"
 #include "cli/flags/parse_flags.h"
 #include "cli/flags/standard_descriptors.h"
 #include "cli/results/output.h"
@@ -119,6 +120,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   const Action action = chosen.add(app);
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   join_quoted_flags(rest);
+  read_dash_as_stdin(app, rest);
   if (!parse_flags(app, chosen.name, rest)) {
     print_help(chosen);
     return ExitCode::kOk;

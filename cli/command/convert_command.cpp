@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/base/error.h"
 #include "core/base/standard_output.h"
 #include "core/files/output_folder.h"
 #include "profiler/trace/filter.h"
@@ -99,6 +100,9 @@ struct Input {
 
 Input survey(const std::filesystem::path& path, const trace::Filter& filter) {
   Input input{path, trace::EventFilter(filter), {}, 0, path.extension() == ".spool"};
+  if (std::filesystem::is_fifo(path)) {
+    throw InputError(path.string(), "is a pipe, and convert reads its input twice; save it first");
+  }
   if (input.is_spool) {
     input.trace = trace::read_trace(path);
     input.filter = trace::apply(filter, input.trace);

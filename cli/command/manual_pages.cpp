@@ -43,7 +43,8 @@ constexpr std::string_view kExitCodes =
     ".TP\n2\nwrong usage\n"
     ".TP\n3\nbad input: a file that is missing, damaged or of the wrong shape\n"
     ".TP\n4\na fault while running\n"
-    ".TP\n5\ninconclusive (check)\n";
+    ".TP\n5\ninconclusive (check)\n"
+    ".TP\n130\nended by Ctrl\\-C\n";
 
 }  // namespace
 

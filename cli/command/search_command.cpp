@@ -509,7 +509,7 @@ ExitCode run(const SearchCommand& options) {
     write_stderr("no plan {}\n",
                  result.cancelled ? "that fits was found so far" : "fits into the memory limit");
   }
-  return result.cancelled || interrupted ? ExitCode::kRuntime
+  return result.cancelled || interrupted ? ended_by_signal(SIGINT)
          : found                         ? ExitCode::kOk
                                          : ExitCode::kCheckFailed;
 }

@@ -8,8 +8,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 
+#include "core/base/error.h"
 #include "core/plan/plan.h"
 #include "sim/hardware/hardware_spec.h"
+
+#include "cli/flags/outputs.h"
 
 namespace shardlens::cli {
 namespace {
@@ -31,13 +34,29 @@ std::vector<std::string> words_of(std::string_view value) {
 
 // What the help writes for values that are no files.
 bool shows_a_path(std::string_view value) {
-  constexpr std::array<std::string_view, 21> kOther{"INT",      "UINT",     "FLOAT",
-                                                    "N",        "W",        "RxS",
-                                                    "SKEW",     "SIZE",     "UNIT",
-                                                    "R:FACTOR", "FROM..TO", "NAME",
-                                                    "WxH",      "FLAGS",    "IMPL",
-                                                    "S",        "A:B",      "NAME[:LIMIT]",
-                                                    "SHELL",    "NEED",     "FLOAT:NONNEGATIVE"};
+  constexpr std::array<std::string_view, 23> kOther{"INT",
+                                                    "UINT",
+                                                    "FLOAT",
+                                                    "N",
+                                                    "W",
+                                                    "RxS",
+                                                    "SKEW",
+                                                    "SIZE",
+                                                    "UNIT",
+                                                    "R:FACTOR",
+                                                    "FROM..TO",
+                                                    "NAME",
+                                                    "WxH",
+                                                    "FLAGS",
+                                                    "IMPL",
+                                                    "S",
+                                                    "A:B",
+                                                    "NAME[:LIMIT]",
+                                                    "SHELL",
+                                                    "PAGE",
+                                                    "WORDS",
+                                                    "NEED",
+                                                    "FLOAT:NONNEGATIVE"};
   const std::string_view word = value.substr(0, value.find(' '));
   return !word.empty() && std::find(kOther.begin(), kOther.end(), word) == kOther.end() &&
          word.find('|') == std::string_view::npos;
@@ -78,12 +97,29 @@ bool may_be_path(const CLI::Option& option) {
   if (has_name(option, "--hardware")) {
     return true;  // a spec may also be a file
   }
-  constexpr std::array<std::string_view, 6> kNoPaths{"--steps", "--comm-regex", "--mesh",
-                                                     "--by",    "--categories", "--compat"};
-  return shows_a_path(option.get_positional() ? option.get_name() : value_of(option)) &&
+  constexpr std::array<std::string_view, 5> kNoPaths{"--steps", "--comm-regex", "--mesh",
+                                                     "--categories", "--compat"};
+  return shows_a_path(option.get_positional() && option.get_option_text().empty()
+                          ? option.get_name()
+                          : value_of(option)) &&
          std::none_of(kNoPaths.begin(), kNoPaths.end(),
                       [&](std::string_view flag) { return has_name(option, flag); }) &&
          choices_of(option).size() < 2;
+}
+
+void read_dash_as_stdin(CLI::App& app, const std::vector<std::string>& arguments) {
+  for (CLI::Option* option : app.get_options()) {
+    if (may_be_path(*option) && option->get_group() != Outputs::kGroup) {
+      option->transform(
+          [](const std::string& value) { return value == "-" ? "/dev/stdin" : value; });
+    }
+  }
+  const auto is_dash = [](const std::string& argument) {
+    return argument == "-" || (argument.starts_with("--") && argument.ends_with("=-"));
+  };
+  if (std::count_if(arguments.begin(), arguments.end(), is_dash) > 1) {
+    throw UsageError("'-' is there twice; standard input can be read once");
+  }
 }
 
 }  // namespace shardlens::cli

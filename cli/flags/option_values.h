@@ -4,8 +4,9 @@
 #include <vector>
 
 namespace CLI {
+class App;
 class Option;
-}
+}  // namespace CLI
 
 namespace shardlens::cli {
 
@@ -19,5 +20,8 @@ namespace shardlens::cli {
 // Whether the value may be the path of a file or directory: of each that the help shows nothing
 // else for.
 [[nodiscard]] bool may_be_path(const CLI::Option& option);
+// Makes "-" mean standard input wherever an argument of `app` may be the path of an input, as
+// `arguments` will be parsed. Errors: UsageError if it is there twice.
+void read_dash_as_stdin(CLI::App& app, const std::vector<std::string>& arguments);
 
 }  // namespace shardlens::cli

@@ -37,7 +37,7 @@ CLI::Option* Outputs::add(CLI::App& app,
                           const std::string& help,
                           Force force) {
   app_ = &app;
-  CLI::Option* option = app.add_option(flag, paths_[flag], help);
+  CLI::Option* option = app.add_option(flag, paths_[flag], help)->group(std::string(kGroup));
   if (force == Force::kAllowed && app.get_option_no_throw(kForce) == nullptr) {
     app.add_flag(kForce, force_,
                  "write an output even in place of an input or of a file that is there");

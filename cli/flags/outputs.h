@@ -22,6 +22,9 @@ namespace shardlens::cli {
 // Errors  UsageError if an input, or another output, would be lost.
 class Outputs {
  public:
+  // CLI11's group of the flags that add() declares.
+  static constexpr std::string_view kGroup = "output";
+
   enum class Force {
     kAllowed,
     kNever,  // the directory is emptied, or there are no inputs

@@ -94,7 +94,7 @@ std::shared_ptr<const DirectoryLock> lock_save_directory(const RunOptions& optio
   try {
     (void)OutputFolder::make(options.save);
   } catch (const WriteFault& fault) {
-    throw UsageError(
+    throw RuntimeFault(
         fmt::format("--save {}: cannot be created: {}", options.save.string(), fault.reason()));
   }
   return std::make_shared<const DirectoryLock>(checkpoint::save_place(options.save));

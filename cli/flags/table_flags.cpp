@@ -35,9 +35,9 @@ void add_table_flags(CLI::App& app, TableFlags& flags) {
       app.add_flag("--json", flags.json, "machine-readable output, see shardlens docs metrics");
   app.add_flag("--csv", flags.csv, "print the table of --by as CSV")->excludes(json);
   app.add_option("--by", flags.by,
-                 "table: unit, collective, step, rank, stream, span (each collective, copy and "
-                 "period of compute) or order (each step's actions, by unit)")
-      ->capture_default_str();
+                 "the table to print; span: each collective, copy and period of compute; order: "
+                 "each step's actions, by unit")
+      ->option_text("unit|collective|step|rank|stream|span|order [unit]");
   app.add_option("--top", flags.top,
                  "show at most N rows, the most exposed ones; the others are summed up");
   app.add_flag("--each", flags.each, "a row for each unit, also for those of blocks alike");

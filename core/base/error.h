@@ -17,6 +17,11 @@ enum class ExitCode : int {
   kInconclusive = 5,
 };
 
+// 128 + number, as shells say of a program that a signal ended: 130 after Ctrl-C.
+[[nodiscard]] constexpr ExitCode ended_by_signal(int number) {
+  return static_cast<ExitCode>(128 + number);
+}
+
 // Base of every error that Shardlens throws deliberately. what() is one message that a user can act
 // on: what is wrong, the value seen, the value expected, and where; no trailing newline. A message
 // that is a string is escaped as a whole, since names in it may be a stranger's; Shown may have

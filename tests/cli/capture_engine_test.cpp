@@ -241,9 +241,10 @@ TEST_F(CaptureEngineTest, EndsOnInterruptWithAReadableTrace) {
   const std::vector<pid_t> workers = capture.workers();
   const auto start = std::chrono::steady_clock::now();
   ::kill(capture.pid(), SIGINT);
-  EXPECT_EQ(capture.wait(), 4);
+  EXPECT_EQ(capture.wait(), 128 + SIGINT);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(30));
   EXPECT_THAT(capture.messages(), HasSubstr("interrupted"));
+  EXPECT_THAT(capture.messages(), HasSubstr("recorded until then: "));
   for (const pid_t worker : workers) {
     EXPECT_FALSE(alive(worker));
   }

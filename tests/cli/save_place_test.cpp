@@ -66,10 +66,11 @@ class SavePlaceTest : public testing::Test {
     free_bytes = 0;
     try_save_directory(options_, plan(), lock.get());
   }
+  template <typename Fault = UsageError>
   void expect_refused(const std::string& message) {
     EXPECT_THAT(
         [&] { (void)lock_save_directory(options_); },
-        ThrowsMessage<UsageError>(HasSubstr("--save " + options_.save.string() + ": " + message)));
+        ThrowsMessage<Fault>(HasSubstr("--save " + options_.save.string() + ": " + message)));
   }
 
   test::TemporaryDirectory directory_;
@@ -107,7 +108,7 @@ TEST_F(SavePlaceTest, WhatIsNoDirectoryIsRefused) {
   EXPECT_NE(lock_save_directory(options_), nullptr) << "a link of the user to a directory";
   std::ofstream(directory_.path() / "file") << "x";
   options_.save = directory_.path() / "file" / "saved";
-  expect_refused("cannot be created: ");
+  expect_refused<RuntimeFault>("cannot be created: ");
 }
 
 TEST_F(SavePlaceTest, OneProcessAtATime) {

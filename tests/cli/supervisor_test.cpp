@@ -187,7 +187,7 @@ TEST(SupervisorTest, EndsTheRunWhenInterrupted) {
       ::kill(::getpid(), signal);
     };
     result = supervise(options);
-    EXPECT_EQ(result.exit_code, 4);
+    EXPECT_EQ(result.exit_code, 128 + signal);
     EXPECT_THAT(result.message, HasSubstr("interrupted by signal " + std::to_string(signal)));
     EXPECT_THAT(lines, Contains("ready"));
   }

@@ -82,6 +82,33 @@ TEST_F(WrittenFilesTest, FilesOfOthersInADirectoryStay) {
   }
 }
 
+// One exit code, whichever command writes: a file in the place of a folder.
+TEST_F(WrittenFilesTest, AnOutputThatCannotBeWrittenIsAFault) {
+  put("file", "no folder");
+  const std::string recording = SHARDLENS_TEST_DATA "/pytorch_traces/fsdp2-default";
+  const std::string model = std::string("--model ") + SHARDLENS_TEST_DATA "/llama-tiny";
+  const std::string to = " --out " + at("file/out").string();
+  const std::vector<std::string> commands{
+      "simulate " + model + " --hardware 4xPCIe" + to,
+      "search " + model + " --hardware 4xPCIe --memory-limit 24GiB --batch 1 --seq 64" + to,
+      "report " + recording + to + ".html",
+      "analyze " + recording + " --summarize" + to,
+      "plan --from-trace " + recording + to,
+      "convert " + recording + to,
+      "check --baseline " + recording + " --candidate " + recording +
+          " --metric structure --junit " + at("file/junit.xml").string(),
+      "advise " SHARDLENS_TEST_DATA "/pytorch_traces/fsdp1-forward" + to,
+      "calibrate --capture " + recording + to,
+      "completion man" + to,
+  };
+  for (const std::string& command : commands) {
+    const CommandResult refused = run(command);
+    EXPECT_EQ(refused.code, 4) << command << "\n" << refused.err;
+    EXPECT_THAT(refused.err, AllOf(HasSubstr("file/"), HasSubstr("Not a directory"))) << command;
+  }
+  EXPECT_EQ(text(at("file").string()), "no folder");
+}
+
 TEST_F(WrittenFilesTest, AReportStaysPrivate) {
   put("page.html", "before");
   fs::permissions(at("page.html"), fs::perms(0600));

@@ -421,7 +421,7 @@ def _(lab):
     run.trained()
     os.kill(run.workers()[1], signal.SIGSTOP)
     os.kill(run.pid, signal.SIGINT)
-    took, message = run.end(4, r"interrupted by signal 2", within=40)
+    took, message = run.end(130, r"interrupted by signal 2", within=40)
     return took, message, lab.left(run.before)
 
 
@@ -433,7 +433,7 @@ def _(lab):
     os.kill(run.pid, signal.SIGINT)
     run.said(r"interrupted|ending after this step")
     os.kill(run.pid, signal.SIGINT)
-    took, message = run.end(4, r"interrupted by signal 2", within=20)
+    took, message = run.end(130, r"interrupted by signal 2", within=20)
     return took, message, lab.left(run.before)
 
 
@@ -688,14 +688,14 @@ def _(lab):
 @fault("disk", "--out is on a file system that is mounted read-only")
 def _(lab):
     run = lab.in_small_disk("size=4k,ro", lab.binaries / "shardlens", "capture", *lab.flags("--steps", "4"))
-    took, message = run.end((2, 3, 4), r"Read-only", within=LONG)
+    took, message = run.end(4, r"Read-only", within=LONG)
     return took, message, "nothing"
 
 
 @fault("disk", "--out is below a file", quick=True)
 def _(lab):
     (lab.folder / "file").write_text("x", encoding="ascii")
-    took, message = lab.capture(out=lab.folder / "file/out").end((2, 3), r"Not a directory|cannot be created")
+    took, message = lab.capture(out=lab.folder / "file/out").end(4, r"Not a directory|cannot be created")
     return took, message, "nothing"
 
 
@@ -855,7 +855,7 @@ def _(lab):
     run = lab.capture()
     run.trained()
     os.kill(run.pid, signal.SIGINT)
-    took, message = run.end(4, r"interrupted by signal 2")
+    took, message = run.end(130, r"interrupted by signal 2")
     return took, message, lab.left(run.before)
 
 
@@ -864,7 +864,7 @@ def _(lab):
     run = lab.capture()
     run.trained()
     os.kill(run.pid, signal.SIGHUP)
-    took, message = run.end(4, r"interrupted by signal 1")
+    took, message = run.end(129, r"interrupted by signal 1")
     return took, message, lab.left(run.before)
 
 
@@ -884,7 +884,7 @@ def _(lab):
     for _ in range(200):
         with contextlib.suppress(ProcessLookupError):
             os.kill(run.pid, signal.SIGINT)
-    took, message = run.end(4, r"interrupted by signal 2")
+    took, message = run.end(130, r"interrupted by signal 2")
     return took, message, lab.left(run.before)
 
 

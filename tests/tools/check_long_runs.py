@@ -142,8 +142,8 @@ def capture(options):
             samples, windows, asked_after, most = watch(process, out, options.seconds, min(1.0, options.seconds / 100))
             process.send_signal(signal.SIGTERM)
             code = process.wait(120)
-        if code != 4:
-            problems.append(f"exit {code}, expected 4 after SIGTERM: {(pathlib.Path(name) / 'stderr').read_text()[-500:]}")
+        if code != 143:
+            problems.append(f"exit {code}, expected 143 after SIGTERM: {(pathlib.Path(name) / 'stderr').read_text()[-500:]}")
         for who in NAMES:
             row, problem = compared(who, samples[who], 1.01)
             rows.append(row)
