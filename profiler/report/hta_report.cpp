@@ -49,10 +49,17 @@ Shown hta_text(const std::vector<HtaFigures>& ranks, Style style) {
     columns.push_back({title});
   }
   Table table(std::move(columns));
+  bool on_a_device = ranks.empty();
   for (const HtaFigures& f : ranks) {
     table.row(cells(f));
+    on_a_device = on_a_device || f.temporal || f.overlap_percent;
   }
-  return table.render(style);
+  style.width = 0;  // the titles are HTA's names
+  return table.render(style) +
+         (on_a_device ? Shown()
+                      : Shown("\nHTA has nothing to break down: it counts kernels on the streams of a "
+                              "device (args.stream), and\nthese traces have none, as those of CPU "
+                              "processes.\n"));
 }
 
 std::string hta_csv(const std::vector<HtaFigures>& ranks) {

@@ -276,6 +276,39 @@ class Writer {
     const uint32_t event = trace_.add_complete(
         category, name, tracks_[stream], offset_ + times.stream.start, offset_ + times.stream.end);
     trace_.events[event].correlation = correlation;
+    trace_.events[event].detail_kind = trace::ArgsKind::kDevice;
+    trace_.events[event].detail = place_of(tracks_[stream]);
+  }
+
+  // A collective on a stream, with the range that c10d opens around its launch: other programs
+  // recognize communication by one or the other.
+  void collective_kernel(CollectiveKind kind,
+                         uint32_t track,
+                         const ItemTimes& times,
+                         trace::CollectiveArgs args) {
+    const uint32_t range =
+        trace_.add_complete(Category::kUserAnnotation, fmt::format("nccl:{}", name_of(kind)), main_,
+                            offset_ + times.host.start, offset_ + times.host.end);
+    const uint32_t correlation = launch(times);
+    args.device = place_of(track);
+    const uint32_t event = trace_.add_collective(
+        kernel_name(kind), track, offset_ + times.stream.start, offset_ + times.stream.end, args);
+    trace_.events[event].category = Category::kKernel;
+    trace_.events[event].correlation = correlation;
+    trace_.events[event].external_id = trace_.events[range].external_id = ++external_id_;
+  }
+
+  // The row of Trace::devices that says on which stream the events of `track` run.
+  uint32_t place_of(uint32_t track) {
+    const auto [found, fresh] =
+        places_.try_emplace(track, static_cast<uint32_t>(trace_.devices.size()));
+    if (fresh) {
+      trace::DeviceArgs place;
+      place.device = static_cast<int32_t>(trace_.tracks[track].pid);
+      place.stream = static_cast<int32_t>(trace_.tracks[track].tid);
+      trace_.devices.push_back(place);
+    }
+    return found->second;
   }
 
   void write_action(const schedule::PlannedAction& planned, const ItemTimes& times) {
@@ -366,11 +399,7 @@ class Writer {
           tracks_[each.group], start, end, args);
       return;
     }
-    const uint32_t correlation = launch(times);
-    const uint32_t event = trace_.add_collective(
-        kernel_name(each.kind), tracks_[*communication_tracks_[each.group]], start, end, args);
-    trace_.events[event].category = Category::kKernel;
-    trace_.events[event].correlation = correlation;
+    collective_kernel(each.kind, tracks_[*communication_tracks_[each.group]], times, args);
   }
 
   void write_collective(const Action& action, const ItemTimes& times) {
@@ -389,11 +418,7 @@ class Writer {
       trace_.add_collective(name, tracks_[action.group], start, end, args);
       return;
     }
-    const uint32_t correlation = launch(times);
-    const uint32_t event = trace_.add_collective(
-        kernel_name(kind), tracks_[static_cast<size_t>(action.stream)], start, end, args);
-    trace_.events[event].category = Category::kKernel;
-    trace_.events[event].correlation = correlation;
+    collective_kernel(kind, tracks_[static_cast<size_t>(action.stream)], times, args);
   }
 
   struct Group {
@@ -413,7 +438,9 @@ class Writer {
   uint32_t main_ = 0;
   std::vector<uint32_t> tracks_;                             // by stream; on a CPU by mesh::GroupId
   std::vector<std::optional<size_t>> communication_tracks_;  // index into tracks_, by mesh::GroupId
-  std::vector<Group> groups_;                                // by mesh::GroupId
+  std::map<uint32_t, uint32_t> places_;                      // rows of Trace::devices, by track
+  uint32_t external_id_ = 0;
+  std::vector<Group> groups_;  // by mesh::GroupId
   Nanoseconds offset_ = 0, host_ = 0;
   uint32_t hooks_ = 0, actions_ = 0, correlation_ = 0;
 };
