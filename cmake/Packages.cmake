@@ -31,7 +31,7 @@ set(CPACK_COMPONENT_APP_DESCRIPTION "Desktop app: modules, timeline and exposed 
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libshardlens-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, nlohmann-json3-dev, libsimdjson-dev, libisal-dev, libzstd-dev, libre2-dev, pkg-config")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libfmt-dev, nlohmann-json3-dev, libsimdjson-dev, libisal-dev, libzstd-dev, libre2-dev, libsqlite3-dev, pkg-config")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "Static libraries, headers and files for find_package(Shardlens): analysis of traces, and the simulator.")
 
 # Debian wants a copyright file in each package.

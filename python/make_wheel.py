@@ -21,7 +21,7 @@ from pathlib import Path
 import sbom
 
 ROOT = Path(__file__).resolve().parents[1]
-BUNDLED = ("isal", "re2", "simdjson", "zstd")
+BUNDLED = ("isal", "re2", "simdjson", "sqlite3", "zstd")
 INSIDE = ("cli11", "fmt", "nlohmann-json3", "libstdc++")  # compiled into the program
 
 

@@ -8,7 +8,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/shardlens
 export CCACHE_BASEDIR=$root
 
 build_packages=(g++ cmake ninja-build ccache mold pkg-config libfmt-dev libcli11-dev libsimdjson-dev
-  nlohmann-json3-dev libboost-dev libisal-dev libzstd-dev libre2-dev libyaml-dev libgtest-dev
+  nlohmann-json3-dev libboost-dev libisal-dev libzstd-dev libre2-dev libsqlite3-dev libyaml-dev libgtest-dev
   libgmock-dev)
 gui_packages=(qt6-base-dev qt6-svg-dev fonts-dejavu-core)
 gui_test_packages=(xvfb xdotool openbox desktop-file-utils shared-mime-info appstream)

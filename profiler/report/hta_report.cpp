@@ -56,10 +56,11 @@ Shown hta_text(const std::vector<HtaFigures>& ranks, Style style) {
   }
   style.width = 0;  // the titles are HTA's names
   return table.render(style) +
-         (on_a_device ? Shown()
-                      : Shown("\nHTA has nothing to break down: it counts kernels on the streams of a "
-                              "device (args.stream), and\nthese traces have none, as those of CPU "
-                              "processes.\n"));
+         (on_a_device
+              ? Shown()
+              : Shown("\nHTA has nothing to break down: it counts kernels on the streams of a "
+                      "device (args.stream), and\nthese traces have none, as those of CPU "
+                      "processes.\n"));
 }
 
 std::string hta_csv(const std::vector<HtaFigures>& ranks) {

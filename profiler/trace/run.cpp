@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "profiler/trace/bytes/parallel.h"
 #include "profiler/trace/kineto/foreign_files.h"
 #include "profiler/trace/metrics_file.h"
+#include "profiler/trace/nsight/nsight_reader.h"
 #include "profiler/trace/parallel_axes.h"
 #include "profiler/trace/program_files.h"
 #include "profiler/trace/rank_numbers.h"
@@ -77,9 +79,10 @@ std::string other_files_of(const fs::path& directory) {
   return out;
 }
 
-// The traces of a directory; a spool only if its rank has no trace.
+// The traces of a directory; a spool only if its rank has no trace, exports of Nsight Systems only
+// if there is nothing else.
 std::vector<fs::path> traces_of(const fs::path& directory) {
-  std::vector<fs::path> traces, spools;
+  std::vector<fs::path> traces, spools, exports;
   std::set<int64_t> ranks;
   for (const auto& entry : fs::directory_iterator(directory)) {
     const std::string name = entry.path().filename().string();
@@ -94,7 +97,12 @@ std::vector<fs::path> traces_of(const fs::path& directory) {
       }
     } else if (is_spool_name(name)) {
       spools.push_back(entry.path());
+    } else if (name.ends_with(".sqlite")) {
+      exports.push_back(entry.path());
     }
+  }
+  if (traces.empty() && spools.empty()) {
+    traces = std::move(exports);
   }
   for (const fs::path& spool : spools) {
     const auto rank = rank_of_file_name(spool.filename().string());
@@ -104,10 +112,10 @@ std::vector<fs::path> traces_of(const fs::path& directory) {
   }
   std::sort(traces.begin(), traces.end());
   if (traces.empty()) {
-    throw InputError(
-        directory.string(),
-        "the directory contains no trace: expected *.json, *.json.gz, *.json.zst or *.spool" +
-            other_files_of(directory));
+    throw InputError(directory.string(),
+                     "the directory contains no trace: expected *.json, *.json.gz, *.json.zst, "
+                     "*.spool or *.sqlite" +
+                         other_files_of(directory));
   }
   return traces;
 }
@@ -361,6 +369,24 @@ Trace read_trace(const fs::path& path, const ReadOptions& options) {
   return trace;
 }
 
+std::vector<Trace> read_traces(const fs::path& path, const ReadOptions& options) {
+  std::string head;
+  if (!is_spool_name(path.filename().string()) && has_file(path) &&
+      size_of(path) > 0) {  // not a pipe, whose bytes can be read only once
+    (void)with_head(open_source(path), kHeadBytes, head);
+  }
+  std::vector<Trace> out;
+  if (is_sqlite(head)) {
+    out = read_nsight(path, options.progress);
+    if (options.progress != nullptr) {
+      options.progress->bytes += size_of(path);
+    }
+  } else {
+    out.push_back(read_trace(path, options));
+  }
+  return out;
+}
+
 Run Run::of(std::vector<Trace> traces) {
   Run run;
   run.traces = std::move(traces);
@@ -440,13 +466,11 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
   if (files.empty()) {
     throw UsageError("no path to a trace or a capture directory was given");
   }
-  std::vector<std::optional<Trace>> read(files.size());
+  std::vector<std::vector<Trace>> read(files.size());
   const std::vector<std::string> refused =
-      for_each_trace(files, [&](size_t i) { read[i] = read_trace(files[i].path, options); });
-  for (std::optional<Trace>& trace : read) {
-    if (trace) {
-      run.traces.push_back(std::move(*trace));
-    }
+      for_each_trace(files, [&](size_t i) { read[i] = read_traces(files[i].path, options); });
+  for (std::vector<Trace>& traces : read) {
+    std::move(traces.begin(), traces.end(), std::back_inserter(run.traces));
   }
   for (const std::string& message : refused) {
     add_diagnostic(run.diagnostics, Severity::kWarning, "left out: " + message);

@@ -78,6 +78,9 @@ struct ListedFile {
 [[nodiscard]] std::vector<std::string> for_each_trace(std::span<const ListedFile> files,
                                                       const std::function<void(size_t)>& read);
 
+// Reads a trace file, or an export of Nsight Systems, which has a trace of each process.
+[[nodiscard]] std::vector<Trace> read_traces(const std::filesystem::path& path,
+                                             const ReadOptions& options = {});
 // Reads a trace file or a spool, depending on the ending of its name.
 [[nodiscard]] Trace read_trace(const std::filesystem::path& path, const ReadOptions& options = {});
 
