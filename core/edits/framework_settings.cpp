@@ -1,7 +1,6 @@
 #include "core/edits/framework_settings.h"
 
 #include <array>
-#include <charconv>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,18 +13,6 @@ using Lines = std::vector<std::string>;
 constexpr std::array<std::string_view, 4> kNames{"pytorch", "accelerate", "transformers",
                                                  "torchtitan"};
 
-// "4x2" is 4 and 2.
-std::optional<std::pair<int64_t, int64_t>> two_numbers(std::string_view value) {
-  const size_t at = value.find('x');
-  int64_t first = 0, second = 0;
-  if (at == std::string_view::npos) {
-    return std::nullopt;
-  }
-  std::from_chars(value.data(), value.data() + at, first);
-  std::from_chars(value.data() + at + 1, value.data() + value.size(), second);
-  return std::pair{first, second};
-}
-
 // A setting of an fsdp_config, which accelerate and transformers write differently.
 struct FsdpSetting {
   std::string_view name, value;  // as YAML and JSON have them
@@ -33,32 +20,33 @@ struct FsdpSetting {
 
 // Empty: there is none.
 std::vector<FsdpSetting> fsdp_settings(const FrameworkProgram& of,
-                                       std::string_view key,
+                                       PlanKey key,
                                        std::string_view value) {
   const bool first = of.dialect == Dialect::kFsdp1;
-  if (key == "checkpoints" && (value == "0" || value == "1")) {
+  if (key == PlanKey::kCheckpoints && (value == "0" || value == "1")) {
     return {{"activation_checkpointing", value == "0" ? "false" : "true"}};
   }
-  if (key == "units" && value == "0") {
+  if (key == PlanKey::kUnits && value == "0") {
     return {{"auto_wrap_policy", "NO_WRAP"}};
   }
-  if (key == "units" && value == "1" && !of.block.empty()) {
+  if (key == PlanKey::kUnits && value == "1" && !of.block.empty()) {
     return {{"auto_wrap_policy", "TRANSFORMER_BASED_WRAP"},
             {"transformer_layer_cls_to_wrap", of.block}};
   }
-  if (key == "reshard" && !first && (value == "no" || value == "auto")) {
+  if (key == PlanKey::kReshard && !first && (value == "no" || value == "auto")) {
     return {{"reshard_after_forward", value == "no" ? "false" : "true"}};
   }
-  if (key == "prefetch_forward" && first) {
+  if (key == PlanKey::kForwardPrefetch && first) {
     return {{"forward_prefetch", value == "0" ? "false" : "true"}};
   }
-  if (key == "prefetch_backward" && first) {
+  if (key == PlanKey::kBackwardPrefetch && first) {
     return {{"backward_prefetch", "BACKWARD_PRE"}};
   }
   return {};
 }
 
-Lines of_accelerate(const FrameworkProgram& of, std::string_view key, std::string_view value) {
+Lines of_accelerate(const FrameworkProgram& of, const PlanEdit& edit, std::string_view value) {
+  const PlanKey key = edit.key;
   if (const auto settings = fsdp_settings(of, key, value); !settings.empty()) {
     Lines out{"fsdp_config:"};
     for (const FsdpSetting& each : settings) {
@@ -66,27 +54,27 @@ Lines of_accelerate(const FrameworkProgram& of, std::string_view key, std::strin
     }
     return out;
   }
-  if (key == "reshard" && of.dialect == Dialect::kFsdp1 && (value == "no" || value == "auto")) {
+  if (key == PlanKey::kReshard && of.dialect == Dialect::kFsdp1 &&
+      (value == "no" || value == "auto")) {
     return {"fsdp_config:", fmt::format("  fsdp_sharding_strategy: {}",
                                         value == "no" ? "SHARD_GRAD_OP" : "FULL_SHARD")};
   }
-  const auto numbers = two_numbers(value);
-  if (key == "mesh" && of.dialect == Dialect::kFsdp2 && numbers) {
+  if (key == PlanKey::kMesh && of.dialect == Dialect::kFsdp2) {
     return {"parallelism_config:",
-            fmt::format("  parallelism_config_dp_replicate_size: {}", numbers->first),
-            fmt::format("  parallelism_config_dp_shard_size: {}", numbers->second)};
+            fmt::format("  parallelism_config_dp_replicate_size: {}", edit.numbers.first),
+            fmt::format("  parallelism_config_dp_shard_size: {}", edit.numbers.second)};
   }
-  if (key == "sharding" && value == "replicate") {
+  if (key == PlanKey::kSharding && value == "replicate") {
     return {"distributed_type: MULTI_GPU  # instead of FSDP; without fsdp_config"};
   }
-  if (key == "microbatches" && numbers) {
-    return {fmt::format("Accelerator(..., gradient_accumulation_steps={})", numbers->second),
-            fmt::format("DataLoader(..., batch_size={})", numbers->first)};
+  if (key == PlanKey::kMicrobatches) {
+    return {fmt::format("Accelerator(..., gradient_accumulation_steps={})", edit.numbers.second),
+            fmt::format("DataLoader(..., batch_size={})", edit.numbers.first)};
   }
-  if (key == "gradient_sync") {
+  if (key == PlanKey::kGradientSync) {
     return {"GradientAccumulationPlugin(..., sync_each_batch=False)"};
   }
-  if (key == "buckets") {
+  if (key == PlanKey::kBuckets) {
     return {
         fmt::format("Accelerator(..., kwargs_handlers=[DistributedDataParallelKwargs("
                     "bucket_cap_mb={})])",
@@ -100,7 +88,8 @@ std::string in_python(std::string_view value) {
   return value == "true" ? "True" : value == "false" ? "False" : fmt::format("\"{}\"", value);
 }
 
-Lines of_transformers(const FrameworkProgram& of, std::string_view key, std::string_view value) {
+Lines of_transformers(const FrameworkProgram& of, const PlanEdit& edit, std::string_view value) {
+  const PlanKey key = edit.key;
   const auto argument = [](std::string_view text) {
     return Lines{fmt::format("TrainingArguments(..., {})", text)};
   };
@@ -114,52 +103,52 @@ Lines of_transformers(const FrameworkProgram& of, std::string_view key, std::str
     }
     return argument(fmt::format("fsdp_config={{...{}}}", entries));
   }
-  const auto numbers = two_numbers(value);
-  if (key == "mesh" && of.dialect == Dialect::kFsdp2 && numbers) {
+  if (key == PlanKey::kMesh && of.dialect == Dialect::kFsdp2) {
     return argument(
         fmt::format("parallelism_config=ParallelismConfig(dp_replicate_size={}, dp_shard_size={})",
-                    numbers->first, numbers->second));
+                    edit.numbers.first, edit.numbers.second));
   }
-  if (key == "sharding" && value == "replicate") {
+  if (key == PlanKey::kSharding && value == "replicate") {
     return argument("fsdp=None, fsdp_config=None");
   }
-  if (key == "microbatches" && numbers) {
+  if (key == PlanKey::kMicrobatches) {
     return argument(fmt::format("per_device_train_batch_size={}, gradient_accumulation_steps={}",
-                                numbers->first, numbers->second));
+                                edit.numbers.first, edit.numbers.second));
   }
-  if (key == "gradient_sync") {
+  if (key == PlanKey::kGradientSync) {
     return argument(
         "accelerator_config={\"gradient_accumulation_kwargs\": {\"sync_each_batch\": False}}");
   }
-  if (key == "buckets") {
+  if (key == PlanKey::kBuckets) {
     return argument(fmt::format("ddp_bucket_cap_mb={}", value));
   }
   return {};
 }
 
-Lines of_torchtitan(const FrameworkProgram& of, std::string_view key, std::string_view value) {
-  if (key == "reshard" && (value == "no" || value == "auto")) {
+Lines of_torchtitan(const FrameworkProgram& of, const PlanEdit& edit, std::string_view value) {
+  const PlanKey key = edit.key;
+  if (key == PlanKey::kReshard && (value == "no" || value == "auto")) {
     return {"[parallelism]", fmt::format("fsdp_reshard_after_forward = \"{}\"",
                                          value == "no" ? "never" : "default")};
   }
-  if (key == "checkpoints") {
+  if (key == PlanKey::kCheckpoints) {
     return value == "0"   ? Lines{"[activation_checkpoint]", "mode = \"none\""}
            : value == "1" ? Lines{"[activation_checkpoint]", "mode = \"full\""}
                           : Lines{"[activation_checkpoint]", "mode = \"selective\"",
                                   fmt::format("selective_ac_option = \"{}\"", value)};
   }
-  const auto numbers = two_numbers(value);
-  if (key == "mesh" && numbers) {
-    return {"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", numbers->first),
-            fmt::format("data_parallel_shard_degree = {}", numbers->second)};
+  if (key == PlanKey::kMesh) {
+    return {"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", edit.numbers.first),
+            fmt::format("data_parallel_shard_degree = {}", edit.numbers.second)};
   }
-  if (key == "sharding" && value == "replicate") {
+  if (key == PlanKey::kSharding && value == "replicate") {
     return {"[parallelism]", fmt::format("data_parallel_replicate_degree = {}", of.ranks),
             "data_parallel_shard_degree = 1"};
   }
-  if (key == "microbatches" && numbers) {
-    return {"[training]", fmt::format("local_batch_size = {}", numbers->first),
-            fmt::format("global_batch_size = {}", numbers->first * numbers->second * of.ranks)};
+  if (key == PlanKey::kMicrobatches) {
+    return {
+        "[training]", fmt::format("local_batch_size = {}", edit.numbers.first),
+        fmt::format("global_batch_size = {}", edit.numbers.first * edit.numbers.second * of.ranks)};
   }
   return {};
 }
@@ -179,22 +168,21 @@ std::optional<Framework> framework_named(std::string_view name) {
   return std::nullopt;
 }
 
-std::vector<std::string> framework_settings(const FrameworkProgram& program,
-                                            std::string_view edit) {
-  const size_t at = edit.find('=');
-  if (at == std::string_view::npos) {
+std::vector<std::string> framework_settings(const FrameworkProgram& program, const PlanEdit& edit) {
+  const size_t at = edit.id.find('=');
+  if (at == std::string::npos) {
     return {};
   }
-  const std::string_view key = edit.substr(0, at), value = edit.substr(at + 1);
+  const std::string_view value = std::string_view(edit.id).substr(at + 1);
   switch (program.framework) {
     case Framework::kPytorch:
       return {};
     case Framework::kAccelerate:
-      return of_accelerate(program, key, value);
+      return of_accelerate(program, edit, value);
     case Framework::kTransformers:
-      return of_transformers(program, key, value);
+      return of_transformers(program, edit, value);
     case Framework::kTorchtitan:
-      return of_torchtitan(program, key, value);
+      return of_torchtitan(program, edit, value);
   }
   return {};
 }

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/edits/plan_edit.h"
 #include "core/plan/plan.h"
 
 namespace shardlens::plan {
@@ -25,7 +26,7 @@ struct FrameworkProgram {
   std::string block = {};  // class of the model's blocks; "": it has none
 };
 
-// The lines of the framework's settings that make an edit, by its PlanEdit::id: of the file of
+// The lines of the framework's settings that make an edit that has an id: of the file of
 // `accelerate launch` (YAML) or of its Accelerator, of transformers' TrainingArguments, or of
 // torchtitan's job config (TOML). Empty: the framework has no such setting, so the program makes
 // PlanEdit::pytorch's calls on the model that the framework has wrapped. Frameworks have rules of
@@ -35,6 +36,6 @@ struct FrameworkProgram {
 // Source  accelerate 1.15: utils/launch.py, utils/dataclasses.py; transformers 5.24:
 //         training_args.py; torchtitan 0.2.2: config/job_config.py.
 [[nodiscard]] std::vector<std::string> framework_settings(const FrameworkProgram& program,
-                                                          std::string_view edit);
+                                                          const PlanEdit& edit);
 
 }  // namespace shardlens::plan

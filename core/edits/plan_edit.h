@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/edits/plan_key.h"
@@ -26,6 +28,8 @@ struct PlanEdit {
   // "prefetch_forward=1": the key's id and the value, the same for every model and in all versions.
   // "": an edit that only lists have.
   std::string id = {};
+  // kMesh: replicas and shards. kMicrobatches: samples in each, and how many. Otherwise {0, 0}.
+  std::pair<int64_t, int64_t> numbers = {};
 };
 
 }  // namespace shardlens::plan

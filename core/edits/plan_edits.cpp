@@ -262,11 +262,13 @@ PlanEdit PlanEdits::mesh(int64_t replicate, int64_t shard, int64_t tensor) const
       shard == 1       ? fmt::format("{}: {} replicas, each with all parameters", label, replicate)
       : replicate == 1 ? fmt::format("shard over {} ranks", shard)
                        : label;
-  return named(edit_of(
-                   PlanKey::kMesh, std::move(label), std::move(title),
-                   [replicate, shard](Plan& plan) { set_mesh(plan, replicate, shard); },
-                   pytorch_.mesh(replicate, shard, tensor)),
-               fmt::format("{}x{}", replicate, shard));
+  PlanEdit out = named(edit_of(
+                           PlanKey::kMesh, std::move(label), std::move(title),
+                           [replicate, shard](Plan& plan) { set_mesh(plan, replicate, shard); },
+                           pytorch_.mesh(replicate, shard, tensor)),
+                       fmt::format("{}x{}", replicate, shard));
+  out.numbers = {replicate, shard};
+  return out;
 }
 
 PlanEdit PlanEdits::reshard(Reshard::Kind kind) const {
@@ -389,7 +391,8 @@ PlanEdit PlanEdits::microbatches(int64_t batch, int64_t accumulate) const {
             step.accumulate = accumulate;
           },
           pytorch_.microbatches(batch, accumulate),
-          id_of(PlanKey::kMicrobatches, fmt::format("{}x{}", batch, accumulate))};
+          id_of(PlanKey::kMicrobatches, fmt::format("{}x{}", batch, accumulate)),
+          {batch, accumulate}};
 }
 
 PlanEdit PlanEdits::sync_last_microbatch() const {

@@ -178,7 +178,7 @@ class Adviser {
     std::vector<std::string> settings = plan::framework_settings(
         {out_.framework, now.plan.dialect, now.world_size / (sizes.context * sizes.tensor),
          tree.blocks.empty() ? "" : tree.modules[tree.blocks.front()].type},
-        edit.id);
+        edit);
     if (settings.empty()) {
       settings = edit.pytorch;
       if (out_.framework != plan::Framework::kPytorch && !settings.empty()) {
