@@ -11,6 +11,7 @@
 #include <QTableView>
 #include <QToolButton>
 
+#include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/tables/table_text.h"
