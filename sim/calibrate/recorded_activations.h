@@ -26,11 +26,12 @@ struct RecordedActivation {
 // for it. The recorder's hooks of saved tensors know the module. So the modules of a unit that ran
 // one after the other are one amount: it is saved by the last operator of that run of the unit's
 // forward, and freed in three equal parts through the backward of the run. What a checkpoint saves
-// again is saved by the last operator that runs again, and freed in the same way. In a trace whose
-// operators do not say that they run again (recomputed_operators()) it is there from the first
-// operator of that backward on, and shrinks evenly to its last.
-// What belongs to no run of its unit at its place, such as a checkpoint's input that the module
-// around it keeps, is added to the next run.
+// again is saved by the last operator that runs again, and freed in the same way. Several
+// checkpointed modules in one unit have a part of the run each, if each runs again before a
+// backward of its own. In a trace whose operators do not say that they run again
+// (recomputed_operators()) it is there from the first operator of that backward on, and shrinks
+// evenly to its last. What belongs to no run of its unit at its place, such as a checkpoint's input
+// that the module around it keeps, is added to the next run.
 void add_activations(const std::vector<RecordedActivation>& activations,
                      const plan::ResolvedPlan& plan,
                      plan::Workload& workload);

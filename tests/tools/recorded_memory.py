@@ -9,7 +9,8 @@
     recorded_memory.py compare DIR            the predicted peak of each run, compared with the tracker's
     recorded_memory.py what-if DIR            each run predicted with the checkpoints, and with the batch, of another one, compared with that one
 
-The cases are {fsdp2, fsdp1, ddp}[-checkpoint][-bf16], and {fsdp2, fsdp2-checkpoint}-batch2 with twice the batch.
+The cases are {fsdp2, fsdp1, ddp}[-checkpoint][-bf16], {fsdp2, fsdp2-checkpoint}-batch2 with twice the batch, fsdp2-checkpoint-pairs with two blocks in
+each unit, ddp-adafactor, ddp-lbfgs and ddp-zero (ZeroRedundancyOptimizer).
 """
 import argparse
 import json
@@ -23,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = [f"{api}{checkpoint}{dtype}" for api in ("fsdp2", "fsdp1", "ddp") for checkpoint in ("", "-checkpoint") for dtype in ("", "-bf16")]
-CASES += ["fsdp2-batch2", "fsdp2-checkpoint-batch2"]
+CASES += ["fsdp2-batch2", "fsdp2-checkpoint-batch2", "fsdp2-checkpoint-pairs", "ddp-adafactor", "ddp-lbfgs", "ddp-zero"]
 WARMUP, STEPS = 2, 4
 RANKS = 2
 
@@ -77,8 +78,9 @@ def shard(case, options):
             model.layers[i] = checkpoint_wrapper(layer)
     if case.startswith("fsdp2"):
         policy = {"mp_policy": MixedPrecisionPolicy(torch.bfloat16, torch.float32)} if bf16 else {}
-        for layer in model.layers:
-            fully_shard(layer, **policy)
+        layers = list(model.layers)
+        for unit in zip(layers[::2], layers[1::2]) if case.endswith("-pairs") else layers:
+            fully_shard(list(unit) if isinstance(unit, tuple) else unit, **policy)
         return fully_shard(model, **policy)
     if case.startswith("fsdp1"):
         precision = MixedPrecision(torch.bfloat16, torch.float32) if bf16 else None
@@ -87,20 +89,41 @@ def shard(case, options):
     return torch.nn.parallel.DistributedDataParallel(model.to(torch.bfloat16) if bf16 else model)
 
 
+def optimizer_of(case, parameters):
+    import torch
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    if case.endswith("-adafactor"):
+        return torch.optim.Adafactor(parameters)
+    if case.endswith("-lbfgs"):
+        return torch.optim.LBFGS(parameters, lr=1e-3, max_iter=1, history_size=3)
+    if case.endswith("-zero"):
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=1e-3, fused=True)
+    return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
+
+
 class Program:
     def __init__(self, case, options):
         import torch
         from torch.nn import functional as F
 
+        self.case = case
         self.model = shard(case, options)
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3, fused=True)
+        self.optimizer = optimizer_of(case, self.model.parameters())
         batch = options.batch * (2 if case.endswith("-batch2") else 1)
         self.tokens = torch.randint(0, options.vocabulary, (batch, options.seq))
         self.loss = lambda: F.cross_entropy(self.model(self.tokens).flatten(0, 1).float(), self.tokens.flatten())
 
     def step(self):
-        loss = self.loss()
-        loss.backward()
+        def closure():
+            self.optimizer.zero_grad()
+            loss = self.loss()
+            loss.backward()
+            return loss
+
+        if self.case.endswith("-lbfgs"):
+            return self.optimizer.step(closure).detach()
+        loss = closure()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()
@@ -126,7 +149,7 @@ def tracked_peak(program):
 
     program.step()  # makes the optimizer's states
     tracker = Tracker()
-    tracker.track_external(program.model, program.optimizer, program.tokens)
+    tracker.track_external(program.model, getattr(program.optimizer, "optim", program.optimizer), program.tokens)
     dist.reduce_scatter_tensor = untracked
     try:
         with tracker:

@@ -1,12 +1,13 @@
 #include <algorithm>
-#include <deque>
 #include <limits>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "profiler/analysis/recover/recorded_operators.h"
 #include "profiler/analysis/recover/recovered_plan.h"
@@ -17,6 +18,73 @@ namespace {
 using plan::Operator;
 using trace::Event;
 using trace::Trace;
+
+// Operators of forward that are not known to run again yet.
+class Unrepeated {
+ public:
+  explicit Unrepeated(const std::vector<Operator>& operators) : operators_(operators) {
+    for (uint32_t i = 0; i < operators.size(); ++i) {
+      if (operators[i].phase == plan::Phase::kForward) {
+        of_unit_[{operators[i].unit, operators[i].name}].insert(i);
+        of_any_[operators[i].name].insert(i);
+      }
+    }
+  }
+
+  // Sets what each operator of the piece repeats: the first operators that are the same ones, one
+  // after the other. A selective checkpoint leaves some out: each then repeats the first one of its
+  // unit and name after the one before it. Parts of a forward that begin in the backward of an
+  // inner unit are counted to it: they repeat the first such operator of any unit, or else `last`.
+  void match(std::span<Operator> piece, uint32_t last) {
+    const std::optional<uint32_t> whole = whole_run(piece);
+    std::map<UnitId, uint32_t> from;
+    for (size_t i = 0; i < piece.size(); ++i) {
+      Operator& op = piece[i];
+      std::optional<uint32_t> found = whole ? std::optional(*whole + static_cast<uint32_t>(i))
+                                            : first(of_unit_[{op.unit, op.name}], from[op.unit]);
+      found = found ? found : first(of_any_[op.name], 0);
+      if (found) {
+        of_unit_[{operators_[*found].unit, op.name}].erase(*found);
+        of_any_[op.name].erase(*found);
+        from[operators_[*found].unit] = *found + 1;
+      }
+      op.forward = static_cast<int32_t>(found.value_or(last));
+    }
+  }
+
+ private:
+  using Indices = std::set<uint32_t>;
+
+  // The first one from `from` on, or else the first one.
+  static std::optional<uint32_t> first(const Indices& among, uint32_t from) {
+    const auto found = among.lower_bound(from);
+    return among.empty() ? std::nullopt
+                         : std::optional(found == among.end() ? *among.begin() : *found);
+  }
+  [[nodiscard]] bool has(uint32_t i, const Operator& like) const {
+    const auto found = of_unit_.find({like.unit, like.name});
+    return found != of_unit_.end() && found->second.contains(i);
+  }
+  // Where the piece's operators are, one after the other.
+  [[nodiscard]] std::optional<uint32_t> whole_run(std::span<const Operator> piece) const {
+    const auto begins =
+        piece.empty() ? of_unit_.end() : of_unit_.find({piece.front().unit, piece.front().name});
+    if (begins == of_unit_.end()) {
+      return std::nullopt;
+    }
+    for (const uint32_t begin : begins->second) {
+      uint32_t at = begin;
+      if (std::ranges::all_of(piece, [&](const Operator& op) { return has(at++, op); })) {
+        return begin;
+      }
+    }
+    return std::nullopt;
+  }
+
+  const std::vector<Operator>& operators_;
+  std::map<std::pair<UnitId, std::string>, Indices> of_unit_;
+  std::map<std::string, Indices> of_any_;
+};
 
 class WorkloadRecovery {
  public:
@@ -250,34 +318,20 @@ class WorkloadRecovery {
     }
   }
 
-  // A recomputed operator repeats the first one of its unit and name that none repeats yet. Parts
-  // of a forward that begin in the backward of an inner unit are counted to it: they repeat the
-  // first such operator of any unit, or else `last`.
+  // What runs again in one piece, without backward in between, repeats operators in their order.
+  // Checkpoints run again from the last one to the first one, so the pieces are matched from the
+  // latest one on.
   void find_repeated(uint32_t last) {
     std::vector<Operator>& operators = out_.workload.operators;
-    std::map<std::pair<UnitId, std::string>, std::deque<uint32_t>> of_unit;
-    std::map<std::string, std::deque<uint32_t>> of_any;
-    for (uint32_t i = 0; i < operators.size(); ++i) {
-      if (operators[i].phase == plan::Phase::kForward) {
-        of_unit[{operators[i].unit, operators[i].name}].push_back(i);
-        of_any[operators[i].name].push_back(i);
+    Unrepeated left(operators);
+    const auto repeats = [&](size_t i) { return operators[i].phase == plan::Phase::kRecompute; };
+    for (size_t end = operators.size(); end > 0;) {
+      size_t begin = end;
+      while (begin > 0 && repeats(begin - 1)) {
+        --begin;
       }
-    }
-    std::set<uint32_t> repeated;
-    const auto take = [&](std::deque<uint32_t>& from) -> std::optional<uint32_t> {
-      while (!from.empty() && repeated.contains(from.front())) {
-        from.pop_front();
-      }
-      return from.empty() ? std::nullopt : std::optional(from.front());
-    };
-    for (Operator& op : operators) {
-      if (op.phase != plan::Phase::kRecompute) {
-        continue;
-      }
-      std::optional<uint32_t> found = take(of_unit[{op.unit, op.name}]);
-      found = found ? found : take(of_any[op.name]);
-      repeated.insert(found.value_or(last));
-      op.forward = static_cast<int32_t>(found.value_or(last));
+      left.match(std::span(operators).subspan(begin, end - begin), last);
+      end = std::max(begin, size_t{1}) - 1;
     }
   }
 

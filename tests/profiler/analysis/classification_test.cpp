@@ -106,12 +106,12 @@ TEST(ClassificationTest, LeafOperatorsAreCompute) {
 
 TEST(ClassificationTest, FsdpsOwnCopiesAndC10dCallsAreNoCompute) {
   TraceBuilder b;
-  b.range("FSDP::all_gather (0)", 0, 30);
+  b.fsdp2("all_gather", "0", 0, 30);
   b.op("fsdp::all_gather_copy_in", 2, 8);
   b.op("aten::copy_", 3, 7);
   b.op("c10d::_allgather_base_", 10, 20);
   b.op("record_param_comms", 11, 19);
-  b.range("FSDP::post_backward_reduce (0)", 40, 60);
+  b.fsdp2("post_backward_reduce", "0", 40, 60);
   b.op("aten::div_", 45, 50);
   b.op("aten::mm", 70, 80);
   const Timeline t = make_timeline(b.trace);
@@ -122,7 +122,7 @@ TEST(ClassificationTest, FsdpsOwnCopiesAndC10dCallsAreNoCompute) {
 TEST(ClassificationTest, WhatRunsOnACommunicatorsThreadIsPartOfTheCollective) {
   TraceBuilder b;
   const uint32_t gloo = b.trace.track(1, 99);
-  b.trace.add_complete(Category::kUserAnnotation, "gloo:all_gather", gloo, 10, 40);
+  b.gloo("all_gather", 10, 40);
   b.trace.add_complete(Category::kCpuOp, "aten::copy_", gloo, 20, 30);
   b.op("aten::mm", 0, 15);
   const Timeline t = make_timeline(b.trace);
@@ -136,13 +136,11 @@ TEST(ClassificationTest, WhatRunsOnACommunicatorsThreadIsPartOfTheCollective) {
 TEST(ClassificationTest, CallsOfOtherKindsCountAmongThoseOfGloo) {
   for (const bool shown : {true, false}) {  // whether Gloo's thread shows the scatters
     TraceBuilder b;
-    const uint32_t gloo = b.trace.track(1, 99);
     Nanoseconds at = 10;
     for (const std::string_view call : {"scatter_", "allreduce_", "scatter_", "send", "recv_"}) {
       b.op("c10d::" + std::string(call), at, at + 5);
       if (shown || call == "allreduce_") {
-        b.trace.add_complete(Category::kUserAnnotation, "gloo:" + std::string(call), gloo, at + 10,
-                             at + 20);
+        b.gloo(call, at + 10, at + 20);
       }
       at += 30;
     }
@@ -159,7 +157,7 @@ TEST(ClassificationTest, CallsOfOtherKindsCountAmongThoseOfGloo) {
 
 TEST(ClassificationTest, GpuKernelsUnderFsdpRangesOfTheirLaunchAreCopies) {
   TraceBuilder b;
-  b.range("FSDP::all_gather_copy_out (layers.0)", 10, 20);
+  b.fsdp2("all_gather_copy_out", "layers.0", 10, 20);
   b.device(Category::kKernel, "split_with_sizes_copy", 7, 12, 100, 110);
   b.device(Category::kKernel, "gemm", 7, 30, 110, 150);
   const Timeline t = make_timeline(b.trace);
@@ -171,8 +169,8 @@ TEST(ClassificationTest, GpuKernelsUnderFsdpRangesOfTheirLaunchAreCopies) {
 // FSDP1's forward contains the module's forward, which contains those of inner units.
 TEST(ClassificationTest, Fsdp1sOwnWorkIsCopiedAndTheModulesComputes) {
   TraceBuilder b;
-  b.range("FullyShardedDataParallel.forward", 0, 100);
-  b.range("FullyShardedDataParallel._pre_forward", 10, 20);
+  b.fsdp1("forward", 0, 100);
+  b.fsdp1("_pre_forward", 10, 20);
   b.device(Category::kKernel, "cat", 7, 12, 200, 210);
   b.device(Category::kKernel, "gemm", 7, 30, 210, 250);
   const Timeline t = make_timeline(b.trace);
@@ -182,9 +180,9 @@ TEST(ClassificationTest, Fsdp1sOwnWorkIsCopiedAndTheModulesComputes) {
 
 TEST(ClassificationTest, GpuCollectivesGetTheUnitOfTheRangeThatLaunchedThem) {
   TraceBuilder b;
-  b.range("FSDP::pre_backward (layers.1)", 0, 50);
+  b.fsdp2("pre_backward", "layers.1", 0, 50);
   b.range("FSDP::backward_prefetch for layers.0", 10, 40);
-  b.range("FSDP::all_gather (layers.0)", 20, 30);
+  b.fsdp2("all_gather", "layers.0", 20, 30);
   b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL(x)", 20, 25, 100, 150);
   const Timeline t = make_timeline(b.trace);
   const Collective& c = t.collectives.at(0);
@@ -229,7 +227,7 @@ TEST(ClassificationTest, PeerCopiesUnderACollectiveCommunicate) {
   b.device(Category::kGpuMemcpy, "Memcpy PtoP (Device -> Device)", 7, 5, 100, 110);
   b.device(Category::kGpuMemcpy, "Memcpy DtoD (Device -> Device)", 7, 6, 110, 120);
   b.device(Category::kGpuMemcpy, "Memcpy PtoP (Device -> Device)", 7, 30, 200, 210);
-  b.range("FSDP::all_gather (a)", 40, 50);
+  b.fsdp2("all_gather", "a", 40, 50);
   b.device(Category::kGpuMemcpy, "Memcpy PtoP (Device -> Device)", 7, 45, 300, 310);
   const Timeline t = make_timeline(b.trace);
   EXPECT_EQ(t.communication, (IntervalSet{{100, 110}, {300, 310}}));

@@ -2,7 +2,6 @@
 #include <string>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,16 +18,7 @@ using testing::IsEmpty;
 
 class Fsdp1Program : public test::TraceBuilder {
  public:
-  void of_fsdp(std::string_view what, Nanoseconds start, Nanoseconds end) {
-    range(fmt::format("FullyShardedDataParallel.{}", what), start, end);
-  }
   void gather(Nanoseconds start) { op("c10d::_allgather_base_", start, start + 5); }
-  // An operator that autograd numbers.
-  void numbered(std::string_view name, Nanoseconds start, int number) {
-    const uint32_t event =
-        trace.add_complete(trace::Category::kCpuOp, name, main, start, start + 5);
-    trace.set_args(event, fmt::format(R"({{"Sequence number": {}}})", number));
-  }
 };
 
 // The head is a unit at the model's end, so in backward its hook runs first, then the root's, which
@@ -36,23 +26,23 @@ class Fsdp1Program : public test::TraceBuilder {
 TEST(Fsdp1HooksTest, AHookThatGathersNothingDoesNotTakeThePrefetch) {
   Fsdp1Program b;
   b.step(1, 0, 1000);
-  b.of_fsdp("forward", 10, 400);
-  b.of_fsdp("_to_kwargs", 11, 12);
-  b.of_fsdp("_pre_forward", 20, 40);
+  b.fsdp1("forward", 10, 400);
+  b.fsdp1("_to_kwargs", 11, 12);
+  b.fsdp1("_pre_forward", 20, 40);
   b.gather(21);
   for (const Nanoseconds start : {100, 200}) {  // the block and the head
-    b.of_fsdp("forward", start, start + 80);
-    b.of_fsdp("_pre_forward", start + 1, start + 20);
+    b.fsdp1("forward", start, start + 80);
+    b.fsdp1("_pre_forward", start + 1, start + 20);
     b.gather(start + 2);
-    b.of_fsdp("_post_forward", start + 70, start + 75);
+    b.fsdp1("_post_forward", start + 70, start + 75);
   }
-  b.of_fsdp("_post_forward", 380, 390);
-  b.of_fsdp("_pre_backward_hook", 500, 550);  // the head's
+  b.fsdp1("_post_forward", 380, 390);
+  b.fsdp1("_pre_backward_hook", 500, 550);  // the head's
   b.gather(501);
-  b.of_fsdp("_pre_backward_prefetch", 520, 540);
+  b.fsdp1("_pre_backward_prefetch", 520, 540);
   b.gather(521);
-  b.of_fsdp("_pre_backward_hook", 560, 570);  // the root's
-  b.of_fsdp("_pre_backward_hook", 600, 620);  // the block's
+  b.fsdp1("_pre_backward_hook", 560, 570);  // the root's
+  b.fsdp1("_pre_backward_hook", 600, 620);  // the block's
   const trace::Trace trace = b.finish();
   FsdpLog log;
   read_fsdp1(trace, log);
@@ -73,28 +63,28 @@ TEST(Fsdp1HooksTest, ViewsThatAHookMakesAreNoForwardThatRunsAgain) {
   const auto checkpointed = [](bool again) {
     Fsdp1Program b;
     b.step(1, 0, 1000);
-    b.of_fsdp("forward", 10, 400);
-    b.of_fsdp("_to_kwargs", 11, 12);
-    b.of_fsdp("_pre_forward", 20, 40);
-    b.of_fsdp("forward", 100, 300);
-    b.of_fsdp("_pre_forward", 101, 120);
-    b.numbered("aten::mm", 150, 1);
-    b.numbered("aten::mm", 160, 2);
-    b.of_fsdp("_post_forward", 290, 295);
-    b.of_fsdp("_post_forward", 380, 390);
-    b.of_fsdp("_pre_backward_hook", 500, 510);  // the root's
-    b.of_fsdp("_pre_backward_hook", 520, 600);  // the unit's
+    b.fsdp1("forward", 10, 400);
+    b.fsdp1("_to_kwargs", 11, 12);
+    b.fsdp1("_pre_forward", 20, 40);
+    b.fsdp1("forward", 100, 300);
+    b.fsdp1("_pre_forward", 101, 120);
+    b.numbered("aten::mm", 150, 155, 1);
+    b.numbered("aten::mm", 160, 165, 2);
+    b.fsdp1("_post_forward", 290, 295);
+    b.fsdp1("_post_forward", 380, 390);
+    b.fsdp1("_pre_backward_hook", 500, 510);  // the root's
+    b.fsdp1("_pre_backward_hook", 520, 600);  // the unit's
     for (int i = 0; i < 5; ++i) {
-      b.numbered("aten::view", 530 + 10 * i, 3 + i);
+      b.numbered("aten::view", 530 + 10 * i, 535 + 10 * i, 3 + i);
     }
     if (again) {
-      b.numbered("aten::mm", 610, 8);
-      b.numbered("aten::mm", 620, 9);
+      b.numbered("aten::mm", 610, 615, 8);
+      b.numbered("aten::mm", 620, 625, 9);
     }
-    b.of_fsdp("_post_backward_hook", 700, 750);
+    b.fsdp1("_post_backward_hook", 700, 750);
     b.op("c10d::allreduce_", 710, 740);
-    b.numbered("aten::view", 745, 10);
-    b.of_fsdp("_post_backward_hook", 800, 850);  // the root's
+    b.numbered("aten::view", 745, 750, 10);
+    b.fsdp1("_post_backward_hook", 800, 850);  // the root's
     b.op("c10d::allreduce_", 810, 840);
     return recover_plan(b.finish()).plan.activation_checkpointing;
   };
@@ -102,27 +92,67 @@ TEST(Fsdp1HooksTest, ViewsThatAHookMakesAreNoForwardThatRunsAgain) {
   EXPECT_THAT(checkpointed(true), ElementsAre("unit 1"));
 }
 
+// A unit has two checkpointed modules of three operators, of which a checkpoint repeats two: it
+// stops after what saves. The second module runs again first.
+TEST(Fsdp1HooksTest, OperatorsThatRunAgainAreThoseOfTheirOwnCheckpoint) {
+  Fsdp1Program b;
+  int number = 0;
+  const auto run = [&](Nanoseconds start, const std::vector<std::string>& names) {
+    for (const std::string& name : names) {
+      b.numbered(name, start, start + 5, ++number);
+      start += 10;
+    }
+  };
+  b.step(1, 0, 1000);
+  b.fsdp1("forward", 10, 400);
+  b.fsdp1("_to_kwargs", 11, 12);
+  b.fsdp1("_pre_forward", 20, 40);
+  b.fsdp1("forward", 100, 300);
+  b.fsdp1("_pre_forward", 101, 120);
+  run(130, {"aten::mm", "aten::gelu", "aten::mm"});
+  run(160, {"aten::mm", "aten::gelu", "aten::mm"});
+  b.fsdp1("_post_forward", 290, 295);
+  b.fsdp1("_post_forward", 380, 390);
+  b.fsdp1("_pre_backward_hook", 500, 510);  // the root's
+  b.fsdp1("_pre_backward_hook", 520, 530);  // the unit's
+  for (const Nanoseconds start : {540, 600}) {
+    run(start, {"aten::mm", "aten::gelu"});
+    b.op("aten::gelu_backward", start + 30, start + 35);
+  }
+  b.fsdp1("_post_backward_hook", 700, 750);
+  b.op("c10d::allreduce_", 710, 740);
+  b.fsdp1("_post_backward_hook", 800, 850);  // the root's
+  b.op("c10d::allreduce_", 810, 840);
+  std::vector<int32_t> repeated;
+  for (const plan::Operator& op : recover_plan(b.finish()).recorded.workload.operators) {
+    if (op.phase == plan::Phase::kRecompute) {
+      repeated.push_back(op.forward);
+    }
+  }
+  EXPECT_THAT(repeated, ElementsAre(3, 4, 0, 1));
+}
+
 // Under NO_SHARD nothing is gathered: a unit's name is that of its recorded reductions, most of
 // which count if one call is within another unit's.
 TEST(Fsdp1HooksTest, UnitsThatGatherNothingHaveTheNamesOfTheirReductions) {
   Fsdp1Program b;
   const auto reduce = [&](std::string_view unit, Nanoseconds start) {
-    b.of_fsdp("_post_backward_hook", start, start + 50);
+    b.fsdp1("_post_backward_hook", start, start + 50);
     b.op("c10d::allreduce_", start + 10, start + 30);
     b.trace.recorded_actions.push_back({0, schedule::Op::kAllReduce, schedule::Cause::kOwn,
                                         std::string(unit), 1, start + 5, start + 40});
   };
   for (const Nanoseconds step : {0, 1000, 2000}) {
     b.step(step / 1000 + 1, step, step + 1000);
-    b.of_fsdp("forward", step + 10, step + 400);
-    b.of_fsdp("_to_kwargs", step + 11, step + 12);
-    b.of_fsdp("_pre_forward", step + 20, step + 40);
-    b.of_fsdp("forward", step + 100, step + 300);
-    b.of_fsdp("_pre_forward", step + 101, step + 120);
-    b.of_fsdp("_post_forward", step + 290, step + 295);
-    b.of_fsdp("_post_forward", step + 380, step + 390);
-    b.of_fsdp("_pre_backward_hook", step + 500, step + 510);
-    b.of_fsdp("_pre_backward_hook", step + 520, step + 600);
+    b.fsdp1("forward", step + 10, step + 400);
+    b.fsdp1("_to_kwargs", step + 11, step + 12);
+    b.fsdp1("_pre_forward", step + 20, step + 40);
+    b.fsdp1("forward", step + 100, step + 300);
+    b.fsdp1("_pre_forward", step + 101, step + 120);
+    b.fsdp1("_post_forward", step + 290, step + 295);
+    b.fsdp1("_post_forward", step + 380, step + 390);
+    b.fsdp1("_pre_backward_hook", step + 500, step + 510);
+    b.fsdp1("_pre_backward_hook", step + 520, step + 600);
     reduce(step == 1000 ? "elsewhere" : "layers.0", step + 700);
     reduce("", step + 800);
   }

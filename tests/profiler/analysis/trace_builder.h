@@ -27,6 +27,25 @@ class TraceBuilder {
   void op(std::string_view name, Nanoseconds start, Nanoseconds end) {
     trace.add_complete(trace::Category::kCpuOp, name, main, start, end);
   }
+  // An operator that autograd numbers, because it will differentiate it.
+  void numbered(std::string_view name, Nanoseconds start, Nanoseconds end, int number) {
+    const uint32_t event = trace.add_complete(trace::Category::kCpuOp, name, main, start, end);
+    trace.set_args(event, R"({"Sequence number": )" + std::to_string(number) + "}");
+  }
+  // FSDP2's work for a unit, as "FSDP::all_gather (layers.0)"; "": the root.
+  void fsdp2(std::string_view what, std::string_view unit, Nanoseconds start, Nanoseconds end) {
+    range("FSDP::" + std::string(what) + (unit.empty() ? "" : " (" + std::string(unit) + ")"),
+          start, end);
+  }
+  // FSDP1's, which names no unit: "FullyShardedDataParallel._pre_forward".
+  void fsdp1(std::string_view what, Nanoseconds start, Nanoseconds end) {
+    range("FullyShardedDataParallel." + std::string(what), start, end);
+  }
+  // What ran on Gloo's thread: "gloo:all_gather".
+  void gloo(std::string_view what, Nanoseconds start, Nanoseconds end) {
+    trace.add_complete(trace::Category::kUserAnnotation, "gloo:" + std::string(what),
+                       trace.track(1, 99), start, end);
+  }
 
   // A kernel, memcpy or memset that the host launched at `launched` (negative: its launch is not in
   // the trace).

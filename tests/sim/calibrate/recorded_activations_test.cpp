@@ -106,6 +106,99 @@ TEST(RecordedActivationsTest, WhatRunsAgainSavesAgain) {
   EXPECT_EQ(workload.operators[12].scratch, 0);
 }
 
+// A unit with two checkpointed blocks of three operators, and a head that is in no checkpoint.
+plan::ResolvedPlan two_blocks() {
+  plan::ResolvedPlan out;
+  out.tree.modules.resize(4);
+  out.tree.modules[1].fqn = "blocks.0";
+  out.tree.modules[2].fqn = "blocks.1";
+  out.tree.modules[3].fqn = "head";
+  out.units.resize(1);
+  out.units[0].modules = {0};
+  out.checkpointed_modules = {1, 2};
+  return out;
+}
+
+// Forward, then backward, in which each block runs two of its operators again. `head`: operators of
+// the head in forward, and of its backward.
+plan::Workload blocks_pass(int head) {
+  plan::Workload out;
+  const auto add = [&out](Phase phase, int32_t forward) {
+    plan::Operator op;
+    op.phase = phase;
+    op.forward = forward;
+    out.operators.push_back(op);
+  };
+  for (int i = 0; i < 6 + head; ++i) {
+    add(Phase::kForward, -1);
+  }
+  for (int i = 0; i < head; ++i) {
+    add(Phase::kBackward, 5 + head);
+  }
+  for (const int32_t block : {3, 0}) {
+    add(Phase::kRecompute, block);
+    add(Phase::kRecompute, block + 1);
+    for (int i = 0; i < 3; ++i) {
+      add(Phase::kBackward, 5 + head);
+    }
+  }
+  return out;
+}
+
+// Each block runs again before its own part of backward, so what one saves again is freed before
+// the other runs again.
+TEST(RecordedActivationsTest, EachCheckpointOfAUnitHasItsPart) {
+  const std::vector<RecordedActivation> activations{{"blocks.0", 50, 0},
+                                                    {"blocks.0.up", 0, 300},
+                                                    {"blocks.1", 60, 0},
+                                                    {"blocks.1", 0, 200},
+                                                    {"blocks.1.up", 0, 400}};
+  plan::Workload workload = blocks_pass(0);
+  add_activations(activations, two_blocks(), workload);
+  EXPECT_EQ(workload.operators[2].saved, 50);
+  EXPECT_EQ(workload.operators[5].saved, 60);
+  struct Part {
+    size_t begin;
+    int32_t end;
+    Bytes again;
+  };
+  for (const Part& part : {Part{6, 5, 600}, Part{11, 2, 300}}) {
+    EXPECT_EQ(workload.operators[part.begin + 1].saved, part.again);
+    EXPECT_EQ(workload.operators[part.begin + 1].forward, part.end);
+    for (size_t i = part.begin + 2; i < part.begin + 5; ++i) {
+      EXPECT_EQ(workload.operators[i].forward, part.end);
+    }
+    EXPECT_EQ(workload.operators[part.begin + 2].frees, part.again / 3);
+    EXPECT_EQ(workload.operators[part.begin + 4].frees, 0);
+  }
+}
+
+// The head's backward comes first, and frees what the head saved. Where the last block ends is not
+// known, only what it runs again.
+TEST(RecordedActivationsTest, WhatIsInNoCheckpointOfTheUnitIsAPart) {
+  plan::Workload workload = blocks_pass(3);
+  add_activations({{"blocks.0", 50, 300}, {"blocks.1", 60, 600}, {"head", 90, 0}}, two_blocks(),
+                  workload);
+  EXPECT_EQ(workload.operators[2].saved, 50);
+  EXPECT_EQ(workload.operators[4].saved, 60);
+  EXPECT_EQ(workload.operators[8].saved, 90);
+  EXPECT_EQ(workload.operators[9].forward, 8);
+  EXPECT_EQ(workload.operators[9].frees, 30);
+  EXPECT_EQ(workload.operators[13].saved, 600);
+  EXPECT_EQ(workload.operators[13].forward, 4);
+  EXPECT_EQ(workload.operators[18].saved, 300);
+  EXPECT_EQ(workload.operators[18].forward, 2);
+}
+
+// Which of what runs again is whose is not known if one of two checkpoints keeps nothing.
+TEST(RecordedActivationsTest, MorePartsThanCheckpointsAreOne) {
+  plan::Workload workload = blocks_pass(0);
+  add_activations({{"blocks.0", 50, 600}}, two_blocks(), workload);
+  EXPECT_EQ(workload.operators[2].saved, 0);
+  EXPECT_EQ(workload.operators[5].saved, 50);
+  EXPECT_EQ(workload.operators[12].saved, 600);
+}
+
 // A reentrant checkpoint runs forward again in backward, so its amounts come in that order.
 TEST(RecordedActivationsTest, AmountsInTheOrderOfBackwardAreFoundByTheirUnit) {
   plan::Workload workload = pass();
