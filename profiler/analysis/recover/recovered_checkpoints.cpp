@@ -5,6 +5,8 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -77,12 +79,50 @@ bool is_inside(const FsdpLog& log, const std::set<uint32_t>& units, uint32_t uni
   return false;
 }
 
+// "layers.0" of "layers.0._checkpoint_wrapped_module.mlp": of a unit's name in ranges of PyTorch's
+// FSDP2, the outermost module in a checkpoint_wrapper; of several names with ", " between them,
+// that of each.
+void add_wrapped(std::string_view fqn, std::vector<std::string>& out) {
+  constexpr std::string_view kWrapped = "_checkpoint_wrapped_module", kNext = ", ";
+  while (!fqn.empty()) {
+    const size_t end = std::min(fqn.find(kNext), fqn.size());
+    const std::string_view one = fqn.substr(0, end);
+    if (const size_t at = one.find(kWrapped); at != std::string_view::npos) {
+      std::string module = without_wrappers(one.substr(0, at == 0 ? 0 : at - 1));
+      if (std::ranges::find(out, module) == out.end()) {
+        out.push_back(std::move(module));
+      }
+    }
+    fqn.remove_prefix(std::min(end + kNext.size(), fqn.size()));
+  }
+}
+
+std::vector<std::string> wrapped_modules(const Trace& trace,
+                                         const FsdpLog& log,
+                                         const Interval& window) {
+  std::vector<std::string> out;
+  for (const trace::Event& event : trace.events) {
+    if (log.source == FsdpSource::kFsdp2 && event.category == trace::Category::kUserAnnotation &&
+        event.start >= window.start && event.start < window.end) {
+      if (const auto range = parse_fsdp_range(trace.name(event)); range && range->fqn) {
+        add_wrapped(*range->fqn, out);
+      }
+    }
+  }
+  return out;
+}
+
+bool is_in(const std::string& module, const std::string& around) {
+  return around.empty() || module == around || module.starts_with(around + ".");
+}
+
 }  // namespace
 
 RecoveredCheckpoints recover_checkpoints(const Trace& trace,
                                          const FsdpLog& log,
                                          const Sections& sections,
                                          uint32_t pass) {
+  RecoveredCheckpoints out;
   std::map<uint32_t, Counts> counts;
   const Interval window = window_of(log, pass).value_or(Interval{});
   const std::unordered_map<uint32_t, IntervalSet> own = own_work(log, pass);
@@ -91,10 +131,12 @@ RecoveredCheckpoints recover_checkpoints(const Trace& trace,
         event.start >= window.end || !is_operator(trace.name(event))) {
       continue;
     }
+    const bool numbered = sequence_of(trace, event) >= 0;
+    out.numbered = out.numbered || numbered;
     const Owner owner = sections.at(event.track, event.start);
     const bool inside = owner.section == Section::kForward || owner.section == Section::kBackward;
     const auto of_fsdp = own.find(event.track);
-    if (inside && owner.unit != kNoUnit && sequence_of(trace, event) >= 0 &&
+    if (inside && owner.unit != kNoUnit && numbered &&
         !(of_fsdp != own.end() && contains(of_fsdp->second, event.start))) {
       Counts& unit = counts[owner.unit];
       ++(owner.section == Section::kForward ? unit.forward : unit.again);
@@ -119,13 +161,23 @@ RecoveredCheckpoints recover_checkpoints(const Trace& trace,
       parts.erase(e.unit);
     }
   }
-  RecoveredCheckpoints out;
+  out.modules = wrapped_modules(trace, log, window);
+  const auto named = [&](uint32_t unit) {
+    return std::ranges::any_of(
+        out.modules, [&](const std::string& module) { return is_in(log.units[unit].fqn, module); });
+  };
   for (const uint32_t unit : whole) {
-    if (!is_inside(log, whole, unit)) {
+    if (!is_inside(log, whole, unit) && !named(unit)) {
       out.units.push_back(unit);
     }
   }
-  out.parts.assign(parts.begin(), parts.end());
+  for (const uint32_t unit : parts) {
+    if (!named(unit) && std::ranges::none_of(out.modules, [&](const std::string& module) {
+          return is_in(module, log.units[unit].fqn);
+        })) {
+      out.parts.push_back(unit);
+    }
+  }
   return out;
 }
 

@@ -18,15 +18,21 @@ namespace shardlens::analysis {
 
 // Which units' forwards backward ran again.
 struct RecoveredCheckpoints {
+  // Modules in a checkpoint_wrapper, which the names of units at or in them have, in order of time.
+  // The units and parts below are others.
+  std::vector<std::string> modules;
   // Indices into FsdpLog::units, ascending, without units inside another one of the list.
   std::vector<uint32_t> units;
   // Units of which backward ran less than half of the forward again: something smaller than the
   // unit is checkpointed, and the trace does not name it.
   std::vector<uint32_t> parts;
+  // Whether the operators of the pass have numbers. If not (a trace without their arguments), only
+  // the units are found whose hooks show a forward within backward: a module around them may be
+  // the one that is checkpointed.
+  bool numbered = false;
 };
 
-// Of one pass. Without arguments of operators (ReadOptions::keep_args) only the units whose hooks
-// show a forward within backward are found: those inside a checkpointed module.
+// Of one pass.
 [[nodiscard]] RecoveredCheckpoints recover_checkpoints(const trace::Trace& trace,
                                                        const FsdpLog& log,
                                                        const Sections& sections,

@@ -487,10 +487,18 @@ class Recovery {
 
   void checkpoints() {
     const RecoveredCheckpoints found = recover_checkpoints(trace_, log_, sections_, pass_);
+    out_.plan.activation_checkpointing = found.modules;
     for (const uint32_t each : found.units) {
       for (std::string& module : globs_of(log_.units[each].fqn)) {
         out_.plan.activation_checkpointing.push_back(std::move(module));
       }
+    }
+    if (!found.units.empty() && !found.numbered) {
+      note(
+          "operators have no arguments in the trace, so only the units that run again in backward "
+          "are known: the checkpoints may be those of modules around them, whose other operators "
+          "run again too",
+          Severity::kWarning);
     }
     if (!found.parts.empty()) {
       note(fmt::format("backward runs parts of {} units' forwards again: modules inside them are "

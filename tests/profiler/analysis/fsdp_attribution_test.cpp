@@ -1,5 +1,6 @@
 // Which unit work belongs to, in traces that PyTorch recorded (tests/data/RECORDED.md) and in built
 // ones.
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -37,6 +38,12 @@ const UnitFigures& unit(const Analysis& result, std::string_view fqn) {
     }
   }
   throw std::runtime_error("no such unit");
+}
+
+bool has_diagnostic(const RecoveredPlan& plan, const std::string& part) {
+  return std::ranges::any_of(plan.diagnostics, [&part](const trace::Diagnostic& each) {
+    return each.message.find(part) != std::string::npos;
+  });
 }
 
 void expect_sums(const RankAnalysis& rank) {
@@ -358,13 +365,13 @@ TEST(FsdpAttributionTest, AUnitOfSeveralModulesHasOneForwardInAPass) {
   TraceBuilder b;
   b.step(1, 0, 400);
   for (const Nanoseconds start : {0, 200}) {
-    b.range("FSDP::root_pre_forward", start + 5, start + 8);
-    b.range("FSDP::pre_forward", start + 10, start + 20);
-    b.range("FSDP::pre_forward (norm, head)", start + 30, start + 40);
-    b.range("FSDP::all_gather (norm, head)", start + 32, start + 34);
-    b.range("FSDP::pre_forward (norm, head)", start + 50, start + 60);
-    b.range("FSDP::post_forward (norm, head)", start + 70, start + 75);
-    b.range("FSDP::post_forward", start + 80, start + 85);
+    b.fsdp2("root_pre_forward", "", start + 5, start + 8);
+    b.fsdp2("pre_forward", "", start + 10, start + 20);
+    b.fsdp2("pre_forward", "norm, head", start + 30, start + 40);
+    b.fsdp2("all_gather", "norm, head", start + 32, start + 34);
+    b.fsdp2("pre_forward", "norm, head", start + 50, start + 60);
+    b.fsdp2("post_forward", "norm, head", start + 70, start + 75);
+    b.fsdp2("post_forward", "", start + 80, start + 85);
   }
   const Timeline t = make_timeline(b.trace);
   std::vector<Nanoseconds> begun;
@@ -376,9 +383,10 @@ TEST(FsdpAttributionTest, AUnitOfSeveralModulesHasOneForwardInAPass) {
   EXPECT_THAT(begun, ElementsAre(30, 230));
 }
 
-// Two layers with an inner unit each, the layers in checkpoint_wrapper: backward runs their forward
-// again, in which FSDP2 begins the inner unit as if it were a root of its own.
-TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
+// Two layers with an inner unit each, the layers checkpointed: backward runs their forward again,
+// in which FSDP2 begins the inner unit as if it were a root of its own. `wrapper`: what the
+// checkpoint adds to names.
+TraceBuilder checkpointed_layers(const std::string& wrapper) {
   TraceBuilder b;
   Nanoseconds now = 0;
   const auto around = [&](const std::string& name, const auto& inside) {
@@ -393,21 +401,19 @@ TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
   };
   const auto communicate = [&](const char* call, const char* ran) {
     b.op(call, now, now + 5);
-    b.trace.add_complete(Category::kUserAnnotation, ran, b.trace.track(1, 99), now + 1, now + 4);
+    b.gloo(ran, now + 1, now + 4);
     now += 5;
   };
   const auto gather = [&](const std::string& unit) {
-    around("all_gather" + unit, [&] { communicate("c10d::_allgather_base_", "gloo:all_gather"); });
+    around("all_gather" + unit, [&] { communicate("c10d::_allgather_base_", "all_gather"); });
     around("all_gather_copy_out" + unit, nothing);
   };
   const auto reduce = [&](const std::string& unit) {
     around("post_backward_reduce" + unit,
-           [&] { communicate("c10d::_reduce_scatter_base_", "gloo:reduce_scatter"); });
+           [&] { communicate("c10d::_reduce_scatter_base_", "reduce_scatter"); });
   };
   const auto layer = [](int i) { return fmt::format(" (layers.{})", i); };
-  const auto inner = [](int i) {
-    return fmt::format(" (layers.{}._checkpoint_wrapped_module.mlp)", i);
-  };
+  const auto inner = [&wrapper](int i) { return fmt::format(" (layers.{}{}.mlp)", i, wrapper); };
   around("root_pre_forward", nothing);
   around("pre_forward", [&] { gather(""); });
   for (const int i : {0, 1}) {
@@ -437,6 +443,11 @@ TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
   }
   around("root_post_backward_callback", [&] { reduce(""); });
   b.step(0, 0, ++now);
+  return b;
+}
+
+TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
+  const TraceBuilder b = checkpointed_layers("._checkpoint_wrapped_module");
   std::vector<trace::Trace> traces;
   traces.push_back(b.trace);
   const Analysis result = analyze(trace::Run::of(std::move(traces)));
@@ -460,7 +471,15 @@ TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
   const RecoveredPlan plan = recover_plan(b.trace);
   EXPECT_EQ(plan.units.size(), 5U);
   EXPECT_EQ(plan.plan.reshard_after_forward.kind, plan::Reshard::Kind::kAuto);
+  EXPECT_THAT(plan.plan.activation_checkpointing, ElementsAre("layers.0", "layers.1"));
+  EXPECT_FALSE(has_diagnostic(plan, "modules around them"));
+}
+
+// A call of torch.utils.checkpoint is in no name, and operators without arguments have no numbers.
+TEST(FsdpAttributionTest, WithoutNamesAndNumbersTheInnerUnitsAreSaidToRunAgain) {
+  const RecoveredPlan plan = recover_plan(checkpointed_layers("").trace);
   EXPECT_THAT(plan.plan.activation_checkpointing, ElementsAre("layers.0.mlp", "layers.1.mlp"));
+  EXPECT_TRUE(has_diagnostic(plan, "modules around them"));
 }
 
 // One step of FSDP2 on a device, in units of the clock; layer a within the root, no prefetch.
@@ -468,34 +487,34 @@ TEST(FsdpAttributionTest, ARecomputedForwardIsPartOfBackward) {
 TEST(FsdpAttributionTest, DeviceStepByHand) {
   TraceBuilder b;
   b.step(1, 0, 2000);
-  b.range("FSDP::root_pre_forward", 10, 12);
-  b.range("FSDP::pre_forward", 20, 80);
-  b.range("FSDP::all_gather", 25, 40);
+  b.fsdp2("root_pre_forward", "", 10, 12);
+  b.fsdp2("pre_forward", "", 20, 80);
+  b.fsdp2("all_gather", "", 25, 40);
   b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL", 8, 30, 100, 200);
-  b.range("FSDP::all_gather_copy_out", 50, 70);
+  b.fsdp2("all_gather_copy_out", "", 50, 70);
   b.device(Category::kKernel, "split_with_sizes_copy", 7, 60, 200, 210);
   b.device(Category::kKernel, "embedding", 7, 85, 210, 300);  // root's
-  b.range("FSDP::pre_forward (a)", 90, 130);
-  b.range("FSDP::all_gather (a)", 92, 100);
+  b.fsdp2("pre_forward", "a", 90, 130);
+  b.fsdp2("all_gather", "a", 92, 100);
   b.device(Category::kKernel, "ncclDevKernel_AllGather_RING_LL", 8, 95, 230, 350);
-  b.range("FSDP::all_gather_copy_out (a)", 110, 120);
+  b.fsdp2("all_gather_copy_out", "a", 110, 120);
   b.device(Category::kKernel, "split_with_sizes_copy", 7, 115, 350, 360);
   b.device(Category::kKernel, "gemm", 7, 140, 360, 500);  // a's
-  b.range("FSDP::post_forward (a)", 150, 160);
+  b.fsdp2("post_forward", "a", 150, 160);
   b.device(Category::kKernel, "head", 7, 165, 500, 520);  // root's again
-  b.range("FSDP::post_forward", 170, 175);
+  b.fsdp2("post_forward", "", 170, 175);
   b.device(Category::kKernel, "nll", 7, 180, 520, 530);  // loss
-  b.range("FSDP::pre_backward", 200, 210);
+  b.fsdp2("pre_backward", "", 200, 210);
   b.device(Category::kKernel, "head_backward", 7, 215, 530, 560);
-  b.range("FSDP::pre_backward (a)", 220, 230);
+  b.fsdp2("pre_backward", "a", 220, 230);
   b.device(Category::kKernel, "gemm_backward", 7, 240, 560, 700);
-  b.range("FSDP::post_backward_reshard (a)", 250, 255);
-  b.range("FSDP::post_backward_reduce (a)", 256, 270);
+  b.fsdp2("post_backward_reshard", "a", 250, 255);
+  b.fsdp2("post_backward_reduce", "a", 256, 270);
   b.device(Category::kKernel, "chunk_cat", 9, 260, 700, 705);
   b.device(Category::kKernel, "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL", 8, 265, 705, 805);
   b.device(Category::kKernel, "embedding_backward", 7, 280, 710, 750);  // root's
-  b.range("FSDP::post_backward_reshard", 290, 292);
-  b.range("FSDP::post_backward_reduce", 293, 300);
+  b.fsdp2("post_backward_reshard", "", 290, 292);
+  b.fsdp2("post_backward_reduce", "", 293, 300);
   b.range("Optimizer.step#AdamW.step", 320, 400);
   b.device(Category::kKernel, "adamw", 7, 330, 805, 900);
   AnalysisOptions options;
@@ -534,12 +553,12 @@ TEST(FsdpAttributionTest, DeviceStepByHand) {
 TEST(FsdpAttributionTest, OtherThreadsBelongToNobody) {
   TraceBuilder b;
   b.step(1, 0, 1000);
-  b.range("FSDP::pre_forward (a)", 10, 20);
+  b.fsdp2("pre_forward", "a", 10, 20);
   b.op("aten::mm", 30, 130);
   b.trace.add_complete(Category::kCpuOp, "aten::stack", b.trace.track(1, 99), 140, 150);
-  b.range("FSDP::post_forward (a)", 160, 170);
-  b.range("FSDP::pre_backward (a)", 200, 210);
-  b.range("FSDP::post_backward_reshard (a)", 300, 310);
+  b.fsdp2("post_forward", "a", 160, 170);
+  b.fsdp2("pre_backward", "a", 200, 210);
+  b.fsdp2("post_backward_reshard", "a", 300, 310);
   const Analysis result = analyze(trace::Run::of({b.finish()}));
   EXPECT_EQ(unit(result, "a").compute_forward, 100);
   EXPECT_EQ(unit(result, "<none>").compute, 10);
