@@ -4,6 +4,10 @@
 
 namespace shardlens::plan {
 
+bool is_attention_backward(const Operator& op) {
+  return op.kind == OperatorKind::kAttention && op.name.find("backward") != std::string::npos;
+}
+
 bool dimensions_fit(const Operator& op) {
   int64_t product = 1;
   for (const int64_t size : {op.batch, op.m, op.n, op.k}) {

@@ -92,6 +92,10 @@ inline constexpr int64_t kMostWork = int64_t{1} << 56;
 // Whether the dimensions are not negative and batch · m · n · k is at most kMostWork.
 [[nodiscard]] bool dimensions_fit(const Operator& op);
 
+// Whether the operator is attention's backward, by its name: in a recorded pass under DDP the
+// forward that a checkpoint runs again is an operator of kBackward, too.
+[[nodiscard]] bool is_attention_backward(const Operator& op);
+
 struct WorkloadItem {  // a hook, an operator or communication, in the order of a step
   enum class Kind : uint8_t { kHook, kOperator, kCommunication };
   Kind kind = Kind::kOperator;

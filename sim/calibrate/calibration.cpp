@@ -531,7 +531,7 @@ OperatorShape shape_of(const plan::Operator& op) {
 std::string class_of(const plan::Operator& op) {
   return op.kind == OperatorKind::kGemm ? "gemm"
          : op.kind == OperatorKind::kAttention
-             ? (op.phase == plan::Phase::kBackward ? "attention_backward" : "attention")
+             ? (plan::is_attention_backward(op) ? "attention_backward" : "attention")
              : op.name;
 }
 

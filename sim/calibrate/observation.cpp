@@ -35,7 +35,7 @@ bool is_operator(const plan::Operator& op, std::string_view name) {
     return name == op.name;
   }
   return name.find("scaled_dot_product") != std::string_view::npos &&
-         (name.find("backward") != std::string_view::npos) == (op.phase == plan::Phase::kBackward);
+         (name.find("backward") != std::string_view::npos) == plan::is_attention_backward(op);
 }
 
 double share_within(const IntervalSet& set, const Interval& window) {

@@ -136,7 +136,7 @@ void set_sizes(Operator& op, const Shapes& shapes) {
         four.push_back(&shape);
       }
     }
-    const size_t query = op.phase == plan::Phase::kBackward ? 1 : 0;  // the gradient comes first
+    const size_t query = plan::is_attention_backward(op) ? 1 : 0;  // the gradient comes first
     if (four.size() >= query + 2) {
       const auto &q = *four[query], &k = *four[query + 1];
       set_dimensions(op, product_of({q[0], q[1]}), q[2], k[2], q[3]);

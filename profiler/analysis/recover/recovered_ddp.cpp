@@ -386,6 +386,7 @@ class DdpRecovery {
     const RangeFinder reducer(trace_, [&](const Event& e) {
       return e.category == Category::kCpuOp && is_reducer_range(trace_.name(e));
     });
+    int64_t again = 0;  // see [Note: Recomputed operators] (recovered_checkpoints.h)
     for (const uint32_t index : leaf_operators(trace_)) {
       const Event& event = trace_.events[index];
       if (event.start < window_.start || event.start >= window_.end) {
@@ -397,6 +398,7 @@ class DdpRecovery {
       }
       TracedOperator recorded = recorded_operator(trace_, event, section);
       out_.recorded.unshaped += recorded.shaped ? 0 : 1;
+      again += section == Section::kBackward && sequence_of(trace_, event) >= 0 ? 1 : 0;
       const Operator& op = recorded.op;
       if (recorded.shaped && op.read == 0 && op.written == 0) {
         continue;  // works on scalars: counted with the operator after it
@@ -409,6 +411,12 @@ class DdpRecovery {
           "operators without shapes in the trace (record_shapes=True records them) have no sizes "
           "in the workload",
           Severity::kNote, out_.recorded.unshaped);
+    }
+    if (again > 0) {
+      note(
+          "backward runs operators of forward again, so modules are checkpointed; a trace of DDP "
+          "does not name them, and the plan has none (shardlens.record writes them to plan.json)",
+          Severity::kNote, again);
     }
     find_batch(trace_, window_, out_.recorded.workload);
     const auto hook = [&](Nanoseconds time, Hook kind) {

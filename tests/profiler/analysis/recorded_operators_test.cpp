@@ -8,12 +8,14 @@
 namespace shardlens::analysis {
 namespace {
 
-plan::Operator recorded(const std::string& name, const std::string& dims) {
+plan::Operator recorded(const std::string& name,
+                        const std::string& dims,
+                        Section section = Section::kForward) {
   trace::Trace trace;
   const uint32_t event =
       trace.add_complete(trace::Category::kCpuOp, name, trace.track(1, 1), 0, 10);
   trace.set_args(event, fmt::format(R"({{"Input Dims": [{}]}})", dims));
-  return recorded_operator(trace, trace.events[event], Section::kForward).op;
+  return recorded_operator(trace, trace.events[event], section).op;
 }
 
 TEST(RecordedOperatorsTest, SizesFollowFromShapes) {
@@ -28,6 +30,22 @@ TEST(RecordedOperatorsTest, SizesFollowFromShapes) {
       recorded("aten::scaled_dot_product_attention", "[2, 4, 8, 16], [2, 4, 9, 16]");
   EXPECT_EQ(attention.batch, 2 * 4);
   EXPECT_EQ(attention.flops, 4 * 8 * 8 * 9 * 16);
+}
+
+// A checkpoint runs attention's forward again in backward, which DDP's traces do not tell apart.
+// The backward itself takes the gradient first, and computes five products instead of two.
+TEST(RecordedOperatorsTest, AttentionThatRunsAgainInBackwardIsAForward) {
+  const std::string name = "aten::_scaled_dot_product_flash_attention_for_cpu";
+  const std::string inputs = "[2, 4, 8, 16], [2, 4, 9, 16], [2, 4, 9, 16]";
+  const plan::Operator again = recorded(name, inputs, Section::kBackward);
+  EXPECT_FALSE(plan::is_attention_backward(again));
+  EXPECT_EQ(again.n, 9);
+  EXPECT_EQ(again.flops, 2 * 2 * 8 * 8 * 9 * 16);
+  const plan::Operator backward =
+      recorded(name + "_backward", "[2, 4, 8, 16], " + inputs, Section::kBackward);
+  EXPECT_TRUE(plan::is_attention_backward(backward));
+  EXPECT_EQ(backward.n, 9);
+  EXPECT_EQ(backward.flops, 5 * 2 * 8 * 8 * 9 * 16);
 }
 
 // Products of such sizes do not fit in 64 bits.

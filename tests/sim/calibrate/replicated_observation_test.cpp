@@ -12,6 +12,7 @@
 #include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recovered_plan.h"
 #include "profiler/trace/run.h"
+#include "sim/calibrate/calibration.h"
 #include "sim/scenario/recorded_run.h"
 
 namespace shardlens::sim {
@@ -190,6 +191,17 @@ class Recorded {
   uint32_t main_ = 0, gloo_ = 0;
   Nanoseconds at_ = 0;
 };
+
+// Its time says how long a forward of another size takes.
+TEST(ReplicatedReplay, AttentionThatRunsAgainIsOfTheClassOfForward) {
+  plan::Operator op;
+  op.kind = plan::OperatorKind::kAttention;
+  op.phase = plan::Phase::kBackward;
+  op.name = "aten::_scaled_dot_product_flash_attention_for_cpu";
+  EXPECT_EQ(class_of(op), "attention");
+  op.name += "_backward";
+  EXPECT_EQ(class_of(op), "attention_backward");
+}
 
 // By hand: both products and their gradients 200 us + 2 * 260 us, the first bucket's copy back
 // waits for its end at 860, the second's for 1060; 30 us copied back after each, and 110 us of the
