@@ -126,10 +126,14 @@ void Resolver::set_expert_mesh(int64_t replica) {
   }
 }
 
-// As Module.to(dtype): integers stay as they are.
+// As Module.to(dtype): integers stay as they are. Optimizers make states like their parameters.
 void Resolver::set_dtype() {
   for (Parameter& parameter : out_.tree.parameters) {
     if (plan_.dtype && is_floating(parameter.dtype)) {
+      if (parameter.state_bytes) {
+        *parameter.state_bytes *= static_cast<double>(size_of(*plan_.dtype)) /
+                                  static_cast<double>(size_of(parameter.dtype));
+      }
       parameter.dtype = *plan_.dtype;
     }
   }

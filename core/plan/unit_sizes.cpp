@@ -1,6 +1,7 @@
 #include "core/plan/unit_sizes.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace shardlens::plan {
 namespace {
@@ -13,7 +14,8 @@ bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
                       const Parameter &p = plan.tree.parameters[one],
                                       &q = plan.tree.parameters[other];
                       return p.shape == q.shape && p.requires_grad == q.requires_grad &&
-                             p.dtype == q.dtype && plan.placements[one] == plan.placements[other] &&
+                             p.dtype == q.dtype && p.state_bytes == q.state_bytes &&
+                             plan.placements[one] == plan.placements[other] &&
                              plan.gathers_float8(a, one) == plan.gathers_float8(b, other);
                     });
 }
@@ -31,6 +33,21 @@ Bytes chunk_bytes(const ResolvedPlan& plan,
     bytes += (chunk.numel + chunk.padding) * size_of(dtype_of(parameters[i]));
   }
   return bytes;
+}
+
+std::optional<Bytes> recorded_states(const ResolvedPlan& plan,
+                                     UnitId id,
+                                     const ShardLayout& layout) {
+  const std::vector<uint32_t>& parameters = plan.units[id].parameters;
+  double bytes = 0;
+  bool recorded = false;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (const auto& each = plan.tree.parameters[parameters[i]].state_bytes) {
+      bytes += *each * static_cast<double>(layout.slice(0, i).numel);
+      recorded = true;
+    }
+  }
+  return recorded ? std::optional(static_cast<Bytes>(std::llround(bytes))) : std::nullopt;
 }
 
 }  // namespace
@@ -78,7 +95,8 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
       const ShardLayout reduced = plan.reduced_layout(id);
       sizes.push_back({layout.padded_numel(), layout.shard_numel(), reduced.padded_numel(),
                        reduced.shard_numel(), plan.stepped_numel(id), float8_numel(plan, id),
-                       unsharded_bytes(plan, id, layout), shard_bytes(plan, id, layout)});
+                       unsharded_bytes(plan, id, layout), shard_bytes(plan, id, layout),
+                       recorded_states(plan, id, layout)});
     }
   }
   return sizes;

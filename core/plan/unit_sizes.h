@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/plan/resolved_plan.h"
@@ -10,11 +11,18 @@ namespace shardlens::plan {
 // Elements of a unit's flat parameter and of a rank's shard, including padding; the same for what a
 // reduction carries (ResolvedPlan::reduced_layout); and the elements that the optimizer updates
 // (stepped_numel). `float8`: float8_numel(); `unsharded`: unsharded_bytes(); `sharded`:
-// shard_bytes().
+// shard_bytes(). `states`: of the optimizer on a rank, if a recorded run has them
+// (Parameter::state_bytes).
 struct UnitSize {
   int64_t full = 0, shard = 0;
   int64_t reduced = 0, reduced_shard = 0, stepped = 0, float8 = 0;
   Bytes unsharded = 0, sharded = 0;
+  std::optional<Bytes> states = std::nullopt;
+
+  // `states`, or so many numbers of a dtype for each element that is updated.
+  [[nodiscard]] Bytes optimizer_states(int64_t numbers, DType dtype) const {
+    return states.value_or(stepped * numbers * size_of(dtype));
+  }
   friend bool operator==(const UnitSize&, const UnitSize&) = default;
 };
 

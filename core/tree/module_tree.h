@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,9 @@ struct Parameter {  // one parameter, however many modules share it
   std::vector<std::string> aliases;  // FQNs of later owners (tied); in module order
   bool requires_grad = true;         // false: frozen
   DType dtype = DType::kF32;         // in a model's config: of the engine's master weights
+  // Bytes that the optimizer keeps for an element, as a recorded run has them; nullopt: those of
+  // StepSettings::optimizer.
+  std::optional<double> state_bytes = std::nullopt;
 };
 
 struct Module {         // one module; owns parameters and children

@@ -1,6 +1,8 @@
 #include "profiler/trace/program_files.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -14,6 +16,8 @@
 
 namespace shardlens::trace {
 namespace {
+
+constexpr int64_t kMostStates = int64_t{1} << 50;  // bytes or elements of a row
 
 // A positive number, or nullopt: the recorder writes null for what it could not find out.
 std::optional<int64_t> positive(const nlohmann::json& object, const char* key) {
@@ -46,6 +50,45 @@ plan::StepSettings settings_of(const nlohmann::json& environment) {
   return out;
 }
 
+// What the optimizer keeps for an element of each parameter: of rank 0's part of it. For a
+// parameter of which rank 0 has nothing, what it keeps for all others.
+void add_states(const nlohmann::json& environment, plan::ModuleTree& tree) {
+  const auto rows = environment.find("optimizer_states");
+  if (rows == environment.end() || !rows->is_array()) {
+    return;
+  }
+  std::map<std::string, std::optional<double>> of_element;
+  double all_bytes = 0, all_elements = 0;
+  for (const nlohmann::json& row : *rows) {
+    const auto number = [&row](const char* key) -> std::optional<double> {
+      const auto found = row.find(key);
+      const auto value = found == row.end() ? std::nullopt : plan::integer_of(*found);
+      return value && *value >= 0 ? std::optional(static_cast<double>(*value)) : std::nullopt;
+    };
+    const auto names = row.is_object() ? row.find("parameters") : row.end();
+    const auto bytes = number("bytes"), elements = number("elements");
+    if (!row.is_object() || names == row.end() || !names->is_array() || !bytes || !elements ||
+        *bytes > static_cast<double>(kMostStates) || *elements > static_cast<double>(kMostStates)) {
+      return;
+    }
+    all_bytes += *bytes;
+    all_elements += *elements;
+    for (const nlohmann::json& name : *names) {
+      if (name.is_string()) {
+        of_element[name.get<std::string>()] =
+            *elements > 0 ? std::optional(*bytes / *elements) : std::nullopt;
+      }
+    }
+  }
+  const double others = all_elements > 0 ? all_bytes / all_elements : 0;
+  for (plan::Parameter& each : tree.parameters) {
+    if (each.requires_grad) {
+      const auto found = of_element.find(each.fqn);
+      each.state_bytes = found == of_element.end() ? 0 : found->second.value_or(others);
+    }
+  }
+}
+
 }  // namespace
 
 PlannedInputs read_recorded_program(const std::filesystem::path& directory,
@@ -57,8 +100,9 @@ PlannedInputs read_recorded_program(const std::filesystem::path& directory,
   out.config = plan::load_model_config(directory / "model.json");
   plan::Plan plan = plan::load_plan(directory / "plan.json");
   add_tensor_axis(plan, metadata.groups, environment.dump());
-  out.plan = plan::resolve(plan, plan::module_tree(*out.config),
-                           ranks_of_plan(world_size, model_axes(metadata.groups)));
+  plan::ModuleTree tree = plan::module_tree(*out.config);
+  add_states(environment, tree);
+  out.plan = plan::resolve(plan, tree, ranks_of_plan(world_size, model_axes(metadata.groups)));
   out.settings = settings_of(environment);
   plan::require_valid(out.settings, (directory / "run.json").string());
   return out;

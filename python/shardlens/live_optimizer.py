@@ -1,14 +1,23 @@
-"""The optimizer of a recorded program as step settings: AdamW keeps two values for each parameter, SGD with momentum one, without momentum none."""
+"""The optimizer of a recorded program as step settings: AdamW keeps two values for each parameter, SGD with momentum one, without momentum none. And what it
+keeps for each parameter on this rank, in bytes."""
 from collections import Counter
+
+from .live_units import clean_name, fsdp1_units, unwrap_ddp
 
 _KNOWN = {"Adam": "adamw", "AdamW": "adamw", "SGD": "sgd"}
 
 
 def unwrapped(optimizer):
-    """The optimizer inside wrappers such as accelerate's AcceleratedOptimizer."""
-    while getattr(optimizer, "optimizer", None) is not None:
-        optimizer = optimizer.optimizer
-    return optimizer
+    """The optimizer inside wrappers such as accelerate's AcceleratedOptimizer and ZeroRedundancyOptimizer."""
+    from torch.optim import Optimizer
+
+    while True:
+        inside = getattr(optimizer, "optimizer", None)
+        if inside is None and isinstance(getattr(optimizer, "optim", None), Optimizer):
+            inside = optimizer.optim
+        if inside is None:
+            return optimizer
+        optimizer = inside
 
 
 def parts_of(optimizer):
@@ -55,7 +64,7 @@ def settings_of(optimizer):
     if states is None or states > 2:
         return settings, f"the optimizer {name} is simulated as AdamW, with two values for each parameter" + (f"; it keeps {states}" if states else "")
     settings, alike = _alike(states)
-    return settings, f"the optimizer {name} keeps {_KEPT[states]} for each parameter, so its step is simulated as that of {alike}"
+    return settings, f"the optimizer {name} keeps {_KEPT[states]} for each parameter, so its step takes as long as that of {alike}"
 
 
 _KEPT = {0: "no value", 1: "one value", 2: "two values"}
@@ -87,3 +96,61 @@ def states_of(parts):
             kept = sum(1 for value in state.values() if getattr(value, "shape", None) == parameter.shape and parameter.dim() > 0)
             elements[kept] += parameter.numel()
     return max(elements, key=elements.get) if elements else None
+
+
+def states_by_parameter(model, optimizer):
+    """([{parameters, elements, bytes}], note or None): what the optimizer keeps on this rank for each parameter that it may train, on the device of the parameter.
+
+    `elements`: of the rank's part of the parameter. A flat parameter of FSDP1 is one row with the names of those in it. None if no optimizer has stepped yet,
+    or if it keeps states for tensors that are no parameters of the model.
+    """
+    model, _ = unwrap_ddp(model)
+    names = {}  # id of a parameter: the names of those in it
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            names.setdefault(id(parameter), (parameter, [clean_name(name)]))
+    for prefix, module in fsdp1_units(model):
+        handle = getattr(module, "_handle", None)
+        if handle is not None and id(handle.flat_param) in names:
+            inside = [clean_name(f"{prefix}.{name}" if prefix else name) for name in handle.flat_param._fqns]
+            names[id(handle.flat_param)] = (handle.flat_param, inside)
+    sizes, seen = dict.fromkeys(names, 0), set()
+    stepped = False
+    for each in parts_of(optimizer):
+        for parameter, state in each.state.items():
+            if id(parameter) not in names:
+                if _size_of(state, None, set()):
+                    return None, "the optimizer keeps states for tensors that are no parameters of the model, so memory has those of its kind"
+                continue
+            stepped = True
+            sizes[id(parameter)] += _size_of(state, _local(parameter).device, seen)
+    if not stepped:
+        return None, None
+    return [{"parameters": inside, "elements": _local(parameter).numel(), "bytes": sizes[key]} for key, (parameter, inside) in names.items()], None
+
+
+def _local(tensor):
+    """The part of a DTensor that this rank has, else the tensor."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def _size_of(value, device, seen):
+    """Bytes of the tensors in a state, which may be in lists and dicts, on the device (None: on any); those in `seen` are counted already."""
+    import torch
+
+    if isinstance(value, dict):
+        return sum(_size_of(each, device, seen) for each in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(_size_of(each, device, seen) for each in value)
+    if not isinstance(value, torch.Tensor):
+        return 0
+    value = _local(value)
+    if hasattr(type(value), "__tensor_flatten__"):  # a tensor of several, as of 8 bits with scales
+        return sum(_size_of(getattr(value, name), device, seen) for name in value.__tensor_flatten__()[0])
+    if (device is not None and value.device != device) or value.numel() == 0:
+        return 0
+    key = (value.data_ptr(), value.numel())
+    if key in seen:
+        return 0
+    seen.add(key)
+    return value.numel() * value.element_size()

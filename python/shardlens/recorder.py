@@ -247,7 +247,7 @@ class Recorder:
         from .live_framework import framework
         from .live_units import process_groups
 
-        settings = self._step_settings()  # before the notes, to which it may add
+        settings, states = self._step_settings()  # before the notes, to which it may add
         return {
             "schema": 2,
             "recorder": f"shardlens.record {__version__}",
@@ -259,12 +259,14 @@ class Recorder:
             "groups": process_groups(),
             "shapes": "whole",
             "step_settings": settings,
+            "optimizer_states": states,
             "activations": self._activations and self._activations.json(),
             "activations_ms": self._activations and round(1e3 * self._activations.seconds, 3),
             "notes": self._notes,
         }
 
     def _step_settings(self):
+        """The settings of a step, and what the optimizer keeps for each parameter, if that is known."""
         shape, is_float = self._input_shape or ([], False)
         counted = max(self._forwards, default=1) or 1
         settings = {
@@ -274,17 +276,21 @@ class Recorder:
             "accumulate": self._accumulate or counted,
             "sync_every_microbatch": not self._without_sync,
         }
-        from .live_optimizer import in_backward, settings_of
+        from .live_optimizer import in_backward, settings_of, states_by_parameter
 
-        optimizer, note = in_backward(self._model, self._optimizer)
-        if note:
-            self._notes.append(note)
+        optimizer, *notes = in_backward(self._model, self._optimizer)
+        states = None
         if optimizer is not None:
             of_optimizer, note = settings_of(optimizer)
             settings.update(of_optimizer)
-            if note:
-                self._notes.append(note)
-        return settings
+            notes.append(note)
+            try:
+                states, note = states_by_parameter(self._model, optimizer)
+            except Exception as error:  # noqa: BLE001  a state can be anything; the rest of the recording is good
+                note = f"the optimizer's states were not counted: {type(error).__name__}: {error}"
+            notes.append(note)
+        self._notes += [note for note in notes if note]
+        return settings, states
 
     def _give_up(self, reason):
         """Restores the model and stops recording. Never raises."""

@@ -361,6 +361,25 @@ std::vector<const DdpPass*> microbatches_of(const analysis::RecoveredPlan& recov
   return {out.end() - static_cast<std::ptrdiff_t>(std::min(count, out.size())), out.end()};
 }
 
+// Which parameter of the program a recorded gradient belongs to is not known, so each element of
+// `tree` has an equal share of what the optimizer keeps for all of them.
+void share_states(const plan::ModuleTree& program, plan::ModuleTree& tree) {
+  double bytes = 0, elements = 0;
+  bool recorded = false;
+  for (const plan::Parameter& each : program.parameters) {
+    if (each.state_bytes) {
+      bytes += *each.state_bytes * static_cast<double>(each.numel);
+      elements += static_cast<double>(each.numel);
+      recorded = true;
+    }
+  }
+  for (plan::Parameter& each : tree.parameters) {
+    if (recorded && elements > 0) {
+      each.state_bytes = bytes / elements;
+    }
+  }
+}
+
 }  // namespace
 
 Observation observe_replicated(const analysis::AnalyzedRun& run) {
@@ -368,7 +387,11 @@ Observation observe_replicated(const analysis::AnalyzedRun& run) {
   const analysis::RecoveredPlan& recovered = run.recovered_plan();
   Observation out;
   out.source = opened.source;
-  out.plan = plan::resolve(recovered.plan, recorded_tree(recovered), recovered.world_size);
+  plan::ModuleTree tree = recorded_tree(recovered);
+  if (opened.program) {
+    share_states(opened.program->plan.tree, tree);
+  }
+  out.plan = plan::resolve(recovered.plan, tree, recovered.world_size);
   out.workload = recovered.recorded.workload;
   std::vector<std::string> checkpoints;
   if (opened.program) {

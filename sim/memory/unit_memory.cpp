@@ -88,9 +88,10 @@ void UnitMemory::hold_state(const MemoryInputs& inputs, const MemoryOptions& opt
     }
     const plan::UnitSize& size = inputs.sizes[id];
     hold(size.sharded, Stream::kCompute, MemoryCategory::kParameters, id, What::kShard);
-    for (int64_t i = 0; i < options.optimizer_states; ++i) {
-      hold(size.stepped * size_of(inputs.plan.master_dtype(id)), Stream::kCompute,
-           MemoryCategory::kOptimizer, id, What::kOptimizerState);
+    const int64_t states = size.states ? 1 : options.optimizer_states;
+    const Bytes each = size.optimizer_states(1, inputs.plan.master_dtype(id));
+    for (int64_t i = 0; i < states && each > 0; ++i) {
+      hold(each, Stream::kCompute, MemoryCategory::kOptimizer, id, What::kOptimizerState);
     }
   }
   for (const schedule::PlannedBucket& bucket : inputs.buckets) {

@@ -118,8 +118,9 @@ void Evaluator::take_sizes() {
     }
     const plan::UnitSize& unit = unit_sizes_[id];
     const int64_t gradient = plan_.units[id].optimizer_in_backward ? 0 : unit.reduced_shard;
-    least_bytes_ += unit.sharded + (gradient + unit.stepped * scenario_.step.optimizer_states()) *
-                                       size_of(plan_.master_dtype(id));
+    const DType master = plan_.master_dtype(id);
+    least_bytes_ += unit.sharded + gradient * size_of(master) +
+                    unit.optimizer_states(scenario_.step.optimizer_states(), master);
   }
 }
 

@@ -148,9 +148,10 @@ const StepBounds::Sharded& StepBounds::sharded(const Candidate& frame) {
       evaluator_.operators(with_blocks(frame, uniform_choices(frame, blocks, false)));
   for (UnitId id = 0; id < of.sizes.size(); ++id) {
     const plan::UnitSize& size = of.sizes[id];
-    const Bytes master = size_of(of.plan.master_dtype(id));
+    const DType dtype = of.plan.master_dtype(id);
+    const Bytes master = size_of(dtype);
     if (!of.plan.units[id].cpu_offload) {
-      out.state += size.sharded + size.stepped * scenario.step.optimizer_states() * master;
+      out.state += size.sharded + size.optimizer_states(scenario.step.optimizer_states(), dtype);
       out.gradients += of.plan.units[id].optimizer_in_backward ? 0 : size.reduced_shard * master;
     }
     const UnitCosts& costs = of.costs.units[id];

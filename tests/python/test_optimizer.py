@@ -3,7 +3,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from shardlens.live_optimizer import in_backward, settings_of, states_of, unwrapped  # noqa: E402
+from shardlens.live_optimizer import in_backward, settings_of, states_by_parameter, states_of, unwrapped  # noqa: E402
 
 
 def stepped(make):
@@ -143,3 +143,77 @@ def test_muon_keeps_one_value():
     model(torch.ones(2, 6)).sum().backward()
     optimizer.step()
     assert settings_of(optimizer)[0] == {"optimizer": "sgd", "momentum": 0.9}
+
+
+def kept(make, model=None):
+    """The bytes that the optimizer keeps for each parameter after a step; the parameters have 6 x 6, 6, 6 and 6 elements."""
+    torch.manual_seed(0)
+    model = model or torch.nn.Sequential(torch.nn.Linear(6, 6), torch.nn.LayerNorm(6))
+    optimizer = make(model.parameters())
+
+    def loss():
+        optimizer.zero_grad()
+        found = model(torch.ones(2, 6)).square().sum()
+        found.backward()
+        return found
+
+    optimizer.step(loss)
+    rows, note = states_by_parameter(model, optimizer)
+    assert note is None
+    assert [(row["parameters"], row["elements"]) for row in rows] == [(["0.weight"], 36), (["0.bias"], 6), (["1.weight"], 6), (["1.bias"], 6)]
+    return [row["bytes"] for row in rows]
+
+
+class Halves(torch.optim.Optimizer):
+    """Keeps one value of 2 bytes for an element, in a list, and a table that all parameters share."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {})
+        self.table = torch.zeros(10)
+
+    def step(self, closure):
+        closure()
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p].update(values=[torch.zeros_like(p, dtype=torch.bfloat16)], table=self.table)
+
+
+def test_states_are_counted_in_bytes():
+    assert kept(lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9)) == [4 * 36, 24, 24, 24]
+    # Two values, and a step of 4 bytes.
+    assert kept(lambda p: torch.optim.AdamW(p)) == [8 * 36 + 4, 52, 52, 52]
+    # A value for each row and column of a matrix, one for each element of a vector; and the step.
+    assert kept(lambda p: torch.optim.Adafactor(p)) == [4 * 12 + 4, 28, 28, 28]
+    assert kept(Halves) == [2 * 36 + 4 * 10, 12, 12, 12]
+    # All that LBFGS keeps is in the state of the first parameter: its direction and the last gradient.
+    assert kept(lambda p: torch.optim.LBFGS(p, max_iter=1))[1:] == [0, 0, 0]
+    assert kept(lambda p: torch.optim.LBFGS(p, max_iter=1))[0] >= 4 * 2 * 54
+
+
+def test_states_for_copies_of_parameters_are_not_those_of_the_model():
+    model = torch.nn.Linear(6, 6)
+    copies = [p.detach().clone().requires_grad_() for p in model.parameters()]
+    optimizer = torch.optim.SGD(copies, lr=0.1, momentum=0.9)
+    for each in copies:
+        each.grad = torch.ones_like(each)
+    assert states_by_parameter(model, optimizer) == (None, None)
+    optimizer.step()
+    rows, note = states_by_parameter(model, optimizer)
+    assert rows is None and "no parameters of the model" in note
+
+
+def test_states_of_a_rank_under_zero_redundancy(tmp_path):
+    """Each rank has the states of some parameters only."""
+    torch.multiprocessing.spawn(zero_redundancy, (str(tmp_path),), 2)
+    found = [torch.load(tmp_path / str(rank)) for rank in range(2)]
+    assert [sum(pair) for pair in zip(*found)] == [8 * 36 + 4, 52, 52, 52]
+    assert all(0 in pair for pair in zip(*found))
+
+
+def zero_redundancy(rank, directory):
+    import torch.distributed as dist
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    dist.init_process_group("gloo", init_method=f"file://{directory}/store", rank=rank, world_size=2)
+    torch.save(kept(lambda p: ZeroRedundancyOptimizer(p, torch.optim.AdamW)), f"{directory}/{rank}")
+    dist.destroy_process_group()

@@ -10,7 +10,7 @@
     recorded_memory.py what-if DIR            each run predicted with the checkpoints, and with the batch, of another one, compared with that one
 
 The cases are {fsdp2, fsdp1, ddp}[-checkpoint][-bf16], {fsdp2, fsdp2-checkpoint}-batch2 with twice the batch, fsdp2-checkpoint-pairs with two blocks in
-each unit, ddp-adafactor, ddp-lbfgs and ddp-zero (ZeroRedundancyOptimizer).
+each unit, ddp-adafactor and ddp-zero (ZeroRedundancyOptimizer).
 """
 import argparse
 import json
@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = [f"{api}{checkpoint}{dtype}" for api in ("fsdp2", "fsdp1", "ddp") for checkpoint in ("", "-checkpoint") for dtype in ("", "-bf16")]
-CASES += ["fsdp2-batch2", "fsdp2-checkpoint-batch2", "fsdp2-checkpoint-pairs", "ddp-adafactor", "ddp-lbfgs", "ddp-zero"]
+CASES += ["fsdp2-batch2", "fsdp2-checkpoint-batch2", "fsdp2-checkpoint-pairs", "ddp-adafactor", "ddp-zero"]
 WARMUP, STEPS = 2, 4
 RANKS = 2
 
@@ -95,8 +95,6 @@ def optimizer_of(case, parameters):
 
     if case.endswith("-adafactor"):
         return torch.optim.Adafactor(parameters)
-    if case.endswith("-lbfgs"):
-        return torch.optim.LBFGS(parameters, lr=1e-3, max_iter=1, history_size=3)
     if case.endswith("-zero"):
         return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, lr=1e-3, fused=True)
     return torch.optim.AdamW(parameters, lr=1e-3, fused=True)
@@ -107,7 +105,6 @@ class Program:
         import torch
         from torch.nn import functional as F
 
-        self.case = case
         self.model = shard(case, options)
         self.optimizer = optimizer_of(case, self.model.parameters())
         batch = options.batch * (2 if case.endswith("-batch2") else 1)
@@ -115,15 +112,8 @@ class Program:
         self.loss = lambda: F.cross_entropy(self.model(self.tokens).flatten(0, 1).float(), self.tokens.flatten())
 
     def step(self):
-        def closure():
-            self.optimizer.zero_grad()
-            loss = self.loss()
-            loss.backward()
-            return loss
-
-        if self.case.endswith("-lbfgs"):
-            return self.optimizer.step(closure).detach()
-        loss = closure()
+        loss = self.loss()
+        loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
         return loss.detach()

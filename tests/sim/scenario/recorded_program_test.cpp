@@ -1,13 +1,19 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/json/json_reader.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/scenario/scenario.h"
+#include "tests/support/temporary_directory.h"
 
 namespace shardlens::sim {
 namespace {
@@ -144,6 +150,40 @@ TEST(RecordedProgram, AUnitCannotBeDivided) {
   } catch (const InputError& error) {
     EXPECT_THAT(error.what(), HasSubstr("units can be merged, but not divided"));
     EXPECT_THAT(error.what(), HasSubstr("layers.0.fc1"));
+  }
+}
+
+// The optimizer's bytes at the peak of the recorded step, where run.json has these states.
+Bytes optimizer_bytes(const nlohmann::json& states) {
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path run = directory.path() / "run";
+  std::filesystem::copy(std::filesystem::path(SHARDLENS_TEST_DATA) / "recorded_run", run);
+  std::filesystem::permissions(run / "run.json", std::filesystem::perms::owner_write,
+                               std::filesystem::perm_options::add);
+  nlohmann::json about = nlohmann::json::parse(plan::read_text_file(run / "run.json"));
+  about["optimizer_states"] = states;
+  std::ofstream(run / "run.json") << about;
+  const Prediction own = evaluate(own_scenario(RecordedRun::open(std::span(&run, 1))));
+  return own.memory.at_peak[static_cast<size_t>(MemoryCategory::kOptimizer)];
+}
+
+// The run's SGD keeps 4 bytes for an element. On rank 0 the root's 3 x 1 and 17 x 8 are 2 and 72
+// elements, and each of three layers has 64 + 8 + 64 + 4. The allocator rounds to 512 bytes.
+TEST(RecordedProgram, StatesAreThoseThatTheOptimizerKeeps) {
+  const auto row = [](const std::vector<std::string>& names, int64_t elements, int64_t bytes) {
+    return nlohmann::json{{"parameters", names}, {"elements", elements}, {"bytes", bytes}};
+  };
+  EXPECT_EQ(optimizer_bytes(nullptr), 512 + 3 * 1024);
+  // As of a list of past directions: 100 bytes for each element of one parameter.
+  EXPECT_EQ(optimizer_bytes(nlohmann::json::array({row({"layers.1.fc1.weight"}, 64, 6400)})), 6656);
+  // Rank 0 has nothing of the second parameter: it keeps what the others do for an element.
+  EXPECT_EQ(optimizer_bytes(nlohmann::json::array(
+                {row({"embed.weight"}, 72, 72 * 64), row({"layers.0.fc1.weight"}, 0, 0)})),
+            72 * 64 + 64 * 64);
+  // What cannot be read changes nothing.
+  for (const nlohmann::json& wrong : {nlohmann::json("all"), nlohmann::json::array({3}),
+                                      nlohmann::json::array({row({"embed.weight"}, -1, 8)})}) {
+    EXPECT_EQ(optimizer_bytes(wrong), 512 + 3 * 1024);
   }
 }
 
