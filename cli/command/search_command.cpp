@@ -78,13 +78,10 @@ std::vector<Listed> listed(const SearchCommand& options,
                            const sim::SearchResult& result,
                            const sim::Scenario& scenario) {
   std::vector<Listed> out;
-  std::optional<sim::Uncertainty> uncertainty;
   const auto& recorded = scenario.model->run();
-  if (recorded == nullptr) {
-    uncertainty.emplace(scenario.machine);
-  } else if (scenario.machine == recorded->machine()) {
-    uncertainty.emplace(recorded);
-  }
+  const auto uncertainty = recorded != nullptr && scenario.machine == recorded->machine()
+                               ? sim::Uncertainty(recorded)
+                               : sim::Uncertainty(scenario.machine);
   for (const sim::Found& found : result.pareto) {
     const sim::Scenario changed = scenario_of(found.candidate, scenario);
     Listed each{
@@ -92,13 +89,11 @@ std::vector<Listed> listed(const SearchCommand& options,
     if (options.fits) {
       each.largest = largest_steps(changed, options.memory_limit);
     }
-    if (uncertainty) {
-      sim::Prediction prediction = sim::evaluate(changed);
-      uncertainty->add_to(changed, prediction);
-      each.interval = prediction.interval;
-      each.change_interval = prediction.change_interval;
-      each.tokens = sim::tokens_interval(prediction);
-    }
+    sim::Prediction prediction = sim::evaluate(changed);
+    uncertainty.add_to(changed, prediction);
+    each.interval = prediction.interval;
+    each.change_interval = prediction.change_interval;
+    each.tokens = sim::tokens_interval(prediction);
     out.push_back(std::move(each));
   }
   return out;

@@ -144,7 +144,8 @@ ExitCode run(const SimulateOptions& options) {
   }
   result.prediction = sim::evaluate(
       scenario, {.timeline = !out.empty(), .communication = options.json, .alive = !options.json});
-  if (const auto& recorded = scenario.model->run()) {
+  const auto& recorded = scenario.model->run();
+  if (recorded != nullptr && scenario.machine == recorded->machine()) {
     sim::Uncertainty(recorded).add_to(scenario, result.prediction);
   } else {
     sim::Uncertainty(scenario.machine).add_to(scenario, result.prediction);

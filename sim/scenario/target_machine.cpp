@@ -2,27 +2,35 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "sim/cost/collective_cost.h"
 
 namespace shardlens::sim {
 
-TargetMachine::TargetMachine(Calibration calibration, const std::string& hardware, double off)
-    : calibration_(std::make_unique<const Calibration>(std::move(calibration))) {
-  target_.name = calibration_->sources.empty() ? "calibration" : calibration_->sources.front();
+TargetMachine::TargetMachine(Calibration calibration, const std::string& hardware, double off) {
+  const std::string source =
+      calibration.sources.empty() ? "calibration" : calibration.sources.front();
+  std::string name = source;
   // No limit: the cost model rejects collectives of a number of ranks that was not measured.
   target_.ranks = std::numeric_limits<int64_t>::max();
-  std::shared_ptr<const CollectiveTimer> timer;
   if (hardware.starts_with("ab:")) {
-    timer = make_collective_timer(hardware);
-    target_.name += " with collectives of " + hardware;
+    timer_ = make_collective_timer(hardware);
+    name += " with collectives of " + hardware;
   } else if (!hardware.empty()) {
     spec_ = load_hardware(hardware);
     take_spec();
-    target_.name = calibration_->sources.front() + ", otherwise " + spec_->name;
-    timer = calibration_->emulated.empty() ? nullptr : make_collective_timer(hardware);
+    name = source + ", otherwise " + spec_->name;
+    timer_ = calibration.emulated.empty() ? nullptr : make_collective_timer(hardware);
   }
-  calibrated_ = std::make_unique<CalibratedCostModel>(*calibration_, of_spec_.get(), timer, off);
+  target_.name = std::move(name);
+  take_calibration(std::move(calibration), off);
+}
+
+void TargetMachine::take_calibration(Calibration calibration, double off) {
+  calibration_ = std::make_unique<const Calibration>(std::move(calibration));
+  calibrated_ = std::make_unique<CalibratedCostModel>(*calibration_, of_spec_.get(), timer_, off);
   target_.costs = calibrated_.get();
   target_.outside = std::llround(calibration_->outside_us * 1e3);
   target_.norm_communication = std::llround(calibration_->norm_communication_us * 1e3);
@@ -33,6 +41,33 @@ TargetMachine::TargetMachine(HardwareSpec spec) : spec_(std::move(spec)) {
   take_spec();
   target_.costs = of_spec_.get();
   target_.outside = std::llround(spec_->software.step_us * 1e3);
+}
+
+std::shared_ptr<const TargetMachine> TargetMachine::changed(
+    const std::function<void(Calibration&)>& calibration,
+    const std::function<void(HardwareSpec&)>& spec,
+    double off) const {
+  std::shared_ptr<TargetMachine> out(new TargetMachine);
+  out->target_ = target_;
+  out->timer_ = timer_;
+  out->spec_ = spec_;
+  if (out->spec_) {
+    if (spec) {
+      spec(*out->spec_);
+    }
+    out->take_spec();
+    out->target_.costs = out->of_spec_.get();
+    out->target_.outside = std::llround(out->spec_->software.step_us * 1e3);
+  }
+  if (calibration_ != nullptr) {
+    Calibration constants = *calibration_;
+    if (calibration) {
+      calibration(constants);
+    }
+    out->take_calibration(std::move(constants), off);
+  }
+  out->target_.name = target_.name;
+  return out;
 }
 
 void TargetMachine::take_spec() {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,12 @@ class TargetMachine {
   explicit TargetMachine(Calibration calibration, const std::string& hardware = "", double off = 0);
   // Only a spec.
   explicit TargetMachine(HardwareSpec spec);
+  // This machine with other constants, for the bounds of a prediction on it. `spec` is called only
+  // if it has one, `calibration` only if it was calibrated; null: unchanged.
+  [[nodiscard]] std::shared_ptr<const TargetMachine> changed(
+      const std::function<void(Calibration&)>& calibration,
+      const std::function<void(HardwareSpec&)>& spec,
+      double off = 0) const;
 
   [[nodiscard]] const Target& target() const { return target_; }
   [[nodiscard]] HostMode host() const {
@@ -35,10 +42,13 @@ class TargetMachine {
   [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
 
  private:
+  TargetMachine() = default;
   void take_spec();
+  void take_calibration(Calibration calibration, double off);
 
   std::unique_ptr<const Calibration> calibration_;  // its address is fixed: the model refers to it
   std::optional<HardwareSpec> spec_;
+  std::shared_ptr<const CollectiveTimer> timer_;  // instead of measured collectives; may be null
   std::unique_ptr<const CostModel> of_spec_, calibrated_;
   Target target_;
 };

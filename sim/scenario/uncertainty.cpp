@@ -195,6 +195,34 @@ void change_step(HardwareSpec& spec, double us) {
   spec.software.step_us = std::max(0.0, spec.software.step_us + us);
 }
 
+// Half the 90 % interval of a class's line, as a logarithm. The error of shapes left out is a mean
+// of absolute values, 0.8 of a standard error. A class of too few shapes has the mean of the
+// others.
+double off_of(const KernelClass& of, const Calibration& all) {
+  constexpr double kStandardErrors = 1.2533;
+  double errors = of.left_out.value_or(0), shares = 1;
+  if (!of.left_out) {
+    errors = shares = 0;
+    for (const KernelClass& each : all.classes) {
+      errors += each.share * each.left_out.value_or(0);
+      shares += each.left_out ? each.share : 0;
+    }
+  }
+  return shares > 0 ? std::log1p(kQuantile90 * kStandardErrors * errors / shares) : 0;
+}
+
+// All lines of classes at one end. `side`: -1 faster, 1 slower.
+void change_lines(Calibration& calibration, int side) {
+  std::vector<double> factors;
+  for (const KernelClass& each : calibration.classes) {
+    factors.push_back(std::exp(side * off_of(each, calibration)));
+  }
+  for (size_t i = 0; i < factors.size(); ++i) {
+    calibration.classes[i].us *= factors[i];
+    calibration.classes[i].us_per_unit *= factors[i];
+  }
+}
+
 // `own`: the step that changes.
 PredictedInterval around_change(Nanoseconds change, double half, Nanoseconds own) {
   const auto middle = static_cast<double>(change);
@@ -243,22 +271,31 @@ Uncertainty::Uncertainty(std::shared_ptr<const RecordedRun> run)
   }
 }
 
-Uncertainty::Uncertainty(std::shared_ptr<const TargetMachine> machine) {
-  if (machine->calibration() != nullptr || !machine->spec()) {
+Uncertainty::Uncertainty(std::shared_ptr<const TargetMachine> machine)
+    : machine_(std::move(machine)) {
+  if (machine_->calibration() != nullptr) {
+    const auto lines = [this](int side) {
+      return machine_->changed([side](Calibration& of) { change_lines(of, side); }, nullptr);
+    };
+    ends_.push_back({lines(-1), lines(1)});
+    ends_.push_back({machine_->changed(nullptr, nullptr, -kOffBeyond),
+                     machine_->changed(nullptr, nullptr, kOffBeyond)});
+    remaining_ = {kQuantile90 * kOfCalibrated, kQuantile90 * kOfCalibrated};
+  }
+  if (!machine_->spec()) {
     return;
   }
-  of_spec_ = std::move(machine);
-  const HardwareSpec& spec = *of_spec_->spec();
-  const ConstantRanges& ranges = spec.ranges;
+  const ConstantRanges& ranges = machine_->spec()->ranges;
+  if (machine_->calibration() == nullptr) {
+    remaining_ = ranges.remaining;
+  }
   const std::pair<ConstantRange, Change> kinds[] = {
       {ranges.products, change_products}, {ranges.attention, change_attention},
       {ranges.memory, change_memory},     {ranges.collectives, change_collectives},
       {ranges.host, change_host},         {{ranges.step_us, ranges.step_us}, change_step}};
   for (const auto& [range, change] : kinds) {
-    const auto at = [&spec, change = change](double end) {
-      HardwareSpec changed = spec;
-      change(changed, end);
-      return std::make_shared<const TargetMachine>(std::move(changed));
+    const auto at = [this, change = change](double end) {
+      return machine_->changed(nullptr, [&](HardwareSpec& spec) { change(spec, end); });
     };
     ends_.push_back({range.faster > 0 ? at(-range.faster) : nullptr,
                      range.slower > 0 ? at(range.slower) : nullptr});
@@ -266,12 +303,15 @@ Uncertainty::Uncertainty(std::shared_ptr<const TargetMachine> machine) {
 }
 
 // Logarithms, because each kind of constants is a factor on its part of the step.
-void Uncertainty::add_of_spec(const Scenario& scenario, Prediction& prediction) const {
+void Uncertainty::add_of_machine(const Scenario& scenario, Prediction& prediction) const {
   const auto step = static_cast<double>(prediction.step.duration);
-  const ConstantRange& remaining = of_spec_->spec()->ranges.remaining;
-  double below = remaining.faster * remaining.faster, above = remaining.slower * remaining.slower;
+  // Of the step, what step_with() leaves out: communication outside of the plan.
+  const double rest =
+      machine_->calibration() == nullptr ? 0 : step - step_with(scenario, prediction, *machine_);
+  double below = remaining_.faster * remaining_.faster,
+         above = remaining_.slower * remaining_.slower;
   const auto add = [&](const std::shared_ptr<const TargetMachine>& machine) {
-    const double end = machine == nullptr ? step : step_with(scenario, prediction, *machine);
+    const double end = machine == nullptr ? step : step_with(scenario, prediction, *machine) + rest;
     const double change = end > 0 ? std::log(end / step) : 0;
     (change < 0 ? below : above) += change * change;
   };
@@ -295,8 +335,8 @@ double Uncertainty::extrapolation(const Scenario& scenario, Nanoseconds step) co
 }
 
 void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const {
-  if (of_spec_ != nullptr && scenario.machine == of_spec_) {
-    return add_of_spec(scenario, prediction);
+  if (machine_ != nullptr && scenario.machine == machine_) {
+    return add_of_machine(scenario, prediction);
   }
   if (run_ == nullptr || scenario.machine != run_->machine()) {
     return;

@@ -306,6 +306,45 @@ TEST(Uncertainty, OnASpecTheIntervalIsThatOfItsConstants) {
   EXPECT_GT(tokens->high, now.tokens_per_s);
 }
 
+// A recorded run's own step on a machine with the constants of its calibration. What was measured
+// is taken as it is, so the model's error remains; lines of classes price it where it was not.
+TEST(Uncertainty, OnACalibratedMachineTheLinesOfClassesMayBeOff) {
+  const std::filesystem::path path = std::filesystem::path(SHARDLENS_TEST_DATA) / "recorded_run";
+  const auto run = RecordedRun::open(std::span(&path, 1));
+  const auto on = [&run](const Calibration& constants, const std::string& hardware = "") {
+    Scenario out = own_scenario(run);
+    out.machine = std::make_shared<const TargetMachine>(constants, hardware);
+    return out;
+  };
+  const auto ends = [](const Prediction& of) {
+    const auto step = static_cast<double>(of.step.duration);
+    return std::pair(std::log(static_cast<double>(of.interval.value().low) / step),
+                     std::log(static_cast<double>(of.interval.value().high) / step));
+  };
+  Calibration constants = *run->machine()->calibration();
+  const double model = kQuantile90 * kOfCalibrated;
+  for (const char* hardware : {"", "8xH100"}) {
+    const auto [low, high] = ends(with_interval(on(constants, hardware)));
+    EXPECT_NEAR(low, -model, 1e-6);
+    EXPECT_NEAR(high, model, 1e-6);
+  }
+
+  constants.operators.clear();
+  Calibration slower = constants;
+  for (size_t i = 0; i < constants.classes.size(); ++i) {
+    // Of a normal distribution the mean of absolute values is 0.798 of the standard deviation.
+    constants.classes[i].left_out = 0.798 * 20;  // a small part of this run
+    for (double KernelClass::*part : {&KernelClass::us, &KernelClass::us_per_unit}) {
+      slower.classes[i].*part *= 1 + 1.6449 * 20;
+    }
+  }
+  const Prediction now = with_interval(on(constants));
+  const auto step = static_cast<double>(now.step.duration);
+  const double lines = std::log(static_cast<double>(evaluate(on(slower)).step.duration) / step);
+  EXPECT_GT(lines, model);
+  EXPECT_NEAR(ends(now).second, std::hypot(lines, model), 1e-3);
+}
+
 // A GPU with published runs, one that has the constants of the nearest, and ideal software.
 TEST(Uncertainty, IsWiderWithoutRunsOfTheGpu) {
   const auto width = [](const HardwareSpec& spec) {
