@@ -35,6 +35,7 @@ Bytes chunk_bytes(const ResolvedPlan& plan,
   return bytes;
 }
 
+// At most a PiB, which no device has: a damaged file may have any number, and sums fit in 64 bits.
 std::optional<Bytes> recorded_states(const ResolvedPlan& plan,
                                      UnitId id,
                                      const ShardLayout& layout) {
@@ -47,7 +48,9 @@ std::optional<Bytes> recorded_states(const ResolvedPlan& plan,
       recorded = true;
     }
   }
-  return recorded ? std::optional(static_cast<Bytes>(std::llround(bytes))) : std::nullopt;
+  constexpr double kMost = 1125899906842624.0;
+  return recorded ? std::optional(static_cast<Bytes>(std::llround(std::min(bytes, kMost))))
+                  : std::nullopt;
 }
 
 }  // namespace

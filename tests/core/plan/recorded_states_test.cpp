@@ -42,6 +42,13 @@ TEST(RecordedStatesTest, OfARankFollowItsPartsOfTheParameters) {
   EXPECT_EQ(unit_sizes(resolved(R"([{"modules": ""}])", 1, tree, bf16))[0].states, 25 + 20);
 }
 
+TEST(RecordedStatesTest, OfADamagedFileFitInSixtyFourBits) {
+  ModuleTree tree = linears({"first"}, 4, 5);
+  tree.parameters[0].state_bytes = 1e30;
+  EXPECT_EQ(unit_sizes(resolved(R"([{"modules": ""}])", 1, tree, kPerParameter))[0].states,
+            Bytes{1} << 50);
+}
+
 TEST(RecordedStatesTest, WithoutThemTheOptimizersKindDecides) {
   const UnitSize size =
       unit_sizes(resolved(R"([{"modules": ""}])", 2, linears({"first"}, 4, 5), kPerParameter))[0];
