@@ -609,7 +609,7 @@ kind("flags", "simulate --accumulate 10000 of 126 layers", "at most 2500000 oper
 kind("flags", "--world-size 65537 --backend emulated", "at most 65536")(
     lambda folder: ["capture", "--model", MODEL, "--tokens", TOKENS, "--out", folder / "o", "--backend", "emulated", "--world-size", "65537"])
 for flag in ("--hardware", "--strategy", "--mesh", "--stack", "--precision", "--slow-rank", "--calibration", "--plan", "--out"):
-    kind("flags", f"a value of 5000 characters of {flag}", "nnnn")(
+    kind("flags", f"a value of 5000 characters of {flag}", "nnnn", (4,) if flag == "--out" else (2, 3))(
         lambda folder, flag=flag: [*(SIMULATE[:3] if flag in ("--hardware", "--calibration") else SIMULATE), flag, "n" * 5000])
 kind("flags", "--device -1", "--device -1: expected")(lambda folder: ["analyze", RUN, "--device", "-1"])
 kind("flags", "an unknown flag of 10 000 characters", "unknown flag")(lambda folder: ["analyze", RUN, "--" + "x" * 10000])
