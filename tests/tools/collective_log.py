@@ -79,7 +79,7 @@ class Modules:
     def running(self):
         """The module's name, and the name of the autograd node ("" in forward)."""
         node = torch._C._current_autograd_node()
-        shown = node.name().rsplit("::", 1)[-1] if node is not None else ""
+        shown = node.name().rsplit("::", 1)[-1].rstrip(">") if node is not None else ""
         if self.stack:
             return self.stack[-1], ""
         if node is None:
@@ -90,13 +90,13 @@ class Modules:
 
 
 class CollectiveLog(TorchDispatchMode):
-    """Rows of COLUMNS while it is entered. `axes`: by name of a mesh axis, a process group whose ranks it has."""
+    """Rows of COLUMNS while it is entered. `axes`: by name of a mesh axis its process group, those of FSDP first: FSDP calls c10d, other parts of a program
+    functional collectives, so that axes which share a process group are told apart."""
 
     def __init__(self, model, axes):
         super().__init__()
         self.modules, self.rows, self.pending = Modules(model), [], {}
-        self.names = {group.group_name: axis for axis, group in axes.items()}
-        self.by_ranks = {tuple(dist.get_process_group_ranks(group)): axis for axis, group in reversed(axes.items())}
+        self.axes = [(axis, group.group_name, dist.get_process_group_ranks(group)) for axis, group in axes.items()]
         self.phase, self.microbatch, self.products, self.waiting, self.ops = "", 0, 0, [], 0
 
     @contextlib.contextmanager
@@ -105,12 +105,12 @@ class CollectiveLog(TorchDispatchMode):
         yield
         self.phase = ""
 
-    def group(self, given):
+    def group(self, given, functional):
         if not isinstance(given, str):
             given = (given if isinstance(given, dist.ProcessGroup) else dist.ProcessGroup.unbox(given)).group_name
-        if given in self.names:
-            return self.names[given]
-        return self.by_ranks[tuple(dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(given)))]
+        ranks = dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(given))
+        found = [axis for axis, name, _ in self.axes if name == given] or [axis for axis, _, members in self.axes if members == ranks]
+        return found[-1 if functional else 0]
 
     def current_phase(self):
         return "recompute" if self.phase == "backward" and self.modules.stack else self.phase
@@ -127,8 +127,8 @@ class CollectiveLog(TorchDispatchMode):
                 self.waiting.append(row)
             return function(*args, **(kwargs or {}))
         if namespace not in ("_c10d_functional", "c10d"):
-            if name not in VIEWS:
-                self.end_waits(f"{name}")
+            if name not in VIEWS and namespace != "profiler":
+                self.end_waits(name)
                 self.ops += 1
                 self.products += name in PRODUCTS
             return function(*args, **(kwargs or {}))
@@ -140,7 +140,7 @@ class CollectiveLog(TorchDispatchMode):
         result = function(*args, **(kwargs or {}))
         module, node = self.modules.running()
         out = result if target < 0 else args[target]
-        row = [kind, self.group(args[group]), DTYPES[tensors_of(args[source])[0].dtype], bytes_of(args[source]), bytes_of(out), self.microbatch, self.current_phase(), module, node,
+        row = [kind, self.group(args[group], namespace == "_c10d_functional"), DTYPES[tensors_of(args[source])[0].dtype], bytes_of(args[source]), bytes_of(out), self.microbatch, self.current_phase(), module, node,
                self.products, None]
         self.rows.append(row)
         if namespace == "_c10d_functional":
@@ -184,7 +184,7 @@ def merged(ranks):
 def document(values, rows):
     """JSON with a row in each line."""
     text = json.dumps({**values, "columns": COLUMNS}, indent=1)
-    for key in ("plan", "groups", "columns", "step", "mesh", "config", "memory"):  # each in one line
+    for key in ("plan", "groups", "columns", "step", "config", "memory"):  # each in one line
         if key in values or key == "columns":
             start = text.index(f'\n "{key}": ') + len(key) + 6
             value, end = json.JSONDecoder().raw_decode(text, start)
