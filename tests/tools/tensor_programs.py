@@ -41,6 +41,10 @@ def programs():
     t2, t4, s2t2, r2s2t2 = {"tensor": 2}, {"tensor": 4}, {"shard": 2, "tensor": 2}, {"replicate": 2, "shard": 2, "tensor": 2}
     # Norms are plain tensors then, which operators over many tensors do not take together with DTensors.
     whole = {"sequence_parallel": False, "optimizer": "loop"}
+    # The same programs without tensor parallelism, so that a comparison shows what is equal without it.
+    add("llama-s4", mesh={"shard": 4})
+    add("llama-r2s2-checkpoint", mesh={"replicate": 2, "shard": 2}, dtype="bf16", checkpoint="all")
+    add("decoder-s2", model="decoder", config={}, mesh={"shard": 2})
     add("llama-t2-sp")
     add("llama-t2", **whole)
     add("llama-t2-transformers", styles="transformers", **whole)
