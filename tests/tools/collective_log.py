@@ -166,11 +166,11 @@ class CollectiveLog(TorchDispatchMode):
 
 
 def merged(ranks):
-    """One list of rows of all ranks' lists, which differ in bytes only."""
+    """One list of rows of all ranks' lists, which differ in bytes and in what runs before a wait only; the wait is that of rank 0."""
     rows = []
     for index in range(max(map(len, ranks))):
         each = [rows_of[index] if index < len(rows_of) else None for rows_of in ranks]
-        alike = {json.dumps([value for column, value in zip(COLUMNS, row) if column not in ("in", "out")]) if row else None for row in each}
+        alike = {json.dumps([value for column, value in zip(COLUMNS, row) if column not in ("in", "out", "wait")]) if row else None for row in each}
         if len(alike) != 1:
             raise RuntimeError(f"row {index} differs between ranks: {sorted(map(str, alike))}")
         row = list(each[0])

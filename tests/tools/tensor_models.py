@@ -100,7 +100,7 @@ def make(row):
     values = config_of(row)
     config = transformers.AutoConfig.for_model(values.pop("model_type"), **values)
     config.use_cache = False
-    attention = "sdpa" if row["mesh"].get("context", 1) == 1 else "gathered"
+    attention = "gathered" if row["mesh"].get("context", 1) > 1 and row["gather"] in ("apart", "joined") else "sdpa"
     # Of the part of the sequence that a rank has, transformers would make a mask for that part. Attention is causal without one.
     ALL_MASK_ATTENTION_FUNCTIONS.register(attention, lambda *args, **kwargs: None)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=attention).train()

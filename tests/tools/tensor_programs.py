@@ -4,7 +4,8 @@
     tensor_programs.py --list
 
 Gloo ranks of one machine train the models of tensor_models.py under parallelize_module and, where the mesh has other axes, fully_shard of each layer and the
-root. `context` gathers keys and values by hand, FSDP then shards over shard x context. The second step is recorded.
+root. With `context` keys and values are gathered by hand, or PyTorch's context_parallel does it with the kernels of a GPU (gpu_attention.py); FSDP then shards over shard x context.
+The second step is recorded.
 """
 import argparse
 import contextlib
@@ -18,17 +19,22 @@ import torch.nn.functional as F
 import transformers
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.experimental._attention import set_rotate_method
 from torch.distributed.tensor.parallel import loss_parallel, parallelize_module
 
 import collective_log
+import gpu_attention
 import tensor_models
 
 AXES = ("replicate", "shard", "context", "tensor")
 # styles: torchtitan's, or those of transformers' tensor parallel plans, which leave the embedding whole. checkpoint: all or every second layer.
-# accumulate: whether gradients are reduced only in the last microbatch. gather: keys and values apart, or joined in one all-gather.
+# accumulate: whether gradients are reduced only in the last microbatch. gather: how the ranks of a context come to each other's keys and values. By hand: apart, or joined in
+# one all-gather. By context_parallel: all_gather or ring.
 DEFAULT = {"model": "llama-tiny", "config": {"num_hidden_layers": 2}, "mesh": {"tensor": 2}, "batch": 2, "seq": 32, "sequence_parallel": True, "loss_parallel": False,
            "styles": "torchtitan", "microbatches": 1, "accumulate": False, "checkpoint": "none", "optimizer": "foreach", "clip": False, "dtype": "fp32", "reshard": None,
            "gather": "apart"}
+BY_HAND = ("apart", "joined")
 HEADS = {"num_hidden_layers": 2, "num_key_value_heads": 4}
 
 
@@ -92,6 +98,12 @@ def programs():
     add("llama-s2c2-bf16", mesh=s2c2, dtype="bf16", microbatches=2)
     add("llama-c2t2-sp", mesh={"context": 2, "tensor": 2})
     add("llama-r2c2t2-sp", mesh={"replicate": 2, "context": 2, "tensor": 2})
+    for gather in ("all_gather", "ring"):
+        name = gather.replace("_", "-")
+        for title, mesh in (("c2", c2), ("c4", {"context": 4}), ("c2t2-sp", {"context": 2, "tensor": 2})):
+            add(f"llama-{title}-{name}", mesh=mesh, gather=gather)
+        add(f"llama-s2c2-{name}-bf16", mesh=s2c2, gather=gather, dtype="bf16")
+        add(f"llama-c4-{name}-checkpoint", mesh={"context": 4}, gather=gather, checkpoint="all")
     add("qwen3-s2c2-checkpoint", model="qwen3-tiny", config={}, mesh=s2c2, checkpoint="all")
     return rows
 
@@ -141,6 +153,21 @@ def gather_keys_and_values(meshes, row):
     ALL_ATTENTION_FUNCTIONS.register("gathered", attention)
 
 
+def context_of(row, meshes, buffers):
+    """A context in which `buffers`, whole sequences along dimension 1, are this rank's parts."""
+    if meshes.context is None:
+        return contextlib.nullcontext()
+    mesh = meshes.context["context"]
+    if row["gather"] in BY_HAND:
+        part = row["seq"] // mesh.size()
+        for buffer in buffers:
+            own = buffer[:, mesh.get_local_rank() * part:][:, :part].clone()
+            buffer.resize_(own.shape).copy_(own)
+        return contextlib.nullcontext()
+    set_rotate_method("allgather" if row["gather"] == "all_gather" else "alltoall")
+    return context_parallel(mesh, buffers=buffers, buffer_seq_dims=[1] * len(buffers), no_restore_buffers=set(buffers))
+
+
 def divide(model, row, meshes):
     """Applies the mesh: tensor parallel, checkpoints, FSDP, as torchtitan does in this order."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
@@ -171,23 +198,22 @@ def checkpointed(row, layers):
 def train(row):
     """Rows of the second step on this rank, and of each axis the ranks of this rank's group."""
     meshes = Meshes(row["mesh"])
-    if meshes.context is not None:
+    if meshes.context is not None and row["gather"] in BY_HAND:
         gather_keys_and_values(meshes, row)
+    elif meshes.context is not None:
+        gpu_attention.use()
     model, forward, vocabulary = tensor_models.make(row)
     divide(model, row, meshes)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=row["optimizer"] == "foreach", fused=row["optimizer"] == "fused")
     log = collective_log.CollectiveLog(model, meshes.groups)
-    part = 0 if meshes.context is None else meshes.context.get_local_rank("context")
-    seq = row["seq"] // row["mesh"].get("context", 1)
-    positions = torch.arange(part * seq, (part + 1) * seq).unsqueeze(0)
     for step in range(2):
         with log:
             for microbatch in range(row["microbatches"]):
                 if row["accumulate"]:
                     model.set_requires_gradient_sync(microbatch + 1 == row["microbatches"])
                 torch.manual_seed(microbatch)
-                tokens = torch.randint(0, vocabulary, (row["batch"], row["seq"]))[:, positions[0]]
-                with loss_parallel() if row["loss_parallel"] else contextlib.nullcontext():
+                tokens, positions = torch.randint(0, vocabulary, (row["batch"], row["seq"])), torch.arange(row["seq"]).unsqueeze(0)
+                with context_of(row, meshes, [tokens, positions]), loss_parallel() if row["loss_parallel"] else contextlib.nullcontext():
                     with log.during("forward", microbatch):
                         logits = forward(tokens, positions)
                         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
@@ -213,6 +239,8 @@ def plan_of(row):
             "activation_checkpointing": [f"{layers}.{index}" for index in checkpointed(row, count)]}
     if row["dtype"] == "bf16":
         plan["mixed_precision"] = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
+    if row["mesh"].get("context", 1) > 1:
+        plan["context_parallel"] = {"method": "ring" if row["gather"] == "ring" else "all_gather"}
     if row["mesh"].get("tensor", 1) > 1:
         plan |= {"sequence_parallel": row["sequence_parallel"], "loss_parallel": row["loss_parallel"]}
         if styles := tensor_models.tensor_parallel_of(row):
