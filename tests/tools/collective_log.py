@@ -184,7 +184,7 @@ def merged(ranks):
 def document(values, rows):
     """JSON with a row in each line."""
     text = json.dumps({**values, "columns": COLUMNS}, indent=1)
-    for key in ("plan", "groups", "columns", "step", "config", "memory"):  # each in one line
+    for key in ("plan", "groups", "columns", "step", "config", "memory", "rows_of_experts"):  # each in one line
         if key in values or key == "columns":
             start = text.index(f'\n "{key}": ') + len(key) + 6
             value, end = json.JSONDecoder().raw_decode(text, start)

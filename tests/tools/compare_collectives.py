@@ -22,6 +22,10 @@ KINDS = (("reduce_scatter", "reduce_scatter"), ("reducescatter", "reduce_scatter
 STEP_PHASES = ("forward", "backward", "recompute")
 
 
+def world_of(program):
+    return 1 + max(rank for lists in program["groups"].values() for ranks in lists for rank in ranks)
+
+
 def kind_of(name):
     return next((kind for part, kind in KINDS if part in name), name)
 
@@ -49,11 +53,12 @@ def arguments_of(program, folder):
         model.write_text(json.dumps(config))
     (folder / "plan.json").write_text(json.dumps(program["plan"]))
     step = program["step"]
-    world = len({rank for ranks in next(iter(program["groups"].values())) for rank in ranks})
-    out = ["simulate", "--model", str(model), "--plan", str(folder / "plan.json"), "--hardware", "8xH200", "--world-size", str(world), "--batch", str(step["batch"]),
+    out = ["simulate", "--model", str(model), "--plan", str(folder / "plan.json"), "--hardware", "8xH200", "--world-size", str(world_of(program)), "--batch", str(step["batch"]),
            "--seq", str(step["seq"]), "--stack", "transformers", "--out", str(folder / "out")]
     if step["microbatches"] > 1:
         out += ["--accumulate", str(step["microbatches"])] + (["--no-sync"] if step["accumulate"] else [])
+    if step.get("skew"):
+        out += ["--expert-skew", str(step["skew"])]
     if step["optimizer"] == "fused":
         out += ["--optimizer-impl", "fused"]
     return out
@@ -96,8 +101,7 @@ def compare(path, options):
         done = subprocess.run([options.bin, *arguments_of(program, folder)], capture_output=True, text=True)
         if done.returncode != 0:
             return f"exit code {done.returncode}: {done.stderr.strip().splitlines()[0] if done.stderr.strip() else ''}"
-        world = len({rank for ranks in next(iter(program["groups"].values())) for rank in ranks})
-        for rank in range(world if options.ranks else 1):
+        for rank in range(world_of(program) if options.ranks else 1):
             wanted, found = expected(program, rank), simulated(folder, rank)
             different = first_difference(wanted, found)
             if different:

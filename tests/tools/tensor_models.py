@@ -81,7 +81,8 @@ LLAMA = {"embedding": "model.embed_tokens", "layers": "model.layers", "norm": "m
          "heads": [], "attention": "self_attn", "columns": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "row": "self_attn.o_proj", "mlp": "mlp",
          "mlp_columns": ["mlp.gate_proj", "mlp.up_proj"], "mlp_row": "mlp.down_proj"}
 NAMES = {
-    "llama-tiny": LLAMA, "qwen2-tiny": LLAMA, "mistral-tiny": LLAMA, "qwen3-tiny": {**LLAMA, "heads": ["self_attn.q_norm", "self_attn.k_norm"]},
+    **dict.fromkeys(["llama-tiny", "qwen2-tiny", "mixtral-tiny"], LLAMA),
+    **dict.fromkeys(["qwen3-tiny", "qwen3-moe-tiny"], {**LLAMA, "heads": ["self_attn.q_norm", "self_attn.k_norm"]}),
     "decoder": {"embedding": "table", "layers": "blocks", "norm": "norm", "head": "scores", "norms": ["norm1", "norm2"], "heads": [], "attention": "attention",
                 "columns": ["attention.query", "attention.key", "attention.value"], "row": "attention.out", "mlp": "mlp", "mlp_columns": ["mlp.widen"], "mlp_row": "mlp.narrow"},
 }

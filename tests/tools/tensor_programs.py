@@ -262,6 +262,19 @@ def record(name, row):
     return collective_log.document(values, collective_log.merged([rank["rows"] for rank in ranks]))
 
 
+def record_all(names, folder, recorded):
+    failed = []
+    for name in names:
+        try:
+            (folder / f"{name}.json").write_text(recorded(name))
+            print(name, file=sys.stderr, flush=True)
+        except torch.multiprocessing.ProcessRaisedException as error:
+            failed.append(name)
+            print(f"{name}: {error}", file=sys.stderr, flush=True)
+    if failed:
+        raise SystemExit(f"not recorded: {', '.join(failed)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*")
@@ -272,16 +285,7 @@ def main():
     if options.list:
         print(json.dumps(rows, indent=1))
         return
-    failed = []
-    for name in options.names or rows:
-        try:
-            (options.out / f"{name}.json").write_text(record(name, rows[name]))
-            print(name, file=sys.stderr, flush=True)
-        except torch.multiprocessing.ProcessRaisedException as error:
-            failed.append(name)
-            print(f"{name}: {error}", file=sys.stderr, flush=True)
-    if failed:
-        raise SystemExit(f"not recorded: {', '.join(failed)}")
+    record_all(options.names or rows, options.out, lambda name: record(name, rows[name]))
 
 
 if __name__ == "__main__":
