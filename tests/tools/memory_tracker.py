@@ -109,7 +109,8 @@ def gpu_attention():
     torch.nn.functional.scaled_dot_product_attention = Tracer(FakeTensorMode())._fused_attention
 
 
-def make_tracker():
+def make_tracker(base=None):
+    """`base`: FSDPMemTracker if None, or MemTracker."""
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
     from torch.distributed._tools.mem_tracker import _UpdateType
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
@@ -130,7 +131,7 @@ def make_tracker():
         if name.startswith("_propagate_tensor_meta"):
             setattr(ShardingPropagator, name, hidden(getattr(ShardingPropagator, name)))
 
-    class Tracker(FSDPMemTracker):
+    class Tracker(base or FSDPMemTracker):
         """The tracker, and which operator made each piece of memory that is alive at the peak."""
 
         def __init__(self, *args):

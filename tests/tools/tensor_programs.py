@@ -168,8 +168,8 @@ def context_of(row, meshes, buffers):
     return context_parallel(mesh, buffers=buffers, buffer_seq_dims=[1] * len(buffers), no_restore_buffers=set(buffers))
 
 
-def divide(model, row, meshes):
-    """Applies the mesh: tensor parallel, checkpoints, FSDP, as torchtitan does in this order."""
+def divide(model, row, meshes, dtypes):
+    """Applies the mesh: tensor parallel, checkpoints, FSDP, as torchtitan does in this order. `dtypes`: names, of MixedPrecisionPolicy."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
     layers = tensor_models.layers_of(model, row)
@@ -184,8 +184,8 @@ def divide(model, row, meshes):
         layers[index] = checkpoint_wrapper(layers[index])
     if meshes.fsdp is not None:
         given = {"mesh": meshes.fsdp, "reshard_after_forward": row["reshard"]}
-        if row["dtype"] == "bf16":
-            given["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if dtypes:
+            given["mp_policy"] = MixedPrecisionPolicy(**{key: getattr(torch, name) for key, name in dtypes.items()})
         for layer in layers:
             fully_shard(layer, **given)
         fully_shard(model, **given)
@@ -203,7 +203,7 @@ def train(row):
     elif meshes.context is not None:
         gpu_attention.use()
     model, forward, vocabulary = tensor_models.make(row)
-    divide(model, row, meshes)
+    divide(model, row, meshes, {"param_dtype": "bfloat16", "reduce_dtype": "float32"} if row["dtype"] == "bf16" else {})
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=row["optimizer"] == "foreach", fused=row["optimizer"] == "fused")
     log = collective_log.CollectiveLog(model, meshes.groups)
     for step in range(2):
