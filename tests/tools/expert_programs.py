@@ -195,7 +195,7 @@ def train(row, config):
                 tokens = torch.randint(0, vocabulary, (row["batch"], row["seq"]))
                 with log.during("forward", microbatch):
                     logits = forward(tokens, positions)
-                    loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+                    loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
                     del logits
                 with log.during("backward", microbatch):
                     loss.backward()

@@ -325,7 +325,7 @@ def plan_of(row):
 def simulate(program, row, folder, alive):
     spec = json.loads((ROOT / "sim/hardware/specs/8xH200.json").read_text())
     spec["nodes"] = max(1, row["world"] // 8)
-    for name, value in (("config.json", config_of(row)), ("plan.json", plan_of(row)), ("spec.json", spec)):
+    for name, value in (("config.json", config_of(row)), ("plan.json", row.get("plan") or plan_of(row)), ("spec.json", spec)):
         (folder / name).write_text(json.dumps(value))
     arguments = ["simulate", "--model", str(folder), "--plan", str(folder / "plan.json"), "--hardware", str(folder / "spec.json"), "--world-size", str(row["world"]),
                  "--batch", str(row["batch"]), "--seq", str(row["seq"]), "--stack", "torchtitan" if is_torchtitan(row) else "transformers"]

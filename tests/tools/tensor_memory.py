@@ -124,7 +124,7 @@ def track(row):
     started, named = time.monotonic(), names_of(row)
     fake_group(row["world"])
     try:
-        meshes = tensor_programs.Meshes(row["mesh"])
+        meshes = tensor_programs.Meshes(row["mesh"], units=False)
         with FakeTensorMode(allow_non_fake_inputs=True):
             model, _ = memory_tracker.make(row)
             model.train()

@@ -30,10 +30,10 @@ import tensor_models
 AXES = ("replicate", "shard", "context", "tensor")
 # styles: torchtitan's, or those of transformers' tensor parallel plans, which leave the embedding whole. checkpoint: all or every second layer.
 # accumulate: whether gradients are reduced only in the last microbatch. gather: how the ranks of a context come to each other's keys and values. By hand: apart, or joined in
-# one all-gather. By context_parallel: all_gather or ring.
+# one all-gather. By context_parallel: all_gather or ring. units: fully_shard is applied, over one rank if the mesh has no other axis.
 DEFAULT = {"model": "llama-tiny", "config": {"num_hidden_layers": 2}, "mesh": {"tensor": 2}, "batch": 2, "seq": 32, "sequence_parallel": True, "loss_parallel": False,
            "styles": "torchtitan", "microbatches": 1, "accumulate": False, "checkpoint": "none", "optimizer": "foreach", "clip": False, "dtype": "fp32", "reshard": None,
-           "gather": "apart"}
+           "gather": "apart", "units": True}
 BY_HAND = ("apart", "joined")
 HEADS = {"num_hidden_layers": 2, "num_key_value_heads": 4}
 
@@ -52,6 +52,8 @@ def programs():
     add("llama-r2s2-checkpoint", mesh={"replicate": 2, "shard": 2}, dtype="bf16", checkpoint="all")
     add("decoder-s2", model="decoder", config={}, mesh={"shard": 2})
     add("llama-t2-sp")
+    add("llama-t2-sp-plain", units=False)
+    add("llama-t2-sp-plain-fused", units=False, optimizer="fused")
     add("llama-t2", **whole)
     add("llama-t2-transformers", styles="transformers", **whole)
     add("llama-t4-sp", mesh=t4, config=HEADS)
@@ -109,13 +111,14 @@ def programs():
 
 
 class Meshes:
-    """Views of one world: the dense mesh, and the one whose axis `shard` has the ranks of shard x context. Axes of one rank are left out."""
+    """Views of one world: the dense mesh, and the one whose axis `shard` has the ranks of shard x context. Axes of one rank are left out, `units`: but for `shard`, so that
+    fully_shard has a mesh."""
 
-    def __init__(self, sizes):
+    def __init__(self, sizes, units=True):
         size = {axis: sizes.get(axis, 1) for axis in AXES}
         shards = {"replicate": size["replicate"], "shard": size["shard"] * size["context"], "tensor": size["tensor"]}
         world = init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("world",))
-        self.sharded = self.view(world, shards)
+        self.sharded = self.view(world, shards, "shard" if units and size["replicate"] == 1 else None)
         outer = size["replicate"] * size["shard"]
         self.context = self.view(world, {"outer": outer, "context": size["context"], "inner": size["tensor"]}) if size["context"] > 1 else None
         names = {axis: "shard_context" if axis == "shard" and size["context"] > 1 else axis for axis in self.sharded.mesh_dim_names}
@@ -123,12 +126,12 @@ class Meshes:
         if self.context is not None:
             self.groups["context"] = self.context.get_group("context")
         self.tensor = self.sharded["tensor"] if size["tensor"] > 1 else None
-        axes = tuple(axis for axis in ("replicate", "shard") if shards[axis] > 1)
+        axes = tuple(axis for axis in ("replicate", "shard") if axis in self.sharded.mesh_dim_names)
         self.fsdp = self.sharded[axes] if axes else None
 
     @staticmethod
-    def view(world, sizes):
-        sizes = {axis: size for axis, size in sizes.items() if size > 1}
+    def view(world, sizes, kept=None):
+        sizes = {axis: size for axis, size in sizes.items() if size > 1 or axis == kept}
         return world._unflatten(0, tuple(sizes.values()), tuple(sizes))
 
 
@@ -174,7 +177,7 @@ def divide(model, row, meshes, dtypes):
 
     layers = tensor_models.layers_of(model, row)
     if meshes.tensor is not None:
-        tied = row["config"].get("tie_word_embeddings")
+        tied = row["model"] != "decoder" and tensor_models.config_of(row)["tie_word_embeddings"]
         parallelize_module(model, meshes.tensor, tensor_models.styles_of_root(row))
         for layer in layers:
             parallelize_module(layer, meshes.tensor, tensor_models.styles_of_layer(row))
@@ -197,7 +200,7 @@ def checkpointed(row, layers):
 
 def train(row):
     """Rows of the second step on this rank, and of each axis the ranks of this rank's group."""
-    meshes = Meshes(row["mesh"])
+    meshes = Meshes(row["mesh"], row["units"])
     if meshes.context is not None and row["gather"] in BY_HAND:
         gather_keys_and_values(meshes, row)
     elif meshes.context is not None:
@@ -216,7 +219,7 @@ def train(row):
                 with context_of(row, meshes, [tokens, positions]), loss_parallel() if row["loss_parallel"] else contextlib.nullcontext():
                     with log.during("forward", microbatch):
                         logits = forward(tokens, positions)
-                        loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+                        loss = F.cross_entropy(logits.flatten(0, 1).float(), tokens.flatten())
                         del logits
                     with log.during("backward", microbatch):
                         loss.backward()
@@ -257,6 +260,8 @@ def record(name, row):
     step = {key: row[key] for key in ("batch", "seq", "microbatches", "accumulate", "optimizer", "clip")}
     values = {"program": name, "origin": f"torch {torch.__version__.split('+')[0]} (Gloo), transformers {transformers.__version__}, by tests/tools/tensor_programs.py",
               "model": row["model"], "config": row["config"], "step": step, "plan": plan_of(row), "groups": groups}
+    if not row["units"]:
+        values["fully_shard"] = False
     if row["mesh"].get("context", 1) > 1:
         values["gather"] = row["gather"]
     return collective_log.document(values, collective_log.merged([rank["rows"] for rank in ranks]))
