@@ -126,11 +126,13 @@ std::vector<Bytes> bytes_by_rank(const ResolvedPlan& plan) {
 schedule::PlannedStep planned_step(const plan::ModelConfig& config,
                                    const ResolvedPlan& plan,
                                    const PlanOptions& options) {
-  // The order does not depend on the number of tokens.
+  // The order depends neither on the number of tokens nor on how ranks divide operators.
   plan::StepSettings step = options.step;
+  ResolvedPlan whole = plan;
+  whole.mesh = {};
   step.seq = config.file != nullptr ? 64 : std::min<int64_t>(config.max_positions, 64);
   return schedule::planned_step(config.file != nullptr ? plan::hooks_of_file(*config.file, plan)
-                                                       : plan::step_workload(config, plan, step),
+                                                       : plan::step_workload(config, whole, step),
                                 plan, kSteadyStep, step);
 }
 

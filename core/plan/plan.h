@@ -52,6 +52,12 @@ struct TensorStyle {
   friend bool operator==(const TensorStyle&, const TensorStyle&) = default;
 };
 
+// How the ranks of a context, each with a part of the sequence, come to the keys and values of the
+// others. kAllGather: all at once. kRing: those of one rank after the other, while attention to the
+// ones that are there is computed; a rank then has one part from the sequence's first half and one
+// from its second (zigzag), so that all have as much to compute.
+enum class ContextMethod : uint8_t { kAllGather, kRing };
+
 // One entry of a unit's "groups": parameters that are gathered and reduced together.
 struct ParameterGroupEntry {
   std::vector<std::string> parameters{"**"};  // globs
@@ -91,6 +97,10 @@ struct Plan {
   // Glob of modules → style; with kDimension glob of parameters. Empty: the usual styles, by the
   // modules' names.
   std::map<std::string, TensorStyle> tensor_parallel;
+  // With mesh.tensor > 1: what is between the divided layers runs on a part of the sequence; the
+  // loss runs on a part of the vocabulary, so that the logits are not gathered.
+  bool sequence_parallel = true, loss_parallel = false;
+  ContextMethod context_method = ContextMethod::kAllGather;  // with mesh.context > 1
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;

@@ -29,6 +29,9 @@ const Names kBackwardPrefetch{"pre", "post", "none"};
 const Names kPlanKeys{"version",
                       "mesh",
                       "tensor_parallel",
+                      "sequence_parallel",
+                      "loss_parallel",
+                      "context_parallel",
                       "dialect",
                       "layout",
                       "views",
@@ -346,6 +349,9 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   plan.source = source;
   plan.mesh = read_mesh(root);
   plan.tensor_parallel = read_tensor_parallel(root);
+  plan.sequence_parallel = read_flag(root, "sequence_parallel", plan.sequence_parallel);
+  plan.loss_parallel = read_flag(root, "loss_parallel", plan.loss_parallel);
+  plan.context_method = read_context_method(root);
   if (const auto node = root.find("dialect")) {
     plan.dialect = static_cast<Dialect>(node->one_of(kDialects));
   }
@@ -417,6 +423,13 @@ std::string to_json(const Plan& plan) {
   out["mesh"] = mesh_json(plan.mesh);
   if (!plan.tensor_parallel.empty()) {
     out["tensor_parallel"] = tensor_parallel_json(plan.tensor_parallel);
+  }
+  if (plan.mesh.tensor > 1 || !plan.sequence_parallel || plan.loss_parallel) {
+    out["sequence_parallel"] = plan.sequence_parallel;
+    out["loss_parallel"] = plan.loss_parallel;
+  }
+  if (plan.mesh.context > 1 || plan.context_method != ContextMethod::kAllGather) {
+    out["context_parallel"] = context_parallel_json(plan.context_method);
   }
   out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];
   out["layout"] = kLayouts[static_cast<size_t>(plan.layout)];

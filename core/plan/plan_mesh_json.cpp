@@ -19,6 +19,8 @@ using nlohmann::ordered_json;
 const Names kTensorStyles{"column", "row", "vocabulary", "sequence", "replicate"};
 const Names kParameterGroupKeys{"parameters", "mesh", "shard_dim"};
 const Names kParameterMeshes{"dense", "expert"};
+const Names kContextKeys{"method"};
+const Names kContextMethods{"all_gather", "ring"};
 constexpr int64_t kMostDims = 16;  // of a parameter
 
 }  // namespace
@@ -56,6 +58,18 @@ std::map<std::string, TensorStyle> read_tensor_parallel(const JsonNode& root) {
                     : TensorStyle{static_cast<TensorStyle::Kind>(style.one_of(kTensorStyles))};
   }
   return out;
+}
+
+ContextMethod read_context_method(const JsonNode& root) {
+  const auto node = root.find("context_parallel");
+  if (!node || node->is_null()) {
+    return ContextMethod::kAllGather;
+  }
+  node->expect_object("an object with \"method\"");
+  node->allow_only(kContextKeys);
+  const auto method = node->find("method");
+  return method ? static_cast<ContextMethod>(method->one_of(kContextMethods))
+                : ContextMethod::kAllGather;
 }
 
 std::vector<ParameterGroupEntry> read_parameter_groups(const JsonNode& unit) {
@@ -122,6 +136,10 @@ ordered_json tensor_parallel_json(const std::map<std::string, TensorStyle>& styl
                     : ordered_json(kTensorStyles[static_cast<size_t>(style.kind)]);
   }
   return out;
+}
+
+ordered_json context_parallel_json(ContextMethod method) {
+  return {{"method", kContextMethods[static_cast<size_t>(method)]}};
 }
 
 ordered_json parameter_groups_json(const std::vector<ParameterGroupEntry>& groups) {

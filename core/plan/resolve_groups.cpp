@@ -22,10 +22,14 @@ bool is_matrix(const Parameter& parameter) {
   return parameter.shape.size() >= 2;
 }
 
+bool is_embedding(const Module& module) {
+  return module.type == "Embedding" || module.type.ends_with("WordEmbedding");
+}
+
 // The dimension that tensor parallelism divides; -1: none. Source: ColwiseParallel, RowwiseParallel
 // and SequenceParallel of torch/distributed/tensor/parallel/style.py, torch 2.11.
 int64_t dimension_of(const TensorStyle& style, const Module& module, const Parameter& parameter) {
-  const bool embedding = module.type == "Embedding";
+  const bool embedding = is_embedding(module);
   switch (style.kind) {
     case TensorStyle::Kind::kColumn:
       return embedding ? 1 : 0;
@@ -69,7 +73,7 @@ constexpr std::array<StandardStyle, 16> kStandardStyles{{
 
 // The style that programs usually give to a module of this name.
 TensorStyle standard_style(const Module& module) {
-  if (module.type == "Embedding") {
+  if (is_embedding(module)) {
     return {TensorStyle::Kind::kVocabulary};
   }
   const std::string_view name = std::string_view(module.fqn).substr(module.fqn.rfind('.') + 1);

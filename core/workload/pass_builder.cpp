@@ -35,6 +35,18 @@ PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
   for (const uint32_t module : plan.checkpointed_modules) {
     checkpointed_.insert(plan.tree.modules[module].fqn);
   }
+  const mesh::GroupId tensor = plan.group_named(mesh::kTensor);
+  const bool divides = plan.mesh.size(mesh::kTensor) > 1;
+  for (size_t i = 0; i < plan.placements.size() && divides; ++i) {
+    constexpr std::string_view kWeight = ".weight";
+    std::vector<std::string> names = plan.tree.parameters[i].aliases;
+    names.push_back(plan.tree.parameters[i].fqn);
+    for (const std::string& name : names) {
+      if (plan.placements[i].group == tensor && name.ends_with(kWeight)) {
+        divided_dimensions_[name.substr(0, name.size() - kWeight.size())] = plan.placements[i].dim;
+      }
+    }
+  }
 }
 
 void PassBuilder::enter(const std::string& module) {
@@ -113,6 +125,12 @@ void PassBuilder::append(Operator op) {
   out_.order.push_back(
       {WorkloadItem::Kind::kOperator, static_cast<uint32_t>(out_.operators.size())});
   out_.operators.push_back(std::move(op));
+}
+
+void PassBuilder::append(Communication communication) {
+  out_.order.push_back(
+      {WorkloadItem::Kind::kCommunication, static_cast<uint32_t>(out_.communications.size())});
+  out_.communications.push_back(std::move(communication));
 }
 
 bool PassBuilder::is_frozen(std::string_view parameter) const {
@@ -204,6 +222,70 @@ void PassBuilder::record(Operator op, std::vector<Operator> backward) {
   forward(std::move(op), input, std::move(backward), trains);
 }
 
+Communication PassBuilder::collective(
+    CollectiveKind kind, Purpose purpose, mesh::GroupId group, Bytes bytes, Bytes written) const {
+  Communication out;
+  out.kind = kind;
+  out.purpose = purpose;
+  out.group = group;
+  out.unit = open_.empty() ? 0 : unit();
+  out.module = open_.empty() ? "" : open_.back().module;
+  out.bytes = bytes;
+  out.written = written;
+  return out;
+}
+
+void PassBuilder::communicate(Communication each,
+                              Bytes input,
+                              std::optional<Communication> backward) {
+  if (in_checkpoint_) {
+    Checkpoint& checkpoint = checkpoints_.back();
+    if (std::exchange(checkpoint.empty, false)) {
+      checkpoint.input = input;
+    }
+  }
+  if (backward) {
+    backward->phase = Phase::kBackward;
+  }
+  append(std::move(each));
+  backward_of_communication_.push_back(requires_grad_ ? std::move(backward) : std::nullopt);
+}
+
+void PassBuilder::communicate_in_backward(Communication each,
+                                          size_t at,
+                                          std::optional<size_t> waited_at) {
+  const auto op = static_cast<uint32_t>(out_.operators.size() - 1);
+  each.phase = Phase::kBackward;
+  each.forward = {WorkloadItem::Kind::kOperator, op};
+  in_backward_[op].push_back({at, waited_at, std::move(each)});
+}
+
+void PassBuilder::sum_over_tensor() {
+  partial_.insert(open_.back().module);
+}
+
+// FSDP2 sums the gradients of replicated parameters before it reduces the unit's: one all-reduce
+// for each, in place for all that memory shows.
+// Source  FSDPParam._get_grad_inner_tensor in torch/distributed/fsdp/_fully_shard/_fsdp_param.py,
+//         torch 2.11: DTensor.redistribute of a partial gradient.
+void PassBuilder::sum_partial_gradients(UnitId unit) {
+  const DType dtype = accumulates_ ? plan_.reduce_dtype(unit) : plan_.param_dtype(unit);
+  for (const uint32_t index : plan_.units[unit].parameters) {
+    const Parameter& parameter = plan_.tree.parameters[index];
+    const std::string& module = plan_.tree.modules[parameter.module].fqn;
+    if (!partial_.contains(module) || frozen_.contains(parameter.fqn)) {
+      continue;
+    }
+    Communication sum =
+        collective(CollectiveKind::kAllReduce, Purpose::kReduceReplicas,
+                   plan_.group_named(mesh::kTensor), parameter.numel * size_of(dtype), 0);
+    sum.phase = Phase::kBackward;
+    sum.unit = unit;
+    sum.module = module;
+    append(std::move(sum));
+  }
+}
+
 // Repeats the operators before the last one that saves a tensor. What that one saves is counted at
 // the operator before it. torchtitan's checkpoints do not stop early: all are repeated, except by
 // compiled code, which computes only what backward reads. An operator
@@ -212,11 +294,22 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
                             const std::vector<WorkloadItem>& forward_order) {
   const bool whole = is_torchtitan(program_) && out_.software.compile == Compile::kNone;
   bool repeated = false;
+  std::vector<uint32_t> awaiting;  // repeated communication that a later operator waits for
   for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
     const uint32_t index = forward_order[i].index;
     if (forward_order[i].kind == WorkloadItem::Kind::kHook) {
       const HookEvent event = out_.hooks[index];
       hook(event.hook, event.unit, /*recompute=*/true);
+      continue;
+    }
+    if (forward_order[i].kind == WorkloadItem::Kind::kCommunication) {
+      Communication each = out_.communications[index];
+      each.phase = Phase::kRecompute;
+      each.forward = forward_order[i];
+      if (each.waited_by) {
+        awaiting.push_back(static_cast<uint32_t>(out_.communications.size()));
+      }
+      append(std::move(each));
       continue;
     }
     Operator op = out_.operators[index];
@@ -229,6 +322,12 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
     if (results_[index] > 0) {
       op.frees = results_[index];
       op.flops = op.read = op.written = 0;
+    }
+    for (const uint32_t waiting : awaiting) {
+      std::optional<WorkloadItem>& item = out_.communications[waiting].waited_by;
+      if (item == forward_order[i]) {
+        item->index = static_cast<uint32_t>(out_.operators.size());
+      }
     }
     append(std::move(op));
     repeated = true;
@@ -245,9 +344,32 @@ void PassBuilder::grads_ready(const HookEvent& pre_forward) {
   if (frozen && pre_forward.grads == Grads::kNone) {
     return;
   }
+  sum_partial_gradients(pre_forward.unit);
   hook(Hook::kGradsReady, pre_forward.unit);
   if (frozen) {
     out_.hooks.back().grads = Grads::kNone;
+  }
+}
+
+void PassBuilder::differentiate(uint32_t op) {
+  std::vector<Operator>& operators = backward_[op];
+  const auto found = in_backward_.find(op);
+  for (size_t i = 0; i <= operators.size(); ++i) {
+    if (found != in_backward_.end()) {
+      for (InBackward& each : found->second) {
+        if (each.at == i) {
+          if (each.waited_at) {  // the operators from here on follow each other
+            const size_t waits = out_.operators.size() + *each.waited_at - i;
+            each.communication.waited_by = {WorkloadItem::Kind::kOperator,
+                                            static_cast<uint32_t>(waits)};
+          }
+          append(std::move(each.communication));
+        }
+      }
+    }
+    if (i < operators.size()) {
+      append(std::move(operators[i]));
+    }
   }
 }
 
@@ -266,8 +388,13 @@ void PassBuilder::finish_backward() {
       if (const auto end = ends.find(item->index); end != ends.end()) {
         recompute(*end->second, forward_order);
       }
-      for (Operator& op : backward_[item->index]) {
-        append(std::move(op));
+      differentiate(item->index);
+      continue;
+    }
+    if (item->kind == WorkloadItem::Kind::kCommunication) {
+      if (std::optional<Communication>& each = backward_of_communication_[item->index]) {
+        each->forward = *item;
+        append(std::move(*each));
       }
       continue;
     }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,6 +39,7 @@ class PassBuilder {
     program_ = out_.program = settings.program;
     out_.software = settings.software;
     expert_skew_ = settings.expert_skew;
+    accumulates_ = settings.accumulate > 1 && !settings.sync_every_microbatch;
   }
   [[nodiscard]] bool is_engine() const { return plan::is_engine(program_); }
   // Whether norms, rotary embeddings, gates and the loss of the current module are one operator.
@@ -74,11 +76,26 @@ class PassBuilder {
   // `input`: bytes that the operator reads, without parameters. `trains`: it has parameters that
   // require grad.
   void forward(Operator op, Bytes input, std::vector<Operator> backward, bool trains = false);
+  // A collective of the program over the plan's group. `written`: bytes of its result.
+  [[nodiscard]] Communication collective(
+      CollectiveKind kind, Purpose purpose, mesh::GroupId group, Bytes bytes, Bytes written) const;
+  // Issues it here. `input`: bytes that it takes. `backward` differentiates it.
+  void communicate(Communication each, Bytes input, std::optional<Communication> backward = {});
+  // Issues it in backward, before operator `at` of those that differentiate the last operator.
+  // `waited_at`: the one of them before which compute waits for it; nullopt: what follows.
+  void communicate_in_backward(Communication each,
+                               size_t at,
+                               std::optional<size_t> waited_at = std::nullopt);
+  // The gradients of the innermost module's parameters are sums over the ranks of the plan's axis
+  // `tensor`, each of which has a term.
+  void sum_over_tensor();
   // `parameter`: "weight" or "bias" of the innermost entered module.
   [[nodiscard]] bool is_frozen(std::string_view parameter) const;
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
 
   const ResolvedPlan& plan_;
+  // By module: the dimension along which the plan's axis `tensor` divides its weight.
+  std::unordered_map<std::string, int64_t> divided_dimensions_;
   int64_t rows_;
   std::vector<Open> open_;
   int open_blocks_ = 0;                          // entered modules that are blocks
@@ -91,6 +108,7 @@ class PassBuilder {
   bool ends_with_loss_ = false;  // only the loss may follow, which computes the last product
   Program program_ = Program::kEngine;
   double expert_skew_ = 0;
+  bool accumulates_ = false;  // gradients, before they are reduced
   Workload out_;
 
  private:
@@ -104,13 +122,21 @@ class PassBuilder {
     Bytes input = 0;       // what it saves, until an operator has it
     int64_t products = 0;  // so far
   };
+  struct InBackward {  // communication between operators that differentiate one of forward
+    size_t at = 0;     // before this one of them
+    std::optional<size_t> waited_at;
+    Communication communication;
+  };
   void append(Operator op);
+  void append(Communication communication);
+  void differentiate(uint32_t op);
   void hook(Hook hook, UnitId unit, bool recompute = false);
   void hook_of_groups(Hook each, UnitId unit);  // for each group of the unit, in order
   void begin_checkpoint();
   // Bytes of the operator's result that its checkpoint keeps.
   [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
   void grads_ready(const HookEvent& pre_forward);
+  void sum_partial_gradients(UnitId unit);
   void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
 
   std::unordered_map<std::string, UnitId> unit_of_module_;  // only the modules listed in a unit
@@ -118,6 +144,10 @@ class PassBuilder {
   std::unordered_set<std::string> blocks_, checkpointed_;
   std::vector<Checkpoint> checkpoints_;
   std::unordered_set<std::string> frozen_;  // all names of the frozen parameters
+  // By communication of forward; and by operator of forward.
+  std::vector<std::optional<Communication>> backward_of_communication_;
+  std::unordered_map<uint32_t, std::vector<InBackward>> in_backward_;
+  std::unordered_set<std::string> partial_;  // modules with sum_over_tensor()
 };
 
 }  // namespace shardlens::plan

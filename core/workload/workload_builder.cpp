@@ -22,6 +22,9 @@ void WorkloadBuilder::linear(const std::string& module, const Linear& shape) {
 }
 
 void WorkloadBuilder::linear(const Linear& shape) {
+  const int64_t divided = divided_dimension();
+  const bool by_columns = divided == 0, by_rows = divided == 1;
+  const bool gathered = by_columns && gather_rows(shape.in);
   Operator op = make(OperatorKind::kGemm, shape.bias ? "aten::addmm" : "aten::mm");
   const Bytes element = size_of(op.dtype);
   const auto gemm = [&](std::string_view name, int64_t m, int64_t n, int64_t k) {
@@ -51,8 +54,11 @@ void WorkloadBuilder::linear(const Linear& shape) {
   if (trains_weight && !shape.bias) {
     backward.push_back(weight);
   }
+  std::optional<size_t> sum_at;  // of the input's gradient, of which each rank has a term
   if (requires_grad_ && shape.input_grad) {
     backward.push_back(std::move(input));
+    sum_at =
+        by_columns && !plan_.plan.sequence_parallel ? std::optional(backward.size()) : std::nullopt;
   }
   if (trains_weight && shape.bias) {
     backward.push_back(std::move(weight));
@@ -70,10 +76,22 @@ void WorkloadBuilder::linear(const Linear& shape) {
   } else if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(shape.in));
   }
+  if (gathered && requires_grad_ && out_.batch == 1) {
+    backward.push_back(copy_of_rows(shape.in));
+  }
   routes_ = shape.routes;
   forward(std::move(op), rows_ * shape.in * element, std::move(backward),
           trains_weight || trains_bias);
   routes_ = false;
+  if (sum_at) {
+    const Bytes bytes = rows_ * shape.in * element;
+    communicate_in_backward(activations(CollectiveKind::kAllReduce, bytes, bytes), *sum_at);
+  }
+  if (by_columns) {
+    divided_ = Divided::kFeatures;
+  } else if (by_rows) {
+    sum_terms(shape.out);
+  }
   compiled_result(rows_ * shape.out * element);
 }
 
@@ -174,6 +192,9 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   Operator op = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm" : name);
   const bool trains =
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
+  if (trains && divided_ != Divided::kNothing) {
+    sum_over_tensor();
+  }
   if (shape.statistics == 1 && !titan && !fuses()) {
     unfused(shape.offset ? unfused_offset_rms_norm()
             : shape.wide || program_ == Program::kTorchtitan2024

@@ -7,15 +7,15 @@
 #include <string_view>
 #include <vector>
 
-#include "core/workload/compiled_builder.h"
+#include "core/workload/divided_builder.h"
 
 namespace shardlens::plan {
 
 // The operators that models are made of. Each function appends those of the innermost entered
 // module.
-class WorkloadBuilder : public CompiledBuilder {
+class WorkloadBuilder : public DividedBuilder {
  public:
-  using CompiledBuilder::CompiledBuilder;
+  using DividedBuilder::DividedBuilder;
 
   void linear(const Linear& shape);
   // Same, for the linear layer `module`: enters and leaves it.
@@ -57,12 +57,14 @@ class WorkloadBuilder : public CompiledBuilder {
   // `complex`: torchtitan multiplies fp32 pairs as complex numbers.
   void rotary(int64_t features, bool complex = false);
   // Mean cross entropy of [rows, vocabulary], in fp32; with loss_chunks of head()'s product in
-  // parts.
+  // parts. Of all ranks' logits.
   void loss(int64_t vocabulary);
-  // A linear layer that makes the logits, and which loss() may compute in parts.
+  // A linear layer that makes the logits, and which loss() may compute in parts. `shape` has all
+  // logits, or with the plan's loss_parallel those of this rank; in linear() it is the rank's part.
   void head(const std::string& module, const Linear& shape);
 
  private:
+  void parallel_loss(int64_t vocabulary);
   struct Head {  // a product that loss() computes
     std::string module;
     UnitId unit = 0;

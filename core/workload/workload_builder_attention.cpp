@@ -37,6 +37,10 @@ void WorkloadBuilder::capped_scratch(const Attention& shape,
 
 void WorkloadBuilder::attention(const Attention& given) {
   unkept_input_ = false;
+  if (plan_.mesh.size(mesh::kContext) > 1) {
+    return context_attention({given.heads, given.kv_heads, given.head_dim,
+                              given.value_dim > 0 ? given.value_dim : given.head_dim});
+  }
   if (!is_engine() && given.eager != Scores::kFused) {
     eager_attention(given);
     return;

@@ -40,9 +40,32 @@ void WorkloadBuilder::whole_loss(int64_t vocabulary) {
   forward(op, op.read, {grad});
 }
 
+// Of each row the largest logit, the sum of exponentials and the logit of the label are reduced.
+void WorkloadBuilder::parallel_loss(int64_t vocabulary) {
+  const int64_t part = vocabulary / tensor_ranks();
+  Operator largest = make(OperatorKind::kElementwise, "aten::amax");
+  largest.phase = Phase::kLoss;
+  largest.read = rows_ * part * size_of(largest.dtype);
+  largest.written = rows_ * size_of(DType::kF32);
+  const Bytes input = largest.read;
+  forward(std::move(largest), input, {});
+  reduce_loss();
+  whole_loss(part);
+  reduce_loss();
+  reduce_loss();
+}
+
 void WorkloadBuilder::head(const std::string& module, const Linear& shape) {
   if (out_.software.loss_chunks.value_or(1) == 1) {
-    return linear(module, shape);
+    enter(module);
+    Linear part = shape;
+    const bool gathers = divided_dimension() == 0 && !plan_.plan.loss_parallel;
+    part.out /= gathers ? tensor_ranks() : 1;
+    linear(part);
+    if (gathers) {
+      gather_logits(shape.out);
+    }
+    return leave();
   }
   enter(module);
   head_ = {module, unit(), shape};
@@ -56,7 +79,7 @@ void WorkloadBuilder::head(const std::string& module, const Linear& shape) {
 // head's input, or of its gradient, which takes their places.
 void WorkloadBuilder::loss(int64_t vocabulary) {
   if (!head_) {
-    return whole_loss(vocabulary);
+    return divided_ == Divided::kFeatures ? parallel_loss(vocabulary) : whole_loss(vocabulary);
   }
   const Head head = *std::exchange(head_, std::nullopt);
   ends_with_loss_ = false;

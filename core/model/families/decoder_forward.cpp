@@ -126,6 +126,7 @@ class DecoderForward {
     if (family_.scales_embedding) {
       scale(config_.embedding_size);
     }
+    build_.sum_terms(config_.embedding_size);
     build_.leave();
     if (find_slot(family_.model, Part::kPositions) != nullptr) {
       build_.enter(path(model, family_.model, Part::kPositions));

@@ -20,6 +20,9 @@ class ItemOrder {
 
   void keep(bool keep) { keep_ = keep; }  // false: nothing is added
   [[nodiscard]] bool keeps() const { return keep_; }
+  // False: communication of the workload that reduces gradients is not added, as in a microbatch
+  // that only adds up gradients.
+  void reduce_gradients(bool reduce) { reduces_ = reduce; }
   // Operators that follow each other become one item.
   void merge_operators() { merges_ = true; }
 
@@ -33,7 +36,13 @@ class ItemOrder {
       return;
     }
     if (communicates(number)) {
-      return awaited_.begin(number - static_cast<uint32_t>(workload_.operators.size()), order_);
+      const uint32_t index = number - static_cast<uint32_t>(workload_.operators.size());
+      const Purpose purpose = workload_.communications[index].purpose;
+      if (!reduces_ &&
+          (purpose == Purpose::kReduceGradients || purpose == Purpose::kReduceReplicas)) {
+        return;
+      }
+      return awaited_.begin(index, order_);
     }
     if (awaited_.empty()) {
       return add_operators(number, count);
@@ -83,7 +92,7 @@ class ItemOrder {
   std::vector<PlannedItem>& order_;
   AwaitedCommunications awaited_;
   uint32_t from_ = 0, count_ = 0;  // operators that follow() has not added yet
-  bool keep_ = false, merges_ = false;
+  bool keep_ = false, merges_ = false, reduces_ = true;
 };
 
 }  // namespace shardlens::schedule

@@ -85,6 +85,7 @@ class StepRunner {
       note_place();
       const bool sync = sync_every_microbatch || last;
       set_sync(sync);
+      order_.reduce_gradients(sync);
       require(begin_microbatch(schedule_, plan_, last));
       buckets_.begin(sync);
       begin_graph();

@@ -353,6 +353,9 @@ Step communicating() {
   Step step =
       step_of("llama-tiny", R"({"version": 1, "mesh": {"replicate": 2, "shard": 1, "context": 2}})",
               4, 2, 16);
+  ResolvedPlan whole = step.plan;  // without communication of its own
+  whole.mesh = {};
+  step.workload = step_workload(step.config, whole, {.batch = 2, .seq = 16});
   Communication each;
   each.kind = CollectiveKind::kAllGather;
   each.purpose = Purpose::kContext;

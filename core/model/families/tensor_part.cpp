@@ -1,0 +1,220 @@
+#include "core/model/families/tensor_part.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/error.h"
+#include "core/model/families/decoder_family.h"
+
+namespace shardlens::plan {
+namespace {
+
+constexpr int64_t kWhole = -1;  // a parameter that is not divided
+
+class TensorPart {
+ public:
+  TensorPart(const ModelConfig& config, const ResolvedPlan& plan, const StepSettings& settings)
+      : config_(config), plan_(plan), settings_(settings), ranks_(plan.mesh.size(mesh::kTensor)) {}
+
+  ModelConfig run() {
+    require_model();
+    require_plan();
+    require_styles();
+    require_sizes();
+    ModelConfig out = config_;
+    out.heads /= ranks_;
+    out.kv_heads /= ranks_;
+    out.intermediate_size /= ranks_;
+    if (plan_.plan.loss_parallel) {
+      out.vocab_size /= ranks_;
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view key, const std::string& why) const {
+    throw InputError(fmt::format("{}#/{}", plan_.plan.source, key), why);
+  }
+  [[noreturn]] void refuse(const std::string& why) const {
+    fail("mesh/tensor", fmt::format("tensor {}: {}; expected 1", ranks_, why));
+  }
+
+  void require_model() const {
+    const DecoderFamily* family = find_decoder_family(config_);
+    if (family == nullptr) {
+      refuse(fmt::format("{} has layers that are not simulated in parts yet",
+                         config_.file != nullptr ? "a model file" : "family " + config_.family));
+    }
+    const auto has = [](std::span<const Slot> slots, Part part) {
+      return find_slot(slots, part) != nullptr;
+    };
+    if (config_.experts.count > 0) {
+      refuse("experts are not simulated in parts yet");
+    }
+    if (config_.latent.key_value_rank > 0 || has(family->attention, Part::kQueryKeyValue) ||
+        has(family->mlp, Part::kGateUp)) {
+      refuse(
+          fmt::format("family {} has layers whose outputs are for several uses, which "
+                      "ColwiseParallel does not divide by use",
+                      config_.family));
+    }
+    if (family->whole_norms || family->parallel || has(family->model, Part::kPositions) ||
+        !has(family->layer, Part::kInputNorm) || !config_.norm_before ||
+        config_.head != ModelHead::kCausal) {
+      refuse(fmt::format("layers of {} are not simulated in parts yet",
+                         config_.torch_type.empty() ? config_.family : config_.torch_type));
+    }
+  }
+
+  void require_plan() const {
+    if (plan_.plan.dialect == Dialect::kFsdp1) {
+      refuse("dialect fsdp1 is not simulated with divided layers");
+    }
+    for (const Unit& unit : plan_.units) {
+      if (unit.api == Api::kReplicate) {
+        refuse("units with api replicate are not simulated with divided layers");
+      }
+    }
+    const Software& software = settings_.software;
+    const std::array<std::pair<bool, std::string_view>, 3> others{
+        {{software.compile != Compile::kNone, "--compile"},
+         {software.matmul_dtype.has_value(), "--matmul-dtype"},
+         {software.loss_chunks.value_or(1) > 1, "--loss-chunks"}}};
+    for (const auto& [used, flag] : others) {
+      if (used) {
+        refuse(fmt::format("divided layers are not simulated with {} yet", flag));
+      }
+    }
+  }
+
+  [[nodiscard]] int64_t dimension_of(const std::string& weight) const {
+    for (size_t i = 0; i < plan_.tree.parameters.size(); ++i) {
+      const Parameter& each = plan_.tree.parameters[i];
+      if (each.fqn == weight || std::ranges::find(each.aliases, weight) != each.aliases.end()) {
+        const Placement& placed = plan_.placements[i];
+        return placed.group == plan_.group_named(mesh::kTensor) ? placed.dim : kWhole;
+      }
+    }
+    return kWhole;
+  }
+
+  void require_style(const std::string& module, int64_t dim, std::string_view style) const {
+    if (dimension_of(module + ".weight") != dim) {
+      fail("tensor_parallel",
+           fmt::format("'{}' is divided in another way than the layers that it works with; "
+                       "expected style {}",
+                       module, style));
+    }
+  }
+
+  // Attention and MLP are divided as a whole, by columns and then by rows.
+  void require_styles() {
+    const DecoderFamily& family = decoder_family_of(config_);
+    struct Layer {
+      Part part;
+      int64_t dim;
+      std::string_view style;
+    };
+    constexpr std::array<Layer, 7> kLayers{{{Part::kQuery, 0, "column"},
+                                            {Part::kKey, 0, "column"},
+                                            {Part::kValue, 0, "column"},
+                                            {Part::kOutput, 1, "row"},
+                                            {Part::kGate, 0, "column"},
+                                            {Part::kUp, 0, "column"},
+                                            {Part::kDown, 1, "row"}}};
+    for (const uint32_t block : plan_.tree.blocks) {
+      for (const Layer& each : kLayers) {
+        const bool attends = each.part <= Part::kOutput;
+        const Slot* found = find_slot(attends ? family.attention : family.mlp, each.part);
+        if (found == nullptr) {
+          continue;
+        }
+        const Slot* in = find_slot(family.layer, attends ? Part::kAttention : Part::kMlp);
+        const std::string& layer = plan_.tree.modules[block].fqn;
+        require_style(in == nullptr ? fmt::format("{}.{}", layer, found->name)
+                                    : fmt::format("{}.{}.{}", layer, in->name, found->name),
+                      each.dim, each.style);
+      }
+    }
+    const Slot* embedding = find_slot(family.model, Part::kEmbedding);
+    for (const Module& module : plan_.tree.modules) {
+      const std::string_view name = std::string_view(module.fqn).substr(module.fqn.rfind('.') + 1);
+      if (embedding != nullptr && name == embedding->name) {
+        embedding_ = module.fqn;
+      }
+    }
+    divides_head_ = dimension_of("lm_head.weight") != kWhole;
+    divides_vocabulary_ = divides_head_ || dimension_of(embedding_ + ".weight") != kWhole;
+    for (const auto& [module, style] :
+         {std::pair<std::string, std::string_view>{embedding_, "vocabulary"},
+          {"lm_head", "column"}}) {
+      if (plan_.plan.sequence_parallel || dimension_of(module + ".weight") != kWhole) {
+        require_style(module, 0, style);
+      }
+    }
+    if (plan_.plan.loss_parallel && !divides_head_) {
+      require_style("lm_head", 0, "column");
+    }
+  }
+
+  void require_sizes() const {
+    struct Size {
+      int64_t count;
+      std::string_view what;
+    };
+    std::vector<Size> sizes{{config_.heads, "heads"},
+                            {config_.kv_heads, "heads of keys and values"},
+                            {config_.intermediate_size, "features of the MLP"}};
+    if (divides_vocabulary_) {
+      sizes.push_back({config_.vocab_size, "tokens in the vocabulary"});
+    }
+    if (plan_.plan.sequence_parallel) {
+      sizes.push_back({settings_.seq.value_or(1) / plan_.mesh.size(mesh::kContext),
+                       plan_.mesh.size(mesh::kContext) > 1 ? "tokens in a part of a sample"
+                                                           : "tokens in a sample"});
+    }
+    int64_t common = 0;
+    for (const Size& each : sizes) {
+      common = std::gcd(common, each.count);
+    }
+    for (const Size& each : sizes) {
+      if (each.count % ranks_ != 0) {
+        fail("mesh/tensor", fmt::format("tensor {} does not divide {} {}; expected {}", ranks_,
+                                        each.count, each.what, divisors(common)));
+      }
+    }
+  }
+
+  static std::string divisors(int64_t of) {
+    std::vector<int64_t> out;
+    for (int64_t each = 1; each <= of && each <= kMostRanks; ++each) {
+      if (of % each == 0) {
+        out.push_back(each);
+      }
+    }
+    return out.size() == 1 ? "1" : fmt::format("one of {}", fmt::join(out, ", "));
+  }
+
+  const ModelConfig& config_;
+  const ResolvedPlan& plan_;
+  const StepSettings& settings_;
+  int64_t ranks_;
+  std::string embedding_;  // the module
+  bool divides_head_ = false, divides_vocabulary_ = false;
+};
+
+}  // namespace
+
+ModelConfig tensor_part(const ModelConfig& config,
+                        const ResolvedPlan& plan,
+                        const StepSettings& settings) {
+  return plan.mesh.size(mesh::kTensor) == 1 ? config : TensorPart(config, plan, settings).run();
+}
+
+}  // namespace shardlens::plan

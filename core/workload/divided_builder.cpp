@@ -1,0 +1,249 @@
+#include "core/workload/divided_builder.h"
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace shardlens::plan {
+namespace {
+
+// The operators of attention over the parts of a sequence that the ranks of a context have, in the
+// order of _templated_ring_attention() and its backward in torch/distributed/tensor/experimental/
+// _context_parallel/_attention.py, torch 2.11, with its load balance: a rank has two of the 2·C
+// pieces of the sequence, the i-th from both ends. The first of C products is causal, over the
+// rank's own keys; each of the others is over half of a part of keys, or of half of the queries,
+// without a mask. Results and gradients are summed in fp32.
+//
+// The keys and values of the others are gathered at once (C parts), or passed on from rank to rank
+// while the product with the last ones runs. Gradients of keys and values are always passed on, C
+// times, until they are back.
+class ContextAttention {
+ public:
+  ContextAttention(int64_t ranks, int64_t batch, int64_t seq, DType dtype)
+      : ranks(ranks), batch(batch), seq(seq), element(size_of(dtype)) {}
+
+  void set_shape(const DividedBuilder::HeadSizes& shape) {
+    heads = shape.heads;
+    head_dim = shape.head_dim;
+    value_dim = shape.value_dim;
+    const int64_t rows = batch * seq;
+    queries = rows * heads * head_dim;
+    keys_and_values = rows * shape.kv_heads * (head_dim + value_dim);
+    outputs = rows * heads * value_dim;
+    sums = rows * heads;
+  }
+
+  // One of the products; `first`: the causal one.
+  [[nodiscard]] Operator product(Operator op, bool first) const {
+    op.batch = batch * heads;
+    op.m = seq;
+    op.n = first ? seq : seq / 2;
+    op.k = head_dim;
+    op.causal = first;
+    const int64_t pairs = op.batch * op.m * op.n;
+    op.flops = 2 * pairs * (head_dim + value_dim);
+    const int64_t half = first ? 1 : 2;
+    op.read = queries * element + keys_and_values * element / half;
+    op.written = outputs * element + sums * kWide;
+    return op;
+  }
+  [[nodiscard]] Operator backward(Operator op) const {
+    const Bytes forward_read = op.read, forward_written = op.written;
+    op.name += "_backward";
+    op.flops = 2 * op.batch * op.m * op.n * (3 * head_dim + 2 * value_dim);
+    op.read = forward_read + forward_written + outputs * element;
+    op.written = (queries + keys_and_values) * element;
+    op.saved = 0;
+    op.takes = kTakesGradient;
+    return op;
+  }
+
+  static constexpr Bytes kWide = 4;  // fp32
+  int64_t ranks, batch, seq;
+  Bytes element;
+  int64_t heads = 0, head_dim = 0, value_dim = 0;
+  int64_t queries = 0, keys_and_values = 0, outputs = 0, sums = 0;  // numbers
+};
+
+}  // namespace
+
+// [Note: Divided layers] The collectives are those that torch's DTensor issues for the styles of
+// torch/distributed/tensor/parallel/style.py (ColwiseParallel, RowwiseParallel, SequenceParallel,
+// PrepareModuleInput) as torchtitan 0.2.2 and transformers apply them, torch 2.11. Its functional
+// collectives work along the first dimension, which for activations [batch, tokens, features] is
+// not the one that is divided: a reduce-scatter's input and an all-gather's result are copied into
+// the other order. With one sample the latter is a view.
+// Source  torch/distributed/_functional_collectives.py (all_gather_tensor, reduce_scatter_tensor),
+//         tests/data/tensor.
+
+int64_t DividedBuilder::divided_dimension() const {
+  const auto found = divided_dimensions_.find(open_.back().module);
+  return found == divided_dimensions_.end() ? -1 : found->second;
+}
+
+Communication DividedBuilder::activations(CollectiveKind kind, Bytes bytes, Bytes written) const {
+  return collective(kind, Purpose::kActivations, plan_.group_named(mesh::kTensor), bytes, written);
+}
+
+// Of all rows, from or to the order in which collectives have them.
+Operator DividedBuilder::copy_of_rows(int64_t features) const {
+  Operator op = make(OperatorKind::kElementwise, "aten::cat");
+  op.read = op.written = rows_ * features * size_of(op.dtype);
+  return op;
+}
+
+bool DividedBuilder::gather_rows(int64_t features) {
+  if (divided_ != Divided::kRows) {
+    return false;
+  }
+  divided_ = Divided::kNothing;
+  const Bytes part = rows_ * features * size_of(plan_.param_dtype(unit()));
+  rows_ *= tensor_ranks();
+  const Bytes whole = part * tensor_ranks();
+  communicate(activations(CollectiveKind::kAllGather, whole, whole), part,
+              activations(CollectiveKind::kReduceScatter, whole, part));
+  if (out_.batch > 1) {
+    forward(copy_of_rows(features), whole, {copy_of_rows(features)});
+  }
+  return true;
+}
+
+void DividedBuilder::sum_terms(int64_t features) {
+  if (divided_dimension() < 0) {
+    return;
+  }
+  const Bytes whole = rows_ * features * size_of(plan_.param_dtype(unit()));
+  divided_ = Divided::kNothing;
+  if (!plan_.plan.sequence_parallel) {
+    return communicate(activations(CollectiveKind::kAllReduce, whole, whole), whole);
+  }
+  std::vector<Operator> backward;
+  if (out_.batch > 1) {
+    backward.push_back(copy_of_rows(features));
+  }
+  forward(copy_of_rows(features), whole, std::move(backward));
+  const Bytes part = whole / tensor_ranks();
+  communicate(activations(CollectiveKind::kReduceScatter, whole, part), whole,
+              activations(CollectiveKind::kAllGather, whole, whole));
+  rows_ /= tensor_ranks();
+  divided_ = Divided::kRows;
+}
+
+// The part of the gradient that is this rank's is copied.
+void DividedBuilder::gather_logits(int64_t vocabulary) {
+  const Bytes whole = rows_ * vocabulary * size_of(plan_.param_dtype(unit()));
+  const Bytes part = whole / tensor_ranks();
+  divided_ = Divided::kNothing;
+  communicate(activations(CollectiveKind::kAllGather, whole, whole), part);
+  Operator slice = make(OperatorKind::kElementwise, "aten::clone");
+  slice.read = slice.written = part;
+  forward(copy_of_rows(vocabulary), whole, {slice});
+}
+
+// Source  loss_parallel() in torch/distributed/tensor/parallel/loss.py, torch 2.11.
+void DividedBuilder::reduce_loss() {
+  const Bytes of_rows = rows_ * size_of(DType::kF32);
+  Communication each = collective(CollectiveKind::kAllReduce, Purpose::kLoss,
+                                  plan_.group_named(mesh::kTensor), of_rows, of_rows);
+  each.phase = Phase::kLoss;
+  communicate(std::move(each), of_rows);
+}
+
+void DividedBuilder::context_attention(const HeadSizes& shape) {
+  ContextAttention of(plan_.mesh.size(mesh::kContext), out_.batch, out_.seq,
+                      plan_.param_dtype(unit()));
+  of.set_shape(shape);
+  const int64_t ranks = of.ranks;
+  const bool ring = plan_.plan.context_method == ContextMethod::kRing;
+  const mesh::GroupId group = plan_.group_named(mesh::kContext);
+  const auto element_wise = [&](std::string_view name, Bytes read, Bytes written, uint32_t takes) {
+    Operator op = make(OperatorKind::kElementwise, name);
+    op.read = read;
+    op.written = written;
+    op.takes = takes;
+    return op;
+  };
+  const Bytes part = of.keys_and_values * of.element;
+  const auto exchange = [&](bool whole) {
+    return whole ? collective(CollectiveKind::kAllGather, Purpose::kContext, group, ranks * part,
+                              ranks * part)
+                 : collective(CollectiveKind::kSendRecv, Purpose::kContext, group, part, part);
+  };
+  const auto sends = [&](int64_t step) { return ring ? step + 1 < ranks : step == 0; };
+
+  // Backward, of the first product: each step's product, its gradients added up, and those of keys
+  // and values passed on.
+  std::vector<Operator> backward;
+  struct Passed {
+    Communication what;
+    size_t at, waited_at;
+  };
+  std::vector<Passed> passed;
+  const Operator whole =
+      of.product(make(OperatorKind::kAttention, "aten::scaled_dot_product_attention"), true);
+  const Operator half =
+      of.product(make(OperatorKind::kAttention, "aten::scaled_dot_product_attention"), false);
+  const Bytes wide_keys = of.keys_and_values * ContextAttention::kWide;
+  const Bytes wide = of.queries * ContextAttention::kWide + wide_keys;
+  std::optional<size_t> keys, gradients;  // of the communication that is running, in `passed`
+  const auto wait = [&](std::optional<size_t>& running) {
+    if (running) {
+      passed[*running].waited_at = backward.size();
+      running.reset();
+    }
+  };
+  for (int64_t step = 0; step < ranks; ++step) {
+    wait(keys);
+    if (sends(step)) {
+      backward.push_back(element_wise("aten::cat", part, part, kTakesSaved));
+      keys = passed.size();
+      passed.push_back({exchange(!ring), backward.size(), 0});
+    }
+    backward.push_back(of.backward(step == 0 ? whole : half));
+    wait(gradients);
+    backward.push_back(
+        element_wise("aten::add", wide + backward.back().written, wide, takes_before(1)));
+    backward.push_back(element_wise("aten::cat", wide_keys, wide_keys, takes_before(1)));
+    gradients = passed.size();
+    passed.push_back(
+        {collective(CollectiveKind::kSendRecv, Purpose::kContext, group, wide_keys, wide_keys),
+         backward.size(), 0});
+  }
+  wait(gradients);
+  backward.push_back(element_wise("aten::_to_copy", wide,
+                                  (of.queries + of.keys_and_values) * of.element, takes_before(1)));
+
+  std::optional<uint32_t> awaited;  // communication of forward
+  const auto wait_here = [&] {
+    if (const auto index = std::exchange(awaited, std::nullopt)) {
+      out_.communications[*index].waited_by = {WorkloadItem::Kind::kOperator,
+                                               static_cast<uint32_t>(out_.operators.size())};
+    }
+  };
+  for (int64_t step = 0; step < ranks; ++step) {
+    wait_here();
+    if (sends(step)) {
+      forward(element_wise("aten::cat", part, part, 0), part, {});
+      awaited = static_cast<uint32_t>(out_.communications.size());
+      communicate(exchange(!ring), part);
+    }
+    Operator op = step == 0 ? whole : half;
+    const Bytes input = op.read;
+    if (step > 0) {
+      forward(std::move(op), input, {});
+      const Bytes results = of.outputs * ContextAttention::kWide;
+      forward(element_wise("aten::lerp", 3 * results, results, 0), results, {});
+      continue;
+    }
+    op.saved = op.read + op.written;
+    forward(std::move(op), input, backward);
+    for (Passed& each : passed) {
+      communicate_in_backward(std::move(each.what), each.at, each.waited_at);
+    }
+  }
+  forward(element_wise("aten::_to_copy", of.outputs * ContextAttention::kWide,
+                       of.outputs * of.element, 0),
+          of.outputs * ContextAttention::kWide, {});
+}
+
+}  // namespace shardlens::plan

@@ -1,0 +1,158 @@
+#include <string>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/base/error.h"
+#include "core/model/step_workload.h"
+#include "core/plan/resolve.h"
+
+namespace shardlens::plan {
+namespace {
+
+using testing::HasSubstr;
+
+// One layer: H 256, I 512, 8 heads of 32, 4 of keys and values, V 1024.
+ModelConfig model() {
+  return parse_model_config(R"({"model_type": "llama", "hidden_size": 256,
+      "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 8,
+      "num_key_value_heads": 4, "vocab_size": 1024, "max_position_embeddings": 1024})",
+                            "config.json");
+}
+
+struct Step {
+  ResolvedPlan plan;
+  Workload workload;
+};
+
+Step step_of(const ModelConfig& config,
+             int64_t tensor,
+             const std::string& keys = "",
+             StepSettings settings = {.batch = 2, .seq = 64}) {
+  const std::string text =
+      fmt::format(R"({{"version": 1, "mesh": {{"tensor": {}}}{}}})", tensor, keys);
+  Step out;
+  out.plan = resolve(parse_plan(text, "plan.json"), module_tree(config), tensor);
+  out.workload = step_workload(config, out.plan, settings);
+  return out;
+}
+
+std::string refusal(const ModelConfig& config,
+                    int64_t tensor,
+                    const std::string& keys = "",
+                    const StepSettings& settings = {.batch = 2, .seq = 64}) {
+  try {
+    (void)step_of(config, tensor, keys, settings);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Bytes saved(const Workload& workload) {
+  Bytes out = 0;
+  for (const Operator& op : workload.operators) {
+    out += op.saved;
+  }
+  return out;
+}
+
+// What autograd keeps, in numbers of fp32 for each of R rows: of both norms, of a part of the rows;
+// the gathered inputs of attention, MLP and head; queries, keys, values and results of a part of
+// the heads, and their sums; the MLP's gate, second product and result. The loss has all logits.
+TEST(TensorPart, SavesActivationsOfItsSize) {
+  const int64_t rows = 2 * 64, h = 256, i = 512, q = 256, kv = 128, heads = 8, v = 1024;
+  for (const int64_t t : {1, 2, 4}) {
+    const int64_t norms = 3 * rows / t * (h + 1);
+    const int64_t gathered = 3 * rows * h;
+    const int64_t attention = rows * (2 * q + 2 * kv + heads) / t;
+    const int64_t mlp = rows * 3 * i / t;
+    const Bytes tokens = rows * 8;
+    EXPECT_EQ(saved(step_of(model(), t).workload),
+              4 * (norms + gathered + attention + mlp + rows * v) + tokens)
+        << t;
+    // The residual is whole on every rank.
+    EXPECT_EQ(saved(step_of(model(), t, R"(, "sequence_parallel": false)").workload),
+              4 * (norms * t + gathered + attention + mlp + rows * v) + tokens)
+        << t;
+    EXPECT_EQ(saved(step_of(model(), t, R"(, "loss_parallel": true)").workload),
+              4 * (norms + gathered + attention + mlp + rows * v / t) + tokens)
+        << t;
+  }
+}
+
+// Twice the rows, columns and inner size of each product of forward; backward has twice as many.
+TEST(TensorPart, MultipliesItsPartOfEachProduct) {
+  const int64_t rows = 2 * 64, h = 256, i = 512, q = 256, kv = 128, v = 1024;
+  const int64_t whole = 2 * rows * h * (q + 2 * kv + q + 3 * i + v);
+  for (const int64_t t : {1, 2, 4}) {
+    int64_t forward = 0, backward = 0;
+    for (const Operator& op : step_of(model(), t).workload.operators) {
+      if (op.kind == OperatorKind::kGemm) {
+        (op.phase == Phase::kForward ? forward : backward) += op.flops;
+      }
+    }
+    EXPECT_EQ(forward * t, whole) << t;
+    EXPECT_EQ(backward * t, 2 * whole) << t;
+  }
+}
+
+// DTensor copies tensors into the order in which collectives have them: the input of each
+// reduce-scatter, and, of several samples, the result of each all-gather. Logits are gathered along
+// their last dimension.
+TEST(TensorPart, CopiesRowsIntoTheOrderOfCollectives) {
+  const auto copies = [](int64_t batch) {
+    int64_t out = 0;
+    for (const Operator& op :
+         step_of(model(), 2, "", {.batch = batch, .seq = 64}).workload.operators) {
+      out += op.name == "aten::cat" ? 1 : 0;
+    }
+    return out;
+  };
+  constexpr int64_t kReduceScatters = 6, kAllGathers = 6, kLogits = 1;
+  EXPECT_EQ(copies(2), kReduceScatters + kAllGathers + kLogits);
+  EXPECT_EQ(copies(1), kReduceScatters + kLogits);
+}
+
+TEST(TensorPart, WithoutTheAxisNothingIsCommunicated) {
+  EXPECT_TRUE(step_of(model(), 1).workload.communications.empty());
+}
+
+TEST(TensorPart, RefusesSizesThatDoNotDivide) {
+  EXPECT_THAT(refusal(model(), 3),
+              HasSubstr("plan.json#/mesh/tensor: tensor 3 does not divide 8 heads; expected one of "
+                        "1, 2, 4"));
+  EXPECT_THAT(refusal(model(), 8),
+              HasSubstr("tensor 8 does not divide 4 heads of keys and values; expected one of 1, "
+                        "2, 4"));
+  ModelConfig odd = model();
+  odd.vocab_size = 1022;
+  EXPECT_THAT(refusal(odd, 4),
+              HasSubstr("tensor 4 does not divide 1022 tokens in the vocabulary; expected one of "
+                        "1, 2"));
+  const StepSettings samples{.batch = 2, .seq = 66};
+  EXPECT_THAT(refusal(model(), 4, "", samples),
+              HasSubstr("tensor 4 does not divide 66 tokens in a sample; expected one of 1, 2"));
+  EXPECT_EQ(refusal(model(), 4, R"(, "sequence_parallel": false)", samples), "");
+}
+
+TEST(TensorPart, RefusesStylesThatDoNotFitTogether) {
+  const std::string styles = R"(, "tensor_parallel": {"**.q_proj": "column", "**.k_proj": "column",
+      "**.v_proj": "column", "**.o_proj": "column", "**.gate_proj": "column",
+      "**.up_proj": "column", "**.down_proj": "row"})";
+  EXPECT_THAT(
+      refusal(model(), 2, styles),
+      HasSubstr("plan.json#/tensor_parallel: 'model.layers.0.self_attn.o_proj' is divided in "
+                "another way than the layers that it works with; expected style row"));
+}
+
+TEST(TensorPart, RefusesWhatIsNotSimulatedInParts) {
+  EXPECT_THAT(refusal(model(), 2, R"(, "dialect": "fsdp1")"), HasSubstr("dialect fsdp1"));
+  StepSettings settings{.batch = 2, .seq = 64};
+  settings.software.compile = Compile::kBlock;
+  EXPECT_THAT(refusal(model(), 2, "", settings), HasSubstr("--compile"));
+}
+
+}  // namespace
+}  // namespace shardlens::plan
