@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
+#include "core/plan/mesh_sizes.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"
 
@@ -142,8 +143,10 @@ ExitCode run(const SimulateOptions& options) {
   if (scenario.model->run() != nullptr) {
     result.recorded = options.scenario.workload.string();
   }
+  const bool divided = !plan::divided_axis(scenario.plan.mesh).first.empty();
   result.prediction = sim::evaluate(
-      scenario, {.timeline = !out.empty(), .communication = options.json, .alive = !options.json});
+      scenario,
+      {.timeline = !out.empty(), .communication = options.json || divided, .alive = !options.json});
   const auto& recorded = scenario.model->run();
   if (recorded != nullptr && scenario.machine == recorded->machine()) {
     sim::Uncertainty(recorded).add_to(scenario, result.prediction);

@@ -11,7 +11,9 @@
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
+#include "core/plan/mesh_sizes.h"
 #include "profiler/report/figures_json.h"
+#include "profiler/report/findings_text.h"
 #include "profiler/report/table.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "sim/scenario/prediction_json.h"
@@ -109,6 +111,10 @@ void print_simulated(const SimulatedResult& result) {
                report::format_duration(figures.overlap),
                tokens > 0 ? fmt::format("; {:.0f} {}/s", tokens, counted) : "",
                now.mfu ? ", MFU " + report::format_percent(*now.mfu) : "");
+  if (!plan::divided_axis(now.priced.plan->plan.mesh).first.empty()) {
+    write_stdout(report::communication_table(now.communication, style_of_stdout()));
+    write_stdout("\n");
+  }
   const std::string verdict = now.capacity == 0 ? "; the machine's memory size is unknown"
                               : now.memory.fits
                                   ? fmt::format(" of {}: fits", format_bytes(now.capacity))
@@ -162,15 +168,16 @@ void write_simulated(const SimulatedResult& result, const std::filesystem::path&
   about["simulated"] = true;
   about["hardware"] = now.machine;
   const plan::StepSettings& step = now.settings;
-  about["options"] = {{"model", result.config.string()},
-                      {"world_size", plan.world_size},
-                      {"batch", step.batch},
-                      {"seq", now.priced.workload->seq},
-                      {"accumulate", step.accumulate},
-                      {"no_sync", !step.sync_every_microbatch},
-                      {"optimizer", plan::name_of(step.optimizer)},
-                      {"optimizer_impl", plan::name_of(step.optimizer_impl)},
-                      {"expert_skew", step.expert_skew}};
+  about["options"] = {
+      {"model", result.config.string()},
+      {"world_size", plan.world_size},
+      {"batch", step.batch},
+      {"seq", now.priced.workload->seq * now.priced.plan->mesh.size(mesh::kContext)},
+      {"accumulate", step.accumulate},
+      {"no_sync", !step.sync_every_microbatch},
+      {"optimizer", plan::name_of(step.optimizer)},
+      {"optimizer_impl", plan::name_of(step.optimizer_impl)},
+      {"expert_skew", step.expert_skew}};
   if (step.optimizer == plan::Optimizer::kSgd) {
     about["options"]["momentum"] = step.momentum;
   }

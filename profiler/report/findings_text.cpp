@@ -147,11 +147,8 @@ Shown groups_text(const RankAnalysis& rank, Style style) {
               : show("({} more, with less communication)\n", rank.groups.size() - shown));
 }
 
-Shown purposes_text(const RankAnalysis& rank, Style style) {
-  if (std::none_of(rank.communication.begin(), rank.communication.end(),
-                   [](const auto& each) { return is_beyond_sharding(each.purpose); })) {
-    return {};
-  }
+Shown communication_table(const std::vector<analysis::CommunicationFigures>& communication,
+                          Style style) {
   Table table({{"purpose", Align::kLeft},
                {"group", Align::kLeft},
                {"collective", Align::kLeft},
@@ -159,14 +156,22 @@ Shown purposes_text(const RankAnalysis& rank, Style style) {
                {"bytes"},
                {"busy"},
                {"exposed"}});
-  for (const analysis::CommunicationFigures& each : rank.communication) {
+  for (const analysis::CommunicationFigures& each : communication) {
     table.row({std::string(name_of(each.purpose)), each.group.empty() ? "(not named)" : each.group,
                std::string(each.kind ? name_of(*each.kind) : "unknown"),
                std::to_string(each.count.value_or(0)), format_message(each.bytes),
                format_duration(each.busy), format_duration(each.exposed)});
   }
+  return table.render(style);
+}
+
+Shown purposes_text(const RankAnalysis& rank, Style style) {
+  if (std::none_of(rank.communication.begin(), rank.communication.end(),
+                   [](const auto& each) { return is_beyond_sharding(each.purpose); })) {
+    return {};
+  }
   return "\n" + bold(show("communication by purpose on rank {}", rank.rank), style) + "\n" +
-         table.render(style);
+         communication_table(rank.communication, style);
 }
 
 Shown waste_text(const Analysis& analysis, Style style) {

@@ -4,6 +4,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/shown.h"
 #include "profiler/analysis/analysis.h"
@@ -22,6 +23,9 @@ using CausesOfParts = std::set<std::pair<analysis::ExposedCause, analysis::UnitP
 // What each process group's communication runs under: compute, and that of other groups.
 [[nodiscard]] Shown groups_text(const analysis::RankAnalysis& rank, Style style);
 // What communication was for; "" if only FSDP or DDP communicated, or it is not known.
+// A row for each purpose, group and kind.
+[[nodiscard]] Shown communication_table(
+    const std::vector<analysis::CommunicationFigures>& communication, Style style);
 [[nodiscard]] Shown purposes_text(const analysis::RankAnalysis& rank, Style style);
 // The waste of the rank on which most was lost.
 [[nodiscard]] Shown waste_text(const analysis::Analysis& analysis, Style style);

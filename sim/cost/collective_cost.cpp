@@ -51,6 +51,10 @@ double FabricTimer::bus_gbps(int ranks, int ranks_per_node) const {
 }
 
 double FabricTimer::ring_us(CollectiveKind kind, int ranks, int ranks_per_node, Bytes bytes) const {
+  // Each rank sends to one other, all at once: as one step of an all-gather of two.
+  if (kind == CollectiveKind::kSendRecv) {
+    return ring_us(CollectiveKind::kAllGather, 2, ranks > ranks_per_node ? 1 : 2, 2 * bytes);
+  }
   const double twice = kind == CollectiveKind::kAllReduce ? 2 : 1;  // reduce-scatter + all-gather
   const double steps = twice * (ranks - 1);
   const int nodes = ranks / ranks_per_node;

@@ -32,6 +32,16 @@ analysis::Timeline timeline_of(const PricedStep& step, const SimulatedRank& rank
     if (item.kind == PlannedItem::Kind::kOperator) {
       add(compute, times.stream);
     }
+    if (item.kind == PlannedItem::Kind::kCommunication && times.stream.end >= 0) {
+      const plan::Communication& each = step.workload->communications[item.index];
+      add(communication, times.stream);
+      Collective& c = out.collectives.emplace_back();
+      c.kind = each.kind;
+      c.purpose = each.purpose;
+      c.when = {times.stream.start, times.stream.end};
+      c.bytes = each.bytes;
+      c.listed_group = each.group;
+    }
     if (item.kind != PlannedItem::Kind::kAction) {
       continue;
     }

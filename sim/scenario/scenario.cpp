@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/mesh/mesh.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
 #include "core/workload/communications.h"
@@ -110,6 +111,12 @@ plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
     return run_->workload(plan, settings);
   }
   require_simulated_axes(plan.plan);
+  if (const auto [axis, size] = plan::divided_axis(plan.plan.mesh); shape_ && size > 1) {
+    throw InputError(fmt::format("{}#/mesh/{}", plan.plan.source, axis),
+                     fmt::format("{} {}: layers of a shape are not simulated in parts yet; "
+                                 "expected 1, or a model's config.json",
+                                 axis, size));
+  }
   return shape_ ? plan::decoder_workload(*shape_, plan, settings)
                 : plan::step_workload(*config_, plan, settings);
 }
@@ -149,8 +156,9 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   const plan::ModelConfig* config = scenario.model->config();
   if (machine.spec() && machine.calibration() == nullptr && config != nullptr &&
       config->file == nullptr) {
-    out.mfu = model_flops_utilization(*config, *out.priced.plan, *machine.spec(),
-                                      out.priced.workload->seq, out.tokens_per_s);
+    out.mfu = model_flops_utilization(
+        *config, *out.priced.plan, *machine.spec(),
+        out.priced.workload->seq * out.priced.plan->mesh.size(mesh::kContext), out.tokens_per_s);
   }
   if (machine.calibration() != nullptr) {
     out.unknown = machine.calibration()->unknown;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/plan/mesh_sizes.h"
 #include "sim/scenario/predict.h"
 #include "sim/search/evaluator.h"
 
@@ -314,7 +315,12 @@ SearchResult search(const Scenario& scenario, const SearchOptions& options) {
                      "the traces do not contain the model, which a search needs to try other "
                      "batches and units; search with --model");
   }
-  require_simulated_axes(scenario.plan);
+  if (const auto [axis, size] = plan::divided_axis(scenario.plan.mesh); size > 1) {
+    throw InputError(
+        fmt::format("{}#/mesh/{}", scenario.plan.source, axis),
+        fmt::format("{} {}: search tries meshes of replicate and shard only; expected 1", axis,
+                    size));
+  }
   std::vector<Candidate> all = with_precisions(
       candidates(scenario.model->tree(), scenario.world_size, scenario.step.samples()),
       options.precisions);

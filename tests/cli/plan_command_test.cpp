@@ -332,7 +332,8 @@ TEST_F(PlanParametersTest, TensorParallelismDividesFirst) {
   const CommandResult refused = run("simulate --hardware 8xH100 --model " + model(true) +
                                     " --batch 1 --seq 8 --mesh shard=4,tensor=2");
   EXPECT_EQ(refused.code, 3);
-  EXPECT_THAT(refused.err, HasSubstr("tensor 2 is not simulated yet; expected 1"));
+  EXPECT_THAT(refused.err,
+              HasSubstr("tensor 2: family mlp has layers that are not simulated in parts yet"));
 }
 
 TEST_F(PlanParametersTest, OfATraceTheyNeedItsModel) {

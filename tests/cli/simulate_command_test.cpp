@@ -389,16 +389,44 @@ TEST_F(SimulateCommandTest, TextNamesThePeak) {
   EXPECT_THAT(result.out, HasSubstr("fits"));
 }
 
-TEST_F(SimulateCommandTest, AContextIsRefused) {
-  const std::string plan = folder_ + "/context.json";
-  std::ofstream(plan) << R"({"version": 1, "mesh": {"context": 2}})";
-  for (const char* command : {"simulate", "search --memory-limit 80GiB"}) {
-    const CommandResult result =
-        run(command + (" --model " + kLlama + " --hardware 8xH100 --plan " + plan));
-    EXPECT_EQ(result.code, 3) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("context.json#/mesh/context: context 2 is not simulated yet"))
-        << command;
-  }
+TEST_F(SimulateCommandTest, MeshesThatCannotBeAreRefused) {
+  const std::string simulate = "simulate --hardware 8xH100 --model " + kLlama;
+  const CommandResult tensor = run(simulate + " --seq 64 --mesh shard=1,tensor=8");
+  EXPECT_EQ(tensor.code, 3) << tensor.out;
+  EXPECT_THAT(tensor.err, HasSubstr("mesh/tensor: tensor 8 does not divide 4 heads; expected one "
+                                    "of 1, 2"));
+  const CommandResult context = run(simulate + " --seq 24 --mesh shard=1,context=8");
+  EXPECT_EQ(context.code, 3) << context.out;
+  EXPECT_THAT(context.err, HasSubstr("mesh/context: context 8: each rank has two pieces of a "
+                                     "sample, but 16 does not divide 24 tokens; expected one of "
+                                     "1, 2, 3, 4, 6, 12"));
+  const CommandResult expert = run(simulate + " --seq 64 --mesh shard=8,expert=2");
+  EXPECT_EQ(expert.code, 3) << expert.out;
+  EXPECT_THAT(expert.err, HasSubstr("mesh/expert: expert 2 is not simulated yet"));
+  const std::string plan = folder_ + "/tensor.json";
+  std::ofstream(plan) << R"({"version": 1, "mesh": {"tensor": 2}})";
+  const CommandResult search =
+      run("search --memory-limit 80GiB --hardware 8xH100 --plan " + plan + " --model " + kLlama);
+  EXPECT_EQ(search.code, 3) << search.out;
+  EXPECT_THAT(search.err, HasSubstr("search tries meshes of replicate and shard only"));
+}
+
+TEST_F(SimulateCommandTest, ADividedMeshHasItsCommunicationByPurpose) {
+  const std::string simulate = "simulate --hardware 8xH100 --batch 1 --seq 64 --model " + kLlama +
+                               " --mesh shard=2,context=2,tensor=2";
+  const CommandResult text = run(simulate);
+  ASSERT_EQ(text.code, 0) << text.err;
+  EXPECT_THAT(text.out, testing::ContainsRegex("activations +tensor +all_gather"));
+  EXPECT_THAT(text.out, testing::ContainsRegex("context +context +all_gather"));
+  const CommandResult json = run(simulate + " --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const nlohmann::json out = nlohmann::json::parse(json.out);
+  EXPECT_EQ(out["mesh"],
+            nlohmann::json::parse(
+                R"({"replicate": 1, "shard": 2, "context": 2, "tensor": 2, "expert": 1})"));
+  // Two samples of 64 tokens.
+  EXPECT_NEAR(out["tokens_per_s"].get<double>() * out["step_ns"].get<double>() * 1e-9, 2 * 64,
+              0.01);
 }
 
 // A recorded run is simulated at its own sizes of the axes that divide its operators, and at no
