@@ -8,6 +8,7 @@
 #include "profiler/analysis/critical_path/critical_path.h"
 #include "profiler/analysis/critical_path/idle.h"
 #include "profiler/analysis/exposed/frozen_views.h"
+#include "profiler/analysis/figures/attribution_figures.h"
 #include "profiler/analysis/figures/communication_figures.h"
 #include "profiler/analysis/figures/group_figures.h"
 #include "profiler/analysis/figures/launch_figures.h"
@@ -85,6 +86,7 @@ struct RankAnalysis {  // all figures of one rank
   std::vector<BlockFigures> blocks;                 // blocks alike of `units`
   std::vector<GroupFigures> groups;                 // process groups, the busiest first
   std::vector<CommunicationFigures> communication;  // by purpose, group and kind
+  std::vector<AttributionFigures> attribution;      // empty without captured work
   std::vector<Waste> waste;                         // the most expensive first
   std::optional<FrozenViews> frozen_views;  // nullopt: not found, or the plan has fresh views
   std::vector<StreamFigures> streams;

@@ -234,6 +234,7 @@ void add_figures(const Trace& trace,
   const WindowGroups groups = window_groups(trace, timeline, partition, timeline.span);
   rank.groups = group_figures(groups, timeline, partition, timeline.span);
   rank.communication = communication_figures(groups, timeline, partition, timeline.span);
+  rank.attribution = attribution_figures(timeline, timeline.span);
   rank.waste = find_waste(trace, timeline, partition, dependencies, frozen, timeline.span);
   rank.unit_names = timeline.units;
   rank.observed = observed_orders(trace, timeline.lists, timeline.fsdp);

@@ -163,6 +163,9 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   out["blocks"] = blocks_json(rank);
   out["groups"] = groups_json(rank);
   out["communication"] = communication_json(rank.communication);
+  if (!rank.attribution.empty()) {
+    out["attribution"] = attribution_json(rank.attribution);
+  }
   out["waste"] = waste_json(rank);
   out["frozen_views"] = nullptr;
   if (const auto& frozen = rank.frozen_views) {

@@ -211,6 +211,26 @@ Shown work_table(const RankAnalysis& rank, Style style) {
   return any ? "\n" + table.render(style) : Shown();
 }
 
+// How the owners of captured work were found; "" if there is none.
+Shown attribution_text(const RankAnalysis& rank, Style style) {
+  if (rank.attribution.empty()) {
+    return {};
+  }
+  Table table({{"attributed by", Align::kLeft},
+               {"what", Align::kLeft},
+               {"count"},
+               {"share of count"},
+               {"time"},
+               {"share of time"}});
+  for (const analysis::AttributionFigures& each : rank.attribution) {
+    table.row({std::string(analysis::name_of(each.basis)),
+               std::string(analysis::name_of(each.nature)), std::to_string(each.count),
+               format_percent(each.count_share), format_duration(each.time),
+               format_percent(each.time_share)});
+  }
+  return "\n" + table.render(style);
+}
+
 // Columns `first` and those of the figure table.
 Table figures_table(std::vector<Table::Column> first) {
   for (const analysis::FigureRow& row : analysis::figure_table()) {
@@ -403,8 +423,8 @@ Shown units_section(const Analysis& analysis, const TextOptions& options) {
               "\n";
   out += unit_table(rank, options, causes);
   out += causes_text(causes) + blocks_text(rank, options.style);
-  return out + work_table(rank, options.style) + groups_text(rank, options.style) +
-         purposes_text(rank, options.style);
+  return out + work_table(rank, options.style) + attribution_text(rank, options.style) +
+         groups_text(rank, options.style) + purposes_text(rank, options.style);
 }
 
 }  // namespace

@@ -90,6 +90,19 @@ ordered_json communication_json(const std::vector<analysis::CommunicationFigures
   return out;
 }
 
+ordered_json attribution_json(const std::vector<analysis::AttributionFigures>& attribution) {
+  ordered_json out = ordered_json::array();
+  for (const analysis::AttributionFigures& each : attribution) {
+    out.push_back({{"what", analysis::name_of(each.nature)},
+                   {"basis", analysis::name_of(each.basis)},
+                   {"count", each.count},
+                   {"count_share", each.count_share},
+                   {"time_ns", each.time},
+                   {"time_share", each.time_share}});
+  }
+  return out;
+}
+
 ordered_json idle_json(const analysis::IdleFigures& idle) {
   ordered_json out;
   for (const analysis::IdleFigureRow& row : analysis::idle_figure_table()) {

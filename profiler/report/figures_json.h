@@ -15,6 +15,9 @@ namespace shardlens::report {
 // `communication` of a rank, measured or simulated.
 [[nodiscard]] nlohmann::ordered_json communication_json(
     const std::vector<analysis::CommunicationFigures>& communication);
+// `attribution` of a rank: how the owners of captured work were found.
+[[nodiscard]] nlohmann::ordered_json attribution_json(
+    const std::vector<analysis::AttributionFigures>& attribution);
 [[nodiscard]] nlohmann::ordered_json idle_json(const analysis::IdleFigures& idle);
 // Adds "launch", "memory" and, if the analysis has critical paths, "critical_path".
 void put_device_sections(nlohmann::ordered_json& rank, const analysis::RankAnalysis& analysis);

@@ -163,6 +163,8 @@ void describe(Archive& a, RankAnalysis& rank) {
   a.list("groups", rank.groups, [](Archive& each, GroupFigures& g) { describe(each, g); });
   a.list("communication", rank.communication,
          [](Archive& each, CommunicationFigures& c) { describe(each, c); });
+  a.list("attribution", rank.attribution,
+         [](Archive& each, AttributionFigures& f) { describe(each, f); });
   a.list("waste", rank.waste, [](Archive& each, Waste& w) { describe(each, w); });
   a.optional("frozen_views", rank.frozen_views,
              [](Archive& inside, FrozenViews& f) { describe(inside, f); });

@@ -31,6 +31,10 @@ inline constexpr int kEnumerators<schedule::Cause> = schedule::kCauseCount;
 template <>
 inline constexpr int kEnumerators<Section> = kSectionCount;
 template <>
+inline constexpr int kEnumerators<Basis> = kBasisCount;
+template <>
+inline constexpr int kEnumerators<Nature> = 3;
+template <>
 inline constexpr int kEnumerators<trace::Severity> = 3;
 template <>
 inline constexpr int kEnumerators<UnitSpan::Kind> = 7;
@@ -181,6 +185,16 @@ void describe(Archive& a, CommunicationFigures& c) {
   a.field("bytes", c.bytes);
   a.field("busy_ns", c.busy);
   a.field("exposed_ns", c.exposed);
+}
+
+template <typename Archive>
+void describe(Archive& a, AttributionFigures& f) {
+  a.field("nature", f.nature);
+  a.field("basis", f.basis);
+  a.field("count", f.count);
+  a.field("time_ns", f.time);
+  a.field("count_share", f.count_share);
+  a.field("time_share", f.time_share);
 }
 
 template <typename Archive>

@@ -9,6 +9,7 @@
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/events/sort_runs.h"
+#include "profiler/analysis/timeline/sharding_parts.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
@@ -22,25 +23,6 @@ constexpr std::string_view kModuleFrame = "nn.Module: ";
 bool in_backward(const HookEvent& hook) {
   return hook.hook == Hook::kPreBackward || hook.hook == Hook::kGradsReady ||
          hook.hook == Hook::kBackwardEnd || hook.recompute;
-}
-
-UnitPart part_of(Purpose purpose, bool backward) {
-  switch (purpose) {
-    case Purpose::kGatherParameters:
-      return backward ? UnitPart::kAllGatherBackward : UnitPart::kAllGatherForward;
-    case Purpose::kReduceGradients:
-      return UnitPart::kReduceScatter;
-    case Purpose::kReduceReplicas:
-      return UnitPart::kAllReduce;
-    default:
-      return UnitPart::kOther;
-  }
-}
-
-// `backward`: where a unit's parameters are gathered.
-void set_purpose(Collective& c, Purpose purpose, bool backward) {
-  c.purpose = purpose;
-  c.part = part_of(purpose, backward);
 }
 
 schedule::Cause cause_of(UnshardBy by) {
@@ -67,6 +49,9 @@ class CollectiveUnits {
   }
 
   void describe(Collective& c) {
+    if (c.basis != Basis::kNone) {
+      return;  // of a CUDA graph: no call and no range is its own
+    }
     const ActionIndex::Entry* action = c.action == 0 ? nullptr : actions_.action(c.action);
     if (action != nullptr) {
       by_action(c, *action);

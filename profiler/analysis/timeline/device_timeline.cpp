@@ -8,6 +8,7 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/timeline/captured_work.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
@@ -37,13 +38,27 @@ class DeviceEvents {
     int64_t no_launch = 0;
     timeline_.device_events.reserve(sources_.lists.device.size());
     instants_.compute.reserve(sources_.lists.device.size());
+    const CapturedWork captured(sources_);
+    timeline_.captured = captured.any();
+    std::vector<SeenEvent> waiting;
     for (const EventLists::DeviceStart& each : sources_.lists.device) {
       const Event& event = trace_.events[each.event];
       first = std::min(first, event.start);
       last = std::max(last, event.end());
       const Launch* launch = sources_.launches.find(event.correlation);
       no_launch += launch == nullptr ? 1 : 0;
-      add(each.event, launch);
+      const SeenEvent seen = see(each.event, launch);
+      if (captured.any()) {
+        waiting.push_back(seen);
+      } else {
+        add(seen);
+      }
+    }
+    if (captured.any()) {
+      captured.attribute(waiting, timeline_);
+      for (const SeenEvent& seen : waiting) {
+        add(seen);
+      }
     }
     if (!sources_.lists.device.empty()) {
       timeline_.span = union_of({{first, last}});
@@ -83,40 +98,51 @@ class DeviceEvents {
     return out;
   }
 
-  void add(uint32_t index, const Launch* launch) {
+  [[nodiscard]] SeenEvent see(uint32_t index, const Launch* launch) {
     const Event& event = trace_.events[index];
     const NameFacts& facts = sources_.names.of(event);
-    const Interval when = Sources::when(event);
-    Nature nature = Nature::kCompute;
+    SeenEvent seen;
+    seen.event = index;
+    seen.launch = launch;
     if (event.category == Category::kKernel) {
       if (trace_.collective(event) != nullptr || facts.communicates || facts.matches) {
-        nature = Nature::kCommunication;
-        add_collective(index, launch, facts.kind);
+        seen.nature = Nature::kCommunication;
+        seen.kind = facts.kind;
       } else if (launch != nullptr && is_within_fsdp(*launch)) {
-        nature = Nature::kCopy;
+        seen.nature = Nature::kCopy;
       }
     } else {
-      nature = Nature::kCopy;
+      seen.nature = Nature::kCopy;
       if (facts.is_peer_copy && launch != nullptr) {
         const bool gathers = is_within_all_gather(*launch);
         if (gathers || is_within_call(*launch)) {
-          nature = Nature::kCommunication;
-          add_collective(index, launch,
-                         gathers ? std::optional(CollectiveKind::kAllGather) : std::nullopt);
+          seen.nature = Nature::kCommunication;
+          seen.kind = gathers ? std::optional(CollectiveKind::kAllGather) : std::nullopt;
         }
       }
     }
-    (nature == Nature::kCompute         ? instants_.compute
-     : nature == Nature::kCommunication ? instants_.communication
-                                        : instants_.copy)
+    seen.owner = owner(event, launch);
+    return seen;
+  }
+
+  void add(const SeenEvent& seen) {
+    const Event& event = trace_.events[seen.event];
+    const Interval when = Sources::when(event);
+    if (seen.nature == Nature::kCommunication) {
+      add_collective(seen);
+    }
+    (seen.nature == Nature::kCompute         ? instants_.compute
+     : seen.nature == Nature::kCommunication ? instants_.communication
+                                             : instants_.copy)
         .add(when);
     instants_.busy[event.track].add(when);
+    const Launch* launch = seen.launch;
     const uint32_t thread = launch == nullptr ? event.track : launch->track;
     const uint32_t place =
-        places_.of({event.track, thread, owner(event, launch)}, timeline_.places);
-    timeline_.device_events.push_back({when, launch == nullptr ? event.start : launch->start, index,
-                                       launch == nullptr ? kNoIndex : launch->event, place,
-                                       nature});
+        places_.of({event.track, thread, seen.owner, seen.basis}, timeline_.places);
+    timeline_.device_events.push_back({when, launch == nullptr ? event.start : launch->start,
+                                       seen.event, launch == nullptr ? kNoIndex : launch->event,
+                                       place, seen.nature});
   }
 
   [[nodiscard]] Owner owner(const Event& event, const Launch* launch) {
@@ -171,7 +197,10 @@ class DeviceEvents {
 
   // Kind and arguments are read from the kernel itself, else from the calls around its launch, else
   // from the kernel's name.
-  void add_collective(uint32_t index, const Launch* launch, std::optional<CollectiveKind> by_name) {
+  void add_collective(const SeenEvent& seen) {
+    const uint32_t index = seen.event;
+    const Launch* launch = seen.launch;
+    const std::optional<CollectiveKind> by_name = seen.kind;
     uint32_t args = collective_row(trace_, trace_.events[index]);
     std::optional<CollectiveKind> by_call;
     if (launch != nullptr && args == kNoIndex) {
@@ -186,6 +215,13 @@ class DeviceEvents {
     if (launch != nullptr) {
       c.issuer = launch->event;
       c.issued = launch->start;
+    }
+    c.basis = seen.basis;
+    if (seen.basis != Basis::kNone) {
+      c.section = seen.owner.section;
+      if (seen.owner.unit != kNoUnit) {
+        c.unit = seen.owner.unit;
+      }
     }
     timeline_.collectives.push_back(c);
   }

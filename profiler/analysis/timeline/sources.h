@@ -67,7 +67,7 @@ class PlaceIndex {
 
  private:
   std::vector<uint32_t> latest_;  // by track
-  std::map<std::tuple<uint32_t, uint32_t, Section, uint32_t>, uint32_t> index_;
+  std::map<std::tuple<uint32_t, uint32_t, Section, uint32_t, Basis>, uint32_t> index_;
 };
 
 // The timeline's sets of instants while they are built.
@@ -87,6 +87,8 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
 // For collectives of a host trace without arguments: finds the c10d call that issued each, and sets
 // its kind from it.
 void match_host_calls(const Sources& sources, Timeline& timeline);
+// The host's ranges ProfilerStep#k, by start; windows are those of the host.
+[[nodiscard]] std::vector<Step> step_marks(const Sources& sources);
 // Adds the steps; sets the span if the trace has steps.
 void add_steps(const Sources& sources, Timeline& timeline);
 // Sets the unit, the part of the step and the cause of each collective, as far as known, and the

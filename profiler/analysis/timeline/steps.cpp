@@ -12,26 +12,6 @@ namespace {
 using trace::Event;
 using trace::Trace;
 
-std::vector<Step> step_marks(const Sources& sources) {
-  const Trace& trace = sources.trace;
-  std::vector<Step> marks;
-  const auto is_step = [](std::string_view name) { return parse_profiler_step(name).has_value(); };
-  sources.lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
-    const Event& event = trace.events[i];
-    const Interval when = Sources::when(event);
-    marks.push_back({*parse_profiler_step(trace.name(event)), when, when});
-  });
-  std::stable_sort(marks.begin(), marks.end(),
-                   [](const Step& a, const Step& b) { return a.window.start < b.window.start; });
-  // The profiler's steps do not overlap. In a trace where they do, a step ends where the next one
-  // begins, so that time is in one step at most.
-  for (size_t i = 0; i + 1 < marks.size(); ++i) {
-    marks[i].window.end = std::min(marks[i].window.end, marks[i + 1].window.start);
-    marks[i].host = marks[i].window;
-  }
-  return marks;
-}
-
 // A step's device time begins with the first event that it launched.
 void add_device_steps(const std::vector<Step>& marks, Timeline& timeline) {
   std::vector<std::optional<Interval>> launched(marks.size());
@@ -67,6 +47,26 @@ void add_device_steps(const std::vector<Step>& marks, Timeline& timeline) {
 }
 
 }  // namespace
+
+std::vector<Step> step_marks(const Sources& sources) {
+  const Trace& trace = sources.trace;
+  std::vector<Step> marks;
+  const auto is_step = [](std::string_view name) { return parse_profiler_step(name).has_value(); };
+  sources.lists.for_annotations_named(trace, is_step, [&](uint32_t i) {
+    const Event& event = trace.events[i];
+    const Interval when = Sources::when(event);
+    marks.push_back({*parse_profiler_step(trace.name(event)), when, when});
+  });
+  std::stable_sort(marks.begin(), marks.end(),
+                   [](const Step& a, const Step& b) { return a.window.start < b.window.start; });
+  // The profiler's steps do not overlap. In a trace where they do, a step ends where the next one
+  // begins, so that time is in one step at most.
+  for (size_t i = 0; i + 1 < marks.size(); ++i) {
+    marks[i].window.end = std::min(marks[i].window.end, marks[i + 1].window.start);
+    marks[i].host = marks[i].window;
+  }
+  return marks;
+}
 
 void add_steps(const Sources& sources, Timeline& timeline) {
   std::vector<Step> marks = step_marks(sources);

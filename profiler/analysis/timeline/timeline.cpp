@@ -5,6 +5,7 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/sort_runs.h"
+#include "profiler/analysis/timeline/captured_work.h"
 #include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/analysis/timeline/sources.h"
 
@@ -18,10 +19,10 @@ using trace::Trace;
 uint32_t PlaceIndex::of(const Place& place, std::vector<Place>& places) {
   uint32_t& latest = latest_[place.track];
   if (latest == trace::kNoIndex || places[latest].thread != place.thread ||
-      !(places[latest].owner == place.owner)) {
-    const auto [found, fresh] =
-        index_.try_emplace({place.track, place.thread, place.owner.section, place.owner.unit},
-                           static_cast<uint32_t>(places.size()));
+      places[latest].basis != place.basis || !(places[latest].owner == place.owner)) {
+    const auto [found, fresh] = index_.try_emplace(
+        {place.track, place.thread, place.owner.section, place.owner.unit, place.basis},
+        static_cast<uint32_t>(places.size()));
     if (fresh) {
       places.push_back(place);
     }
@@ -116,6 +117,11 @@ Collective make_collective(const Trace& trace,
   return c;
 }
 
+std::string_view name_of(Basis basis) {
+  constexpr std::string_view kNames[] = {"none", "range", "annotation", "order", "ambiguous"};
+  return kNames[static_cast<size_t>(basis)];
+}
+
 std::string_view name_of(UnitPart part) {
   constexpr std::string_view kNames[] = {"all_gather_forward", "all_gather_backward",
                                          "reduce_scatter", "all_reduce", "other"};
@@ -162,6 +168,9 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
     match_host_calls(sources, timeline);
   }
   attribute_collectives(sources, timeline);
+  if (timeline.captured) {
+    attribute_captured_collectives(sources, timeline);
+  }
   infer_groups(sources, timeline);
   find_purposes(sources, timeline);
   return timeline;

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/collective.h"
@@ -49,6 +50,17 @@ enum class UnitPart : uint8_t {
 inline constexpr int kUnitPartCount = 5;
 [[nodiscard]] std::string_view name_of(UnitPart part);  // "all_gather_forward", …
 
+// How the owner of a device event or of a collective was found.
+//
+// [Note: Captured work] All kernels of a CUDA graph have one launch, so the host's ranges say
+// nothing about them. Their owner is, the first that applies: the module that an annotation of the
+// kernel names; the owner of the event in the same place of an uncaptured step of the same trace,
+// or the unit of the collective in the same place of the plan's order. Where more than one place
+// is possible, the owner is ambiguous.
+enum class Basis : uint8_t { kNone, kRange, kAnnotation, kOrder, kAmbiguous };
+inline constexpr int kBasisCount = 5;
+[[nodiscard]] std::string_view name_of(Basis basis);  // "none", "range", "annotation", …
+
 // One collective as it ran on its communicator.
 struct Collective {
   uint32_t event = 0;  // index into Trace::events
@@ -70,6 +82,7 @@ struct Collective {
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known
+  Basis basis = Basis::kNone;    // of unit and section; kNone: a range, if they are known
   Nanoseconds limiter_wait = 0;  // how long the rate limiter delayed it
   // Over all participating ranks; nullopt if not matched across ranks (collective_matching.h).
   std::optional<Nanoseconds> last_start;  // when the last rank began, on this rank's clock
@@ -91,8 +104,9 @@ struct Place {
   uint32_t track = 0;   // of the event
   uint32_t thread = 0;  // the launch's track; without a launch, the event's
   // The external id that Shardlens's recorder attached to the launch, otherwise the owner of the
-  // host's time at the launch; none without a launch.
+  // host's time at the launch; none without a launch. Of captured work: see Basis.
   Owner owner;
+  Basis basis = Basis::kNone;  // kNone: a range, if the owner is known
 };
 
 // A kernel, memcpy or memset; in host traces, a leaf operator. Its times are those of the events,
@@ -125,6 +139,11 @@ struct Timeline : HostLog {
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
   std::vector<Place> places;               // of device and host events
   DdpLog ddp;                              // what DDP did, in traces without FSDP ranges
+  // Whether device events were launched by CUDA graphs or have annotations.
+  bool captured = false;
+  // Captured events and the events of an uncaptured step that they repeat, as indices into
+  // Trace::events; by the first.
+  std::vector<std::pair<uint32_t, uint32_t>> repeats;
   std::vector<trace::Diagnostic> diagnostics;
 
   [[nodiscard]] const Place& place(const DeviceEvent& event) const { return places[event.place]; }

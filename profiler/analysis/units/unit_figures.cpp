@@ -179,7 +179,7 @@ class Attribution {
 
   static OwnerKey owner_of(const Collective& c) {
     const bool own = c.section == Section::kLoss || c.section == Section::kClip ||
-                     c.section == Section::kOptimizer;
+                     c.section == Section::kOptimizer || c.section == Section::kAmbiguous;
     return c.unit ? OwnerKey{*c.unit, Section::kNone}
                   : OwnerKey{kNoUnit, own ? c.section : Section::kNone};
   }

@@ -172,8 +172,9 @@ class Collector {
 }  // namespace
 
 UnitWork unit_work(const Timeline& timeline, const Partition& partition) {
-  return timeline.sections.empty() ? UnitWork()
-                                   : Collector(timeline, partition.exposed_copy()).run();
+  return timeline.sections.empty() && !timeline.captured
+             ? UnitWork()
+             : Collector(timeline, partition.exposed_copy()).run();
 }
 
 }  // namespace shardlens::analysis

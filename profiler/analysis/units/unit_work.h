@@ -33,7 +33,7 @@ struct UnitWork {  // compute and copies, by the unit they belong to
   std::vector<WorkSpan> spans;                            // by start
 };
 
-// Empty if the trace has no FSDP ranges.
+// Empty if the trace has neither FSDP ranges nor work of CUDA graphs.
 [[nodiscard]] UnitWork unit_work(const Timeline& timeline, const Partition& partition);
 
 }  // namespace shardlens::analysis

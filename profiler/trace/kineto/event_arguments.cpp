@@ -3,6 +3,7 @@
 
 #include "profiler/trace/json/decimal.h"
 #include "profiler/trace/kineto/event_builder.h"
+#include "profiler/trace/model/annotation.h"
 
 namespace shardlens::trace {
 
@@ -98,12 +99,28 @@ bool EventBuilder::add_detail(Event& event) {
 
 size_t EventBuilder::DeviceHash::operator()(const DeviceArgs& args) const {
   uint64_t hash = static_cast<uint64_t>(args.bytes);
-  for (const int64_t part : {args.graph_node, args.graph, int64_t{args.device},
-                             int64_t{args.context}, int64_t{args.stream}, int64_t{args.event}}) {
+  for (const int64_t part :
+       {args.graph_node, args.graph, int64_t{args.device}, int64_t{args.context},
+        int64_t{args.stream}, int64_t{args.event}, int64_t{args.module}, int64_t{args.backward}}) {
     hash = (hash ^ static_cast<uint64_t>(part)) * 0x9E3779B97F4A7C15ULL;
     hash ^= hash >> 29;
   }
   return hash;
+}
+
+// torch.cuda's module hooks write "L.layers.0" as `str`, which is also the key of free texts. The
+// root has no name of its own.
+StringId EventBuilder::annotated_module() {
+  constexpr std::string_view kLocal = "L.";
+  std::optional<std::string_view> module = text(Argument::kModuleFqn);
+  if (!module) {
+    const auto annotation = text(Argument::kAnnotation);
+    if (!annotation || !annotation->starts_with(kLocal)) {
+      return kEmptyString;
+    }
+    module = annotation->substr(kLocal.size());
+  }
+  return trace_.strings.intern(module->empty() ? kRootModule : *module);
 }
 
 uint32_t EventBuilder::device_row() {
@@ -118,6 +135,8 @@ uint32_t EventBuilder::device_row() {
   args.graph = count(Argument::kGraph);
   args.graph_node = count(Argument::kGraphNode);
   args.event = small(Argument::kEventId);
+  args.module = annotated_module();
+  args.backward = text(Argument::kAutogradPhase).value_or("") == "backward";
   // Most kernels of a stream have the same row as the kernel before.
   uint32_t& last = devices_[static_cast<uint32_t>(args.stream) % kRemembered];
   if (last < trace_.devices.size() && trace_.devices[last] == args) {

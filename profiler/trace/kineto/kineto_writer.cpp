@@ -315,7 +315,7 @@ class KinetoWriter::Body {
       memory_args(args, *memory);
     }
     if (const DeviceArgs* device = trace.device(event)) {
-      device_args(args, *device);
+      device_args(args, trace, *device);
       if (device->launch != kNoIndex) {
         launch_args(args, trace.launches.at(device->launch));
       }
@@ -370,7 +370,7 @@ class KinetoWriter::Body {
     }
   }
 
-  static void device_args(Members& args, const DeviceArgs& d) {
+  static void device_args(Members& args, const Trace& trace, const DeviceArgs& d) {
     number(args, "device", d.device, -1);
     number(args, "context", d.context, -1);
     number(args, "stream", d.stream, -1);
@@ -378,6 +378,12 @@ class KinetoWriter::Body {
     number(args, "graph id", d.graph, -1);
     number(args, "graph node id", d.graph_node, -1);
     number(args, "event id", d.event, 0);
+    if (d.module != kEmptyString) {
+      args.text("module_fqn", trace.strings.view(d.module));
+    }
+    if (d.backward) {
+      args.text("autograd_phase", "backward");
+    }
   }
 
   // As in Kineto: blocks and warps per multiprocessor assume an even distribution.

@@ -8,8 +8,8 @@ constexpr uint32_t kSections = 8;  // ids per unit: a power of two above kSectio
 }  // namespace
 
 std::string_view name_of(Section section) {
-  constexpr std::string_view kNames[] = {"none",     "forward", "loss",
-                                         "backward", "clip",    "optimizer"};
+  constexpr std::string_view kNames[] = {"none", "forward",   "loss",     "backward",
+                                         "clip", "optimizer", "ambiguous"};
   return kNames[static_cast<size_t>(section)];
 }
 
@@ -23,7 +23,7 @@ uint32_t external_id_of(const Owner& owner) {
 
 std::optional<Owner> owner_of_external_id(uint64_t id) {
   const uint64_t section = id % kSections, unit = id / kSections;
-  if (section == 0 || section >= kSectionCount || unit > kMaxUnits) {
+  if (section == 0 || section >= static_cast<uint64_t>(Section::kAmbiguous) || unit > kMaxUnits) {
     return std::nullopt;
   }
   return Owner{static_cast<Section>(section),

@@ -11,10 +11,11 @@ namespace shardlens::trace {
 inline constexpr uint32_t kMaxUnits = 1U << 20;  // limit for a recorded trace
 
 // The part of a step that the host was executing.
-enum class Section : uint8_t { kNone, kForward, kLoss, kBackward, kClip, kOptimizer };
-inline constexpr int kSectionCount = 6;
-// "forward", …. Work that belongs to no unit is listed as "<loss>", "<clip>", "<optimizer>" or
-// "<none>".
+// kAmbiguous: of a CUDA graph, and it may belong to more than one of them or to several units.
+enum class Section : uint8_t { kNone, kForward, kLoss, kBackward, kClip, kOptimizer, kAmbiguous };
+inline constexpr int kSectionCount = 7;
+// "forward", …. Work that belongs to no unit is listed as "<loss>", "<clip>", "<optimizer>",
+// "<ambiguous>" or "<none>".
 [[nodiscard]] std::string_view name_of(Section section);
 
 // The section and unit that the host was executing when it launched some work.

@@ -6,6 +6,7 @@
 
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "profiler/trace/model/annotation.h"
 
 namespace shardlens::trace {
 namespace {
@@ -56,6 +57,31 @@ TEST(EventArgumentsTest, CopiesSayTheirBytesAndGraphsTheirNode) {
   EXPECT_EQ(trace.device(trace.events.at(0))->graph_node, -1);
   EXPECT_EQ(trace.device(trace.events.at(1))->graph_node, 12884901890);
   EXPECT_EQ(trace.device(trace.events.at(1))->graph, 3);
+}
+
+TEST(EventArgumentsTest, AnnotatedKernelsSayTheirModule) {
+  const Trace trace = parse_events(
+      complete("kernel", R"("stream": 7, "module_fqn": "layers.0.wq", "graph node id": 5)") + "," +
+      complete("kernel", R"("stream": 7, "str": "L.layers.1", "autograd_phase": "backward")") +
+      "," + complete("kernel", R"("stream": 7, "str": "layers.1")") + "," +
+      complete("kernel", R"("stream": 7, "module_fqn": "")") + "," +
+      complete("kernel", R"("stream": 7, "Collective name": "allreduce", "module_fqn": "norm")"));
+  const auto module = [&](size_t i) {
+    return trace.strings.view(trace.device(trace.events.at(i))->module);
+  };
+  EXPECT_EQ(module(0), "layers.0.wq");
+  EXPECT_FALSE(trace.device(trace.events.at(0))->backward);
+  EXPECT_EQ(module(1), "layers.1");
+  EXPECT_TRUE(trace.device(trace.events.at(1))->backward);
+  EXPECT_EQ(module(2), "") << "a text of the user, not a module";
+  EXPECT_EQ(module(3), kRootModule);
+  EXPECT_EQ(module(4), "norm");
+  const Trace again = parse_kineto(to_kineto_json(trace), "t.json");
+  for (size_t i = 0; i < trace.events.size(); ++i) {
+    EXPECT_EQ(again.strings.view(again.device(again.events.at(i))->module), module(i));
+    EXPECT_EQ(again.device(again.events.at(i))->backward,
+              trace.device(trace.events.at(i))->backward);
+  }
 }
 
 TEST(EventArgumentsTest, TritonOperatorsAndRocmKernelsKeepTheirStream) {

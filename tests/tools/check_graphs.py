@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Compares what `shardlens analyze` finds in steps that ran as CUDA graphs with what it finds in the same steps before.
+
+    check_graphs.py --shardlens BIN shapes [--seeds N] [--only NAME]    all shapes of graph_traces.py
+    check_graphs.py --shardlens BIN recorded TRACE…                      eager traces of GPUs
+    check_graphs.py --shardlens BIN replayed RUN…                        recorded runs whose first step was not captured
+
+Each eager trace is analyzed, its steps but the first are made into replays by graph_traces.py, and that is analyzed: with an uncaptured step
+before, with annotations and without. Collectives of the replays must belong to the same unit and part, or be ambiguous; compute of each unit
+must be equal but for what jitter moves. Of a recorded graph, each replayed step is compared with the uncaptured one. Exit 0: so it is, 1: the first differences are printed.
+"""
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import graph_traces
+
+COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "other")
+
+
+def analyze(shardlens, path, *flags):
+    done = subprocess.run([shardlens, "analyze", "--json", *flags, str(path)], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise SystemExit(f"{path}: exit {done.returncode}: {done.stderr}")
+    return json.loads(done.stdout)
+
+
+def collectives(rank, steps):
+    """By step: duration -> (unit, section, kind). Jitter moves starts, but no collective's duration."""
+    out = {}
+    for span in rank["spans"]:
+        if span["kind"] in COLLECTIVES and span["step"] in steps:
+            out.setdefault((span["step"], span["end_ns"] - span["start_ns"]), []).append((span["fqn"], span["section"], span["kind"]))
+    return out
+
+
+def compare(where, expected, found, steps, compute_within, of_units_only, wrong):
+    """Counts of collectives: all, ambiguous."""
+    total = ambiguous = 0
+    for truth, rank in zip(expected["ranks"], found["ranks"], strict=True):
+        was, now = collectives(truth, steps), collectives(rank, steps)
+        if was.keys() != now.keys():
+            wrong.append(f"{where}: {len(was.keys() ^ now.keys())} collectives are in one of the two only")
+        for key in was.keys() & now.keys():
+            for one, other in zip(sorted(was[key]), sorted(now[key])):
+                if one[0].startswith("<"):
+                    continue  # not captured: where clipping is follows from the ranges of the backward before it
+                total += 1
+                ambiguous += other[0] == "<ambiguous>"
+                if other[0] != "<ambiguous>" and one != other:
+                    wrong.append(f"{where} rank {truth['rank']} step {key[0]}: expected {one}, found {other}")
+        for unit in truth["units"]:
+            if unit["fqn"].startswith("<") and of_units_only:
+                continue
+            same = [u for u in rank["units"] if u["fqn"] == unit["fqn"]]
+            # Nothing shows where the root's work of one microbatch ends and that of the next begins.
+            whole = of_units_only and unit["fqn"] == ""
+            for key in ("compute_ns",) if whole else ("compute_forward_ns", "compute_backward_ns", "compute_ns"):
+                if unit.get(key, 0) == 0:
+                    continue
+                value = same[0].get(key, 0) if same else 0
+                if abs(value - unit[key]) > compute_within * unit[key]:
+                    wrong.append(f"{where} rank {truth['rank']}: {key} of '{unit['fqn']}' expected {unit[key]}, found {value}")
+    return total, ambiguous
+
+
+def bases(found):
+    count = Counter()
+    for rank in found["ranks"]:
+        for row in rank.get("attribution", []):
+            if row["what"] == "communication":
+                count[row["basis"]] += row["count"]
+    return count
+
+
+def check(shardlens, where, documents, directory, wrong, graphs=1, alone=False, several=False):
+    """`alone`: also with all steps captured, which needs copies that names show, and no collectives but FSDP's. `several`: microbatches in one
+    graph, between which only annotations of backward show the turn."""
+    eager, captured = directory / "eager", directory / "captured"
+    for each in (eager, captured):
+        each.mkdir(exist_ok=True)
+    for rank, document in enumerate(documents):
+        graph_traces.write(graph_traces.without_owners(document), eager / f"rank{rank}.json")
+    truth = analyze(shardlens, eager, "--by", "span")
+    numbers = sorted(step["step"] for step in truth["ranks"][0]["steps"])
+    if any("attribution" in rank for rank in truth["ranks"]):
+        wrong.append(f"{where}: the eager trace has an attribution")
+    shares = []
+    cases = [(None, numbers[1:], 0.05), ("phase", numbers[1:], 0.01), ("module_fqn", numbers[1:], 0.01)]
+    if alone:
+        cases += [("phase", numbers, 0.01)]
+        cases += [] if several else [("module_fqn", numbers, 0.01)]
+    for annotations, steps, within in cases:
+        for rank, document in enumerate(documents):
+            changed = graph_traces.capture(document, steps, seed=rank + 1, annotations=annotations, graphs=graphs)
+            graph_traces.write(changed, captured / f"rank{rank}.json")
+        found = analyze(shardlens, captured, "--by", "span")
+        name = f"{where}, {annotations or 'no annotations'}, {len(steps)} captured"
+        total, ambiguous = compare(name, truth, found, set(steps), within, len(steps) == len(numbers), wrong)
+        basis = bases(found)
+        # The eager trace has no collective that nothing shows the unit of, so the replay has none either.
+        if total > 0 and ambiguous * 100 > total * (0 if annotations else 1):
+            wrong.append(f"{name}: {ambiguous} of {total} collectives are ambiguous")
+        if total > 0 and basis["order"] + basis["annotation"] == 0:
+            wrong.append(f"{name}: no collective was attributed: {dict(basis)}")
+        shares.append(f"{ambiguous}/{total}")
+    return shares
+
+
+def check_replayed(shardlens, path, wrong):
+    """The same kernels on one quiet GPU take the same time, but for its clock: within 5 % of each unit, and 50 us."""
+    numbers = sorted(step["step"] for step in analyze(shardlens, path)["ranks"][0]["steps"])
+    by_step = []
+    for number in numbers:
+        units = analyze(shardlens, path, "--steps", f"{number}:{number + 1}")["ranks"][0]["units"]
+        by_step.append({unit["fqn"]: unit for unit in units})
+    for number, units in zip(numbers[1:], by_step[1:]):
+        for name, unit in by_step[0].items():
+            if name == "<none>":
+                continue
+            for key in ("compute_forward_ns", "compute_backward_ns", "compute_ns"):
+                was, now = unit.get(key, 0), units.get(name, {}).get(key, 0)
+                if abs(was - now) > 0.05 * was + 50_000:
+                    wrong.append(f"{path} step {number}: {key} of '{name}' expected {was}, found {now}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shardlens", required=True)
+    commands = parser.add_subparsers(dest="command", required=True)
+    shapes = commands.add_parser("shapes")
+    shapes.add_argument("--seeds", type=int, default=1)
+    shapes.add_argument("--only")
+    recorded = commands.add_parser("recorded")
+    recorded.add_argument("traces", nargs="+", type=Path)
+    replayed = commands.add_parser("replayed")
+    replayed.add_argument("runs", nargs="+", type=Path)
+    options = parser.parse_args()
+    wrong, seen = [], 0
+    if options.command == "shapes":
+        for name, shape in graph_traces.SHAPES.items():
+            if options.only not in (None, name):
+                continue
+            for seed in range(1, options.seeds + 1):
+                with tempfile.TemporaryDirectory() as directory:
+                    documents = graph_traces.generate(name, ranks=2, seed=seed)
+                    shares = check(options.shardlens, f"{name} seed {seed}", documents, Path(directory), wrong, shape.get("graphs", 1), alone=not shape.get("tensor"), several=shape.get("microbatches", 1) > 1)
+                print(f"{name}: ambiguous collectives {', '.join(shares)}")
+                seen += 1
+    elif options.command == "replayed":
+        for path in options.runs:
+            check_replayed(options.shardlens, path, wrong)
+            seen += 1
+    else:
+        for path in options.traces:
+            with tempfile.TemporaryDirectory() as directory:
+                shares = check(options.shardlens, path.parent.name, [graph_traces.read(path)], Path(directory), wrong)
+            print(f"{path.parent.name}: ambiguous collectives {', '.join(shares)}")
+            seen += 1
+    for each in wrong[:40]:
+        print(each)
+    print(f"{seen} traces, {len(wrong)} differences")
+    return 1 if wrong or seen == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
