@@ -14,6 +14,8 @@ properties of the test in pytest's JUnit file.
 """
 import pytest
 
+from .shown import shown
+
 
 def pytest_addoption(parser):
     group = parser.getgroup("shardlens")
@@ -60,5 +62,6 @@ def pytest_runtest_makereport(item, call):
     run = getattr(item, "funcargs", {}).get("shardlens_run")
     if report.when == "call" and report.failed and run is not None and hasattr(report.longrepr, "addsection"):
         lines = [f"check: {verdict.words()}" for verdict in run.verdicts if not verdict]
+        lines += [shown(d["message"]) for d in run.analysis["diagnostics"] if "FSDP's hooks did not run" in d["message"]]
         report.longrepr.addsection("shardlens", "\n".join([*lines, f"exposed most: {run.worst() or 'nothing'}"]))
     return report

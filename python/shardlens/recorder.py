@@ -69,7 +69,7 @@ class Recorder:
         self._force = force
         self._failed = False
         self._profiler = None
-        self._log = self._checkpoints = self._activations = None
+        self._log = self._checkpoints = self._activations = self._trained = None
         self._hook = None
         self._step = 0
         self._began = None
@@ -153,6 +153,10 @@ class Recorder:
         self._log.step = self._step
         if on:
             self._forwards.append(0)
+            if self._trained is None:
+                from .live_bypassed import TrainedUnits
+
+                self._trained = TrainedUnits(self._model)
 
     def _on_forward(self, module, args, kwargs):
         """A forward of the whole model: counted, and its first tensor's shape kept. Changes nothing."""
@@ -192,6 +196,12 @@ class Recorder:
 
     def _end_window(self):
         """After the last recorded step: the model gets its own methods back, so that later steps run as if nothing had been recorded."""
+        trained, self._trained = self._trained, None
+        bypassed = trained and trained.bypassed(self._log)
+        if bypassed:
+            self._notes.append(bypassed)
+            if self._rank == 0:
+                self._warn(bypassed)
         self._set_recording(False)
         self._checkpoints.remove()
         self._stop_counting()
