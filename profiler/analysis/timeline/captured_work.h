@@ -19,6 +19,8 @@ struct SeenEvent {                            // a device event whose owner may 
   Basis basis = Basis::kNone;
 };
 
+// The owners of what the CUDA graphs of one trace launched, and of annotated kernels. `sources`
+// must outlive it. See [Note: Captured work] in timeline.h.
 class CapturedWork {
  public:
   explicit CapturedWork(const Sources& sources);
