@@ -21,7 +21,7 @@ ModuleTree llama() {
   return module_tree(load_model_config(std::string(SHARDLENS_TEST_DATA) + "/llama-tiny"));
 }
 
-PlanEdits edits(Dialect dialect = Dialect::kFsdp2) {
+PlanEdits edits_of_llama(Dialect dialect = Dialect::kFsdp2) {
   return {llama(), 8, dialect};
 }
 
@@ -40,30 +40,30 @@ TEST(FrameworkSettingsTest, EachFrameworkHasAName) {
 // torchtitan 0.2.2, config/job_config.py: Parallelism, ActivationCheckpoint, Training.
 TEST(FrameworkSettingsTest, OfTorchtitansJobConfig) {
   const FrameworkProgram titan = program(Framework::kTorchtitan);
-  EXPECT_THAT(framework_settings(titan, edits().reshard(Reshard::Kind::kNo)),
+  EXPECT_THAT(framework_settings(titan, edits_of_llama().reshard(Reshard::Kind::kNo)),
               ElementsAre("[parallelism]", "fsdp_reshard_after_forward = \"never\""));
-  EXPECT_THAT(framework_settings(titan, edits().checkpoints(2)),
+  EXPECT_THAT(framework_settings(titan, edits_of_llama().checkpoints(2)),
               ElementsAre("[activation_checkpoint]", "mode = \"selective\"",
                           "selective_ac_option = \"2\""));
-  EXPECT_THAT(framework_settings(titan, edits().mesh(2, 4, 1)),
+  EXPECT_THAT(framework_settings(titan, edits_of_llama().mesh(2, 4, 1)),
               ElementsAre("[parallelism]", "data_parallel_replicate_degree = 2",
                           "data_parallel_shard_degree = 4"));
   // Four microbatches of two samples on each of eight ranks.
-  EXPECT_THAT(framework_settings(titan, edits().microbatches(2, 4)),
+  EXPECT_THAT(framework_settings(titan, edits_of_llama().microbatches(2, 4)),
               ElementsAre("[training]", "local_batch_size = 2", "global_batch_size = 64"));
-  EXPECT_THAT(framework_settings(titan, edits().forward_prefetch(1)), IsEmpty());
+  EXPECT_THAT(framework_settings(titan, edits_of_llama().forward_prefetch(1)), IsEmpty());
 }
 
 TEST(FrameworkSettingsTest, OfTransformersTrainingArguments) {
   const FrameworkProgram trainer = program(Framework::kTransformers);
   EXPECT_THAT(
-      framework_settings(trainer, edits().reshard(Reshard::Kind::kNo)),
+      framework_settings(trainer, edits_of_llama().reshard(Reshard::Kind::kNo)),
       ElementsAre("TrainingArguments(..., fsdp_config={..., \"reshard_after_forward\": False})"));
-  EXPECT_THAT(framework_settings(trainer, edits().units(1, {})),
+  EXPECT_THAT(framework_settings(trainer, edits_of_llama().units(1, {})),
               ElementsAre("TrainingArguments(..., fsdp_config={..., \"auto_wrap_policy\": "
                           "\"TRANSFORMER_BASED_WRAP\", \"transformer_layer_cls_to_wrap\": "
                           "[\"LlamaDecoderLayer\"]})"));
-  EXPECT_THAT(framework_settings(trainer, edits().microbatches(2, 4)),
+  EXPECT_THAT(framework_settings(trainer, edits_of_llama().microbatches(2, 4)),
               ElementsAre("TrainingArguments(..., per_device_train_batch_size=2, "
                           "gradient_accumulation_steps=4)"));
 }
@@ -91,10 +91,11 @@ TEST(FrameworkSettingsTest, AccelerateReadsTheChangedPlanFromThem) {
     return plan_of_accelerate(JsonNode(document, source), tree).plan;
   };
   const FrameworkProgram second = program(Framework::kAccelerate);
-  const Plan kept =
-      plan_of(framework_settings(second, edits().reshard(Reshard::Kind::kNo)), Dialect::kFsdp2);
+  const Plan kept = plan_of(
+      framework_settings(second, edits_of_llama().reshard(Reshard::Kind::kNo)), Dialect::kFsdp2);
   EXPECT_EQ(resolve(kept, tree, 8).units.back().reshard_after_forward.kind, Reshard::Kind::kNo);
-  const Plan blocks = plan_of(framework_settings(second, edits().units(1, {})), Dialect::kFsdp2);
+  const Plan blocks =
+      plan_of(framework_settings(second, edits_of_llama().units(1, {})), Dialect::kFsdp2);
   std::vector<std::string> units;  // accelerate adds one of the embedding and one of the head
   for (const Unit& unit : resolve(blocks, tree, 8).units) {
     units.push_back(unit.fqn);
@@ -103,17 +104,18 @@ TEST(FrameworkSettingsTest, AccelerateReadsTheChangedPlanFromThem) {
     EXPECT_THAT(units, Contains(tree.modules[block].fqn));
   }
   // Of a file that has the wrapped classes.
-  std::vector<std::string> lines = framework_settings(second, edits().units(1, {}));
-  for (const std::string& line : framework_settings(second, edits().checkpoints(1))) {
+  std::vector<std::string> lines = framework_settings(second, edits_of_llama().units(1, {}));
+  for (const std::string& line : framework_settings(second, edits_of_llama().checkpoints(1))) {
     lines.push_back(line);
   }
   EXPECT_EQ(resolve(plan_of(lines, Dialect::kFsdp2), tree, 8).checkpointed_modules, tree.blocks);
   const FrameworkProgram first = program(Framework::kAccelerate, Dialect::kFsdp1);
-  EXPECT_EQ(plan_of(framework_settings(first, edits().forward_prefetch(1)), Dialect::kFsdp1)
-                .forward_prefetch,
-            1);
-  const Plan grad_op =
-      plan_of(framework_settings(first, edits().reshard(Reshard::Kind::kNo)), Dialect::kFsdp1);
+  EXPECT_EQ(
+      plan_of(framework_settings(first, edits_of_llama().forward_prefetch(1)), Dialect::kFsdp1)
+          .forward_prefetch,
+      1);
+  const Plan grad_op = plan_of(
+      framework_settings(first, edits_of_llama().reshard(Reshard::Kind::kNo)), Dialect::kFsdp1);
   EXPECT_EQ(resolve(grad_op, tree, 8).units.back().reshard_after_forward.kind, Reshard::Kind::kNo);
 }
 

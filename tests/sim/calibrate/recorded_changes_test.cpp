@@ -155,7 +155,7 @@ TEST(RecordedCheckpointsTest, SaysWhatToRecord) {
 }
 
 // Two blocks in one unit, as after fully_shard([a, b]): its hooks are around both.
-plan::ResolvedPlan two_blocks() {
+plan::ResolvedPlan unit_of_two_blocks() {
   plan::ResolvedPlan out = one_block();
   out.tree.modules[1].fqn = "a";
   out.tree.modules.push_back(out.tree.modules[1]);
@@ -200,7 +200,7 @@ std::string phases(const plan::Workload& workload) {
 }
 
 TEST(RecordedCheckpointsTest, BlocksOfOneUnitRunAgainOneAfterTheOther) {
-  plan::ResolvedPlan plan = two_blocks();
+  plan::ResolvedPlan plan = unit_of_two_blocks();
   const plan::ResolvedPlan before = plan;
   plan.checkpointed_modules = {1, 2};
   const plan::Workload both = with_checkpoints(pair(), before, plan, "run");
@@ -222,7 +222,7 @@ TEST(RecordedCheckpointsTest, BlocksOfOneUnitRunAgainOneAfterTheOther) {
 }
 
 TEST(RecordedCheckpointsTest, CheckpointsOfOneUnitAreRemovedTogether) {
-  const plan::ResolvedPlan without = two_blocks();
+  const plan::ResolvedPlan without = unit_of_two_blocks();
   plan::ResolvedPlan with = without, one = without;
   with.checkpointed_modules = {1, 2};
   one.checkpointed_modules = {1};
