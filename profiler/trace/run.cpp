@@ -371,8 +371,9 @@ Trace read_trace(const fs::path& path, const ReadOptions& options) {
 
 std::vector<Trace> read_traces(const fs::path& path, const ReadOptions& options) {
   std::string head;
-  if (!is_spool_name(path.filename().string()) && has_file(path) &&
-      size_of(path) > 0) {  // not a pipe, whose bytes can be read only once
+  std::error_code absent;  // read_trace() says why
+  if (!is_spool_name(path.filename().string()) &&
+      fs::is_regular_file(path, absent)) {  // not a pipe, whose bytes can be read only once
     (void)with_head(open_source(path), kHeadBytes, head);
   }
   std::vector<Trace> out;

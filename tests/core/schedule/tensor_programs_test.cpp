@@ -88,9 +88,6 @@ TEST_P(TensorProgramsTest, CollectivesAreThoseOfPyTorch) {
   const json program = read_json(kData + "/tensor/" + GetParam() + ".json");
   const std::string model = program["model"];
   json values = read_json(kData + "/" + model + "/config.json");
-  // parallelize_module makes parameters of their own of tied weights; the program ties them again
-  // where its config says so.
-  values["tie_word_embeddings"] = false;
   values.update(program["config"]);
   const plan::ModelConfig config = plan::parse_model_config(values.dump(), "config.json");
   const plan::Plan given = plan::parse_plan(program["plan"].dump(), "plan.json");
@@ -105,7 +102,7 @@ TEST_P(TensorProgramsTest, CollectivesAreThoseOfPyTorch) {
                               .accumulate = step["microbatches"]};
   settings.sync_every_microbatch = !step["accumulate"].get<bool>();
   settings.program = plan::Program::kTransformers;
-  const bool shards = plan.shards() * plan.replicas() > 1;
+  const bool sums_in_backward = program.value("fully_shard", true);
   const plan::Workload workload = plan::step_workload(config, plan, settings);
   std::vector<std::string> expected;
   for (const json& row : program["collectives"]) {
@@ -116,12 +113,11 @@ TEST_P(TensorProgramsTest, CollectivesAreThoseOfPyTorch) {
     }
   }
   ASSERT_FALSE(expected.empty());
-  EXPECT_EQ(planned_collectives(workload, plan, settings, shards), expected);
+  EXPECT_EQ(planned_collectives(workload, plan, settings, sums_in_backward), expected);
 }
 
-// All files but those of models and sizes that are not divided yet, those that gather keys and
-// values themselves instead of with context_parallel(), and one whose loss is computed from bf16
-// logits, which the simulated programs convert to fp32 before.
+// All files but those of models and sizes that are not divided yet, and those that gather keys and
+// values themselves instead of with context_parallel().
 std::vector<std::string> programs() {
   std::vector<std::string> out;
   for (const auto& entry : std::filesystem::directory_iterator(kData + "/tensor")) {
@@ -132,8 +128,7 @@ std::vector<std::string> programs() {
     const json program = read_json(entry.path().string());
     const bool by_hand = program.contains("gather") && program["gather"] != "ring" &&
                          program["gather"] != "all_gather";
-    if (!name.starts_with("decoder") && !name.ends_with("uneven") && !by_hand &&
-        name != "llama-r2s2t2-sp-checkpoint") {
+    if (!name.starts_with("decoder") && !name.ends_with("uneven") && !by_hand) {
       out.push_back(name);
     }
   }
