@@ -647,7 +647,7 @@ def _(lab):
     if run.process.poll() is None:  # the allocator has what it needs
         run.mark()
         os.kill(run.pid, signal.SIGTERM)
-        took, message = run.end(4, within=60)
+        took, message = run.end(143, within=60)
         return took, "(none: the allocator's memory was enough)", lab.left(run.before)
     took, message = run.end(4, within=LONG)
     return took, message, lab.left(run.before)
@@ -813,7 +813,7 @@ def _(lab):
                             within=LONG)
     expect(os.listdir(again) == ["run.json"], "--out of the second run was touched")
     first.process.send_signal(signal.SIGTERM)
-    first.end(4, r"stopped by a signal|terminated", within=60)
+    first.end(143, r"stopped by a signal|terminated", within=60)
     lab.tool("checkpoint", "verify", saved).end(0)
     expect(len(os.listdir(saved)) == 1, f"left behind: {os.listdir(saved)}")
     return took, message, "the first run goes on"
@@ -843,7 +843,7 @@ def _(lab):
     run.until(lambda: metrics.exists() and metrics.read_text(encoding="utf-8").count("\n") > 2, "steps")
     run.mark()
     run.process.send_signal(signal.SIGTERM)
-    took, message = run.end(4, r"stopped by a signal|terminated", within=60)
+    took, message = run.end(143, r"stopped by a signal|terminated", within=60)
     lab.tool("checkpoint", "verify", saved).end(0)
     return took, message, "a checkpoint of the last step"
 

@@ -36,7 +36,7 @@ std::string_view without_version(std::string_view call) {
 }
 
 NvtxRange parse_nvtx(std::string_view text) {
-  const std::array<std::string_view, 4> kParts{
+  constexpr std::array<std::string_view, 4> kParts{
       ", seq = ", ", op_id = ", ", sizes = ", ", input_op_ids = "};
   size_t end = text.size();
   for (const std::string_view part : kParts) {

@@ -387,7 +387,7 @@ class NsightReader {
     }
     launch.registers = small<uint16_t>(row.integer(15));
     auto& launches = reading.trace.launches;
-    if (launches.size() == 0 || !(launches[launches.size() - 1] == launch)) {
+    if (launches.empty() || !(launches[launches.size() - 1] == launch)) {
       launches.push_back(launch);
     }
     return static_cast<uint32_t>(launches.size() - 1);
