@@ -12,18 +12,14 @@ Exit 0: equal, 1: differences are printed, 77 (CTest: skipped): one of them is n
 import argparse
 import gzip
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-python = os.environ.get("SHARDLENS_TEST_PYTHON")
-if python and "SHARDLENS_READERS_CHILD" not in os.environ:
-    os.environ["SHARDLENS_READERS_CHILD"] = "1"
-    os.execv(python, [python, *sys.argv])
+import check_hta_compat  # noqa: F401 (runs this program again with $SHARDLENS_TEST_PYTHON, or skips it, as itself)
+
 try:
-    import hta  # noqa: F401 (check_hta_compat.py uses it)
     from torch_tb_profiler.profiler.data import RunProfileData
     from torch_tb_profiler.profiler.event_parser import ProfileRole
 except ImportError as error:
