@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "sim/cost/alpha_beta_timer.h"
 #include "sim/cost/collective_curve.h"
@@ -30,6 +31,12 @@ constexpr double kTreeAlgorithmShare = 0.5;  // of the bus: each byte goes up an
 constexpr double kNvlsLatency = 25;          // hwLat NVLINK, NVLS
 
 }  // namespace
+
+FabricTimer::FabricTimer(FabricSpec fabric) : fabric_(std::move(fabric)) {
+  for (CollectiveCurve& curve : fabric_.curves) {
+    curve = non_decreasing(std::move(curve));
+  }
+}
 
 double FabricTimer::model_us(CollectiveKind kind,
                              int ranks,

@@ -9,13 +9,13 @@
 namespace shardlens::sim {
 
 // How long collectives take: within a node by a measured curve of the same kind and number of ranks
-// if the spec has one, otherwise by NCCL's own model.
+// if the spec has one (see non_decreasing() in collective_curve.h), otherwise by NCCL's own model.
 //
 // A collective of one rank takes no time.
 // Source  NCCL graph/tuning.cc@5067397 (latencies, protocols, bus bandwidth).
 class FabricTimer final : public CollectiveTimer {
  public:
-  explicit FabricTimer(FabricSpec fabric) : fabric_(std::move(fabric)) {}
+  explicit FabricTimer(FabricSpec fabric);
   [[nodiscard]] Nanoseconds duration(CollectiveKind kind,
                                      int ranks,
                                      Bytes larger_message) const override;

@@ -1,6 +1,7 @@
 #include "sim/cost/collective_curve.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace shardlens::sim {
 namespace {
@@ -40,6 +41,15 @@ const CollectiveCurve* find_curve(const std::vector<CollectiveCurve>& curves,
     }
   }
   return nullptr;
+}
+
+CollectiveCurve non_decreasing(CollectiveCurve curve) {
+  double least = std::numeric_limits<double>::infinity();
+  for (auto point = curve.points.rbegin(); point != curve.points.rend(); ++point) {
+    least = std::min(least, point->us);
+    point->us = least;
+  }
+  return curve;
 }
 
 double us_per_byte_beyond(const CollectiveCurve& curve) {

@@ -13,6 +13,11 @@ namespace shardlens::sim {
                                                 CollectiveKind kind,
                                                 int ranks);
 
+// The same curve in which no size takes longer than a larger one: each point gets the least time of
+// its size and of all larger ones. In published tables the first sizes have been measured at up to
+// ten times the time of the next ones, which no message of a step takes.
+[[nodiscard]] CollectiveCurve non_decreasing(CollectiveCurve curve);
+
 // Microseconds for a message of `bytes`.
 //
 // [Note: Interpolation] Linear in bytes between measured sizes, since time is latency plus bytes

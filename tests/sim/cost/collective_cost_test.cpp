@@ -34,6 +34,24 @@ TEST(FabricTimerTest, GoesThroughMeasuredPointsAndStraightBetweenThem) {
   EXPECT_EQ(timer.duration(CollectiveKind::kAllGather, 1, 1 << 20), 0);
 }
 
+// The published table of two H100 has 122 us for 1 KiB and 14 us for 32 KiB.
+TEST(FabricTimerTest, SmallMessagesTakeNoLongerThanLargerOnes) {
+  for (const char* name : {"8xH100", "8xH200", "8xB200", "4xGB200", "8xA100-80"}) {
+    const auto timer = make_collective_timer(name);
+    for (CollectiveKind kind :
+         {CollectiveKind::kAllGather, CollectiveKind::kReduceScatter, CollectiveKind::kAllReduce}) {
+      for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        Nanoseconds smaller = 0;
+        for (Bytes bytes = 64; bytes <= 64 * kMiB; bytes *= 2) {
+          const Nanoseconds larger = timer->duration(kind, ranks, bytes);
+          EXPECT_GE(larger, smaller) << name << ' ' << ranks << ' ' << bytes;
+          smaller = larger;
+        }
+      }
+    }
+  }
+}
+
 // By hand from NCCL's formulas: ring of 4 over NVLink, 3 steps, bus 100 GB/s.
 TEST(FabricTimerTest, NcclsModelWhereNothingWasMeasured) {
   const FabricTimer timer(two_points());

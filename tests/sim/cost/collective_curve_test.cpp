@@ -36,6 +36,15 @@ TEST(CollectiveCurve, TheBandwidthBeyondIsThatOverAtLeastTwiceTheSize) {
   EXPECT_DOUBLE_EQ(curve_us(curve({{4000, 30}, {4400, 31}}), 8400), 31 + 10);
 }
 
+TEST(CollectiveCurve, NoSizeTakesLongerThanALargerOne) {
+  const CollectiveCurve plain = non_decreasing(
+      curve({{1000, 122}, {2000, 18}, {4000, 15}, {8000, 16}, {16000, 14.5}, {32000, 30}}));
+  const std::vector<double> wanted{14.5, 14.5, 14.5, 14.5, 14.5, 30};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_DOUBLE_EQ(plain.points[i].us, wanted[i]) << i;
+  }
+}
+
 TEST(CollectiveCurve, SizesAreComparedWithTheNearestPoint) {
   const CollectiveCurve of_two = curve({{1000, 10}, {4000, 20}});
   EXPECT_DOUBLE_EQ(size_beyond(of_two, 500), 0.5);
