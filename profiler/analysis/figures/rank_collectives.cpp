@@ -109,6 +109,7 @@ RankCollectives rank_collectives(const trace::Trace& trace,
           {text(args.group), text(args.group_ranks), text(args.group_description)});
     }
     row.sequence = args.sequence;
+    row.comms_id = args.comms_id;
     row.sent = args.in_nelems;
     row.received = args.out_nelems;
     row.emulated = args.emulated;

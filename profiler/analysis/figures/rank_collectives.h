@@ -31,6 +31,7 @@ struct RankCollective {
   Bytes bytes = 0;
   int64_t ranks = 0;
   int64_t sequence = -1;           // number in its group; -1: not in the trace
+  int64_t comms_id = 0;            // the same on all ranks; 0: not in the trace
   int64_t sent = 0, received = 0;  // elements of its messages; -1: not in the arguments
   int64_t step = -1;               // number of the step that issued it; -1: none
   // Over all participating ranks, as in Collective; set by match_ranks().

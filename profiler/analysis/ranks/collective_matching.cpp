@@ -25,6 +25,7 @@ class Matcher {
       : ranks_(ranks), diagnostics_(diagnostics) {}
 
   CollectiveMatching run() {
+    by_id_ = std::ranges::all_of(ranks_, has_ids);
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
       add_rank(rank);
     }
@@ -84,6 +85,13 @@ class Matcher {
   }
   [[nodiscard]] int64_t rank_of(uint32_t position) const { return ranks_[position].rank; }
 
+  // Whether each of its numbered collectives has an identifier.
+  static bool has_ids(const RankCollectives& rank) {
+    return std::ranges::all_of(rank.rows, [](const RankCollective& c) {
+      return c.comms_id != 0 || c.sequence < 0 || c.emulated;
+    });
+  }
+
   void add_rank(uint32_t rank) {
     const RankCollectives& own = ranks_[rank];
     std::vector<std::optional<uint32_t>> known(own.groups.size());
@@ -105,7 +113,9 @@ class Matcher {
         }
         group = *known[c.group];
       }
-      if (c.sequence >= 0 && !sends) {
+      if (by_id_ && c.comms_id != 0 && !sends) {
+        numbered.push_back({group_id("by Comms Id"), c.comms_id, 0, {rank, i}});
+      } else if (c.sequence >= 0 && !sends) {
         numbered.push_back({group, c.sequence, 0, {rank, i}});
       } else {
         groups_[group].ranks[rank].push_back(
@@ -384,6 +394,7 @@ class Matcher {
   std::vector<Group> groups_;
   std::map<std::string, uint32_t> ids_;  // of groups_, by name
   CollectiveMatching out_;
+  bool by_id_ = false;          // all ranks have identifiers
   int64_t all_ = 0, said_ = 0;  // parts; of these, named in a diagnostic of their own
 };
 

@@ -28,8 +28,9 @@ struct CollectiveMatching {
 
 // Finds the parts of each collective across ranks.
 //
-// [Note: Matching] With sequence numbers, parts of one process group with one number belong
-// together. Without them, the ranks of a group are aligned step by step to the rank that has most:
+// [Note: Matching] Parts with one Comms Id belong together, if all ranks have them. Without those,
+// with sequence numbers, parts of one process group with one number do. Without them, the ranks of
+// a group are aligned step by step to the rank that has most:
 //   - In a step in which two ranks called equally many, of the same kinds and sizes, which would
 //     not fit if one rank's were shifted by a few, they are matched in that order.
 //   - Other kinds that all ranks end together are matched by time. The difference of two ranks'

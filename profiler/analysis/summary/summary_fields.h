@@ -102,6 +102,8 @@ void describe(Archive& a, RankCollectives& all) {
     c.numbers(
         table, "sequence", rows, [](auto& r) -> auto& { return r.sequence; });
     c.numbers(
+        table, "comms_id", rows, [](auto& r) -> auto& { return r.comms_id; });
+    c.numbers(
         table, "sent", rows, [](auto& r) -> auto& { return r.sent; });
     c.numbers(
         table, "received", rows, [](auto& r) -> auto& { return r.received; });

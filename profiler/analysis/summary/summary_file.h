@@ -11,7 +11,7 @@ namespace shardlens::analysis {
 
 // The version of the format, which docs/trace_format.md describes. It changes with the names of
 // fields, and with what a figure means.
-inline constexpr int kSummaryVersion = 3;
+inline constexpr int kSummaryVersion = 4;
 inline constexpr std::string_view kSummaryEnding = ".summary.msgpack.gz";
 
 // "rank7.summary.msgpack.gz"; without a rank, the name of the trace with that ending.

@@ -1,5 +1,9 @@
 // Reads the arguments of an event into rows of the trace's side tables.
 #include <algorithm>
+#include <charconv>
+#include <functional>
+#include <string_view>
+#include <system_error>
 
 #include "profiler/trace/json/decimal.h"
 #include "profiler/trace/kineto/event_builder.h"
@@ -150,6 +154,30 @@ uint32_t EventBuilder::device_row() {
   return last = found->second;
 }
 
+// A hash of 64 bits, as a signed or an unsigned number or as text; as only equality matters,
+// another text is hashed.
+int64_t EventBuilder::comms_id() {
+  if (!has(Argument::kCommsId)) {
+    return 0;
+  }
+  const JsonValue& value = argument(Argument::kCommsId);
+  const std::string_view written = value.is_string()   ? text(value)
+                                   : value.is_number() ? std::string_view(value.text)
+                                                       : std::string_view();
+  uint64_t id = 0;
+  int64_t negative = 0;
+  const char* const end = written.data() + written.size();
+  if (const auto [rest, error] = std::from_chars(written.data(), end, id);
+      error == std::errc() && rest == end) {
+    return static_cast<int64_t>(id);
+  }
+  if (const auto [rest, error] = std::from_chars(written.data(), end, negative);
+      error == std::errc() && rest == end) {
+    return negative;
+  }
+  return written.empty() ? 0 : static_cast<int64_t>(std::hash<std::string_view>{}(written));
+}
+
 void EventBuilder::add_collective(Event& event) {
   CollectiveArgs args;
   args.collective = text_id(Argument::kCollectiveName);
@@ -163,6 +191,7 @@ void EventBuilder::add_collective(Event& event) {
   args.in_nelems = count(Argument::kInNelems);
   args.out_nelems = count(Argument::kOutNelems);
   args.sequence = has(Argument::kSeq) ? count(Argument::kSeq) : count(Argument::kKinetoSeq);
+  args.comms_id = comms_id();
   args.issued = number(Argument::kIssued, 0);
   args.emulated = number(Argument::kEmulated, 0) != 0;
   args.device = device_row();

@@ -119,8 +119,9 @@ class EventBuilder {
   void add_collective(Event& event);
   void add_sync(Event& event);
   void add_memory(Event& event);
-  StringId annotated_module();  // kEmptyString: none
-  uint32_t device_row();        // kNoIndex: the event names no stream
+  StringId annotated_module();
+  int64_t comms_id();     // kEmptyString: none
+  uint32_t device_row();  // kNoIndex: the event names no stream
   void set_category(Event& event);
   Id id_of(const JsonValue& value);
   uint32_t track_of_fields();

@@ -357,6 +357,7 @@ class KinetoWriter::Body {
     text("Process Group Ranks", c.group_ranks);
     unit(args, trace, "unit", c.unit);
     number(args, "seq", c.sequence, -1);
+    number(args, "Comms Id", c.comms_id, 0);
     number(args, "action", c.action, 0);
     number(args, "issued_ns", c.issued, 0);
     if (c.emulated) {

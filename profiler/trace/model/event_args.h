@@ -40,7 +40,8 @@ struct CollectiveArgs {
   uint32_t action = 0;                      // seq of the action that issued it; 0: none
   int64_t in_nelems = -1, out_nelems = -1;  // -1: not given
   int64_t sequence = -1;                    // number within its communicator, from 0; -1: not given
-  Nanoseconds issued = 0;                   // time of the host's call; 0: not given
+  int64_t comms_id = 0;  // "Comms Id", 64 bits: the same on all ranks of a collective; 0: not given
+  Nanoseconds issued = 0;      // time of the host's call; 0: not given
   uint32_t device = kNoIndex;  // row of Trace::devices for its kernel; see Trace::device()
   bool emulated = false;
   friend bool operator==(const CollectiveArgs&, const CollectiveArgs&) = default;

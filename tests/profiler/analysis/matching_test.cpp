@@ -130,6 +130,19 @@ TEST(MatchingTest, NumbersMatchTracesThatBeginAtOtherPlaces) {
   EXPECT_EQ(result.matching.clocks.at(1).offset, 0);
 }
 
+// The second trace counts from its own beginning, so its numbers are those of other collectives.
+TEST(MatchingTest, IdentifiersTakePrecedenceOverNumbers) {
+  std::vector<trace::Trace> traces;
+  traces.push_back(rank_of(0, {{10, 20}, {30, 40}}));
+  traces.push_back(rank_of(1, {{135, 140}}));
+  traces[0].collectives[0].comms_id = 7;
+  traces[0].collectives[1].comms_id = 9;
+  traces[1].collectives[0].comms_id = 9;
+  const Analysis result = analyzed(std::move(traces));
+  EXPECT_EQ(result.matching.clocks.at(0).collectives, 1);
+  EXPECT_EQ(result.matching.clocks.at(1).offset, 100);
+}
+
 TEST(MatchingTest, OneTraceAndEmulatedRanksMatchNothing) {
   std::vector<trace::Trace> one;
   one.push_back(rank_of(0, {{10, 20}}));

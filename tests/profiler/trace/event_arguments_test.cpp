@@ -141,6 +141,23 @@ TEST(EventArgumentsTest, MemoryInstantsAreRead) {
                                  .device = 0}));
 }
 
+// Writers print a hash of 64 bits with or without a sign, or as text.
+TEST(EventArgumentsTest, IdentifiersOfCollectivesAreReadInEveryForm) {
+  const auto id = [](const std::string& written) {
+    const Trace trace = parse_events(complete(
+        "kernel", R"("Collective name": "allreduce", "stream": 7, "Comms Id": )" + written));
+    return trace.collectives.at(0).comms_id;
+  };
+  EXPECT_EQ(id("12"), 12);
+  EXPECT_EQ(id("18446744073709551615"), -1);
+  EXPECT_EQ(id("-1"), -1);
+  EXPECT_EQ(id(R"("18446744073709551615")"), -1);
+  EXPECT_EQ(id(R"("")"), 0);
+  EXPECT_EQ(id("null"), 0);
+  EXPECT_EQ(id(R"("0xab")"), id(R"("0xab")"));
+  EXPECT_NE(id(R"("0xab")"), id(R"("0xac")"));
+}
+
 TEST(EventArgumentsTest, WhatWasReadIsWrittenAgain) {
   const Trace trace = parse_events(
       complete(
