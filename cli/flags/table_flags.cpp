@@ -1,26 +1,24 @@
 #include "cli/flags/table_flags.h"
 
-#include <iterator>
-#include <string_view>
+#include <algorithm>
+#include <span>
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
 
 namespace shardlens::cli {
 
 report::By TableFlags::table() const {
-  constexpr std::string_view kNames[] = {"unit",   "collective", "step", "rank",
-                                         "stream", "span",       "order"};
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == by) {
-      return static_cast<report::By>(i);
-    }
+  const auto found = std::ranges::find(report::kTables, by);
+  if (found == report::kTables.end()) {
+    const std::span all(report::kTables);
+    throw UsageError(fmt::format("--by: expected {} or {}, found '{}'",
+                                 fmt::join(all.first(all.size() - 1), ", "), all.back(), by));
   }
-  throw UsageError(fmt::format(
-      "--by: expected unit, collective, step, rank, stream, span or order, found '{}'", by));
+  return static_cast<report::By>(found - report::kTables.begin());
 }
 
 std::optional<size_t> TableFlags::rows() const {
@@ -36,8 +34,9 @@ void add_table_flags(CLI::App& app, TableFlags& flags) {
   app.add_flag("--csv", flags.csv, "print the table of --by as CSV")->excludes(json);
   app.add_option("--by", flags.by,
                  "the table to print; span: each collective, copy and period of compute; order: "
-                 "each step's actions, by unit")
-      ->option_text("unit|collective|step|rank|stream|span|order [unit]");
+                 "each step's actions, by unit; group: how long process groups and compute ran at "
+                 "the same time")
+      ->option_text(fmt::format("{} [unit]", fmt::join(report::kTables, "|")));
   app.add_option("--top", flags.top,
                  "show at most N rows, the most exposed ones; the others are summed up");
   app.add_flag("--each", flags.each, "a row for each unit, also for those of blocks alike");

@@ -142,6 +142,8 @@ std::string analysis_csv(const Analysis& analysis, By by) {
       return spans_csv(analysis);
     case By::kOrder:
       return observed_csv(analysis);
+    case By::kGroup:
+      return overlaps_csv(analysis);
   }
   return "";
 }

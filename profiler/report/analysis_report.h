@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -14,7 +15,10 @@
 
 namespace shardlens::report {
 
-enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrder };
+enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrder, kGroup };
+// The names of the tables, by By.
+inline constexpr std::array<std::string_view, 8> kTables{"unit",   "collective", "step",  "rank",
+                                                         "stream", "span",       "order", "group"};
 
 // The output of `shardlens analyze --json`: schema 1 of docs/metrics.md, on one line.
 [[nodiscard]] std::string analysis_json(const analysis::Analysis& analysis);
@@ -31,6 +35,12 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
                                std::optional<size_t> top,
                                Style style);
 [[nodiscard]] Shown observed_text(const analysis::Analysis& analysis, Style style);
+
+// How long each two process groups of a rank, and each and compute, ran at the same time.
+[[nodiscard]] Shown overlaps_text(const analysis::Analysis& analysis,
+                                  std::optional<size_t> top,
+                                  Style style);
+[[nodiscard]] std::string overlaps_csv(const analysis::Analysis& analysis);
 
 // The table given by `by`, with a header line, in nanoseconds and bytes. RFC 4180.
 [[nodiscard]] std::string analysis_csv(const analysis::Analysis& analysis, By by);

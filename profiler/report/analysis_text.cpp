@@ -457,6 +457,9 @@ Shown analysis_text(const Analysis& analysis, const TextOptions& options) {
     case By::kOrder:
       out += "\n" + observed_text(analysis, options.style);
       break;
+    case By::kGroup:
+      out += "\n" + overlaps_text(analysis, options.top, options.style);
+      break;
   }
   if (options.explained) {
     out += explained_text(analysis, *options.explained, options.top, options.style);

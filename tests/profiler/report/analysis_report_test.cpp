@@ -125,6 +125,8 @@ TEST(AnalysisCsvTest, QuotesAsRfc4180) {
               HasSubstr("0,1,1000,200,81,0,81,0,719,0,719,0,0,0\r\n"));
   EXPECT_THAT(analysis_csv(sample(), By::kCollective), HasSubstr("0,all_reduce,1,400,33,33,0,,,"));
   EXPECT_THAT(analysis_csv(sample(), By::kStream), HasSubstr("0,communicator shard,81\r\n"));
+  EXPECT_THAT(analysis_csv(sample(), By::kGroup),
+              HasSubstr("rank,group,with,both_ns,group_ns,other_ns\r\n"));
 }
 
 TEST(AnalysisCsvTest, NamesAreNeitherFormulasNorEscapes) {
