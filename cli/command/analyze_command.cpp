@@ -18,6 +18,7 @@
 
 #include "cli/command/subcommand.h"
 #include "cli/flags/analysis_flags.h"
+#include "cli/flags/given_plan.h"
 #include "cli/flags/outputs.h"
 #include "cli/flags/parse_flags.h"
 #include "cli/flags/table_flags.h"
@@ -30,6 +31,7 @@ namespace {
 struct AnalyzeOptions {
   AnalysisFlags analysis;
   TableFlags table;
+  GivenPlan plan;
   bool critical_path = false, summarize = false;
   std::string compat;
   Outputs outputs;
@@ -79,7 +81,8 @@ ExitCode run(const AnalyzeOptions& options) {
   }
   trace::ReadOptions read;
   read.keep_args = !options.compat.empty();
-  const trace::Run opened = analysis::open_run(options.analysis.paths, read);
+  const trace::Run opened = analysis::open_run(
+      options.analysis.paths, read, [&options](trace::Run& run) { options.plan.give(run); });
   if (!options.compat.empty()) {
     const auto ranks = analysis::hta_figures(opened.traces);
     if (options.table.json || options.table.csv) {
@@ -110,6 +113,7 @@ Action add_analyze_command(CLI::App& app) {
   auto options = std::make_shared<AnalyzeOptions>();
   add_analysis_flags(app, options->analysis);
   add_table_flags(app, options->table);
+  add_given_plan(app, options->plan);
   CLI::Option *by = app.get_option("--by"), *csv = app.get_option("--csv");
   CLI::Option* explain =
       app.add_option("--explain", options->explain,
@@ -126,15 +130,16 @@ Action add_analyze_command(CLI::App& app) {
       app.add_option("--compat", options->compat,
                      "hta: the figures of Holistic Trace Analysis, by its definitions");
   // Its definitions have no such options.
-  for (CLI::Option* other : {by, explain, path, app.get_option("--steps"),
-                             app.get_option("--comm-regex"), app.get_option("--device")}) {
+  for (CLI::Option* other :
+       {by, explain, path, app.get_option("--steps"), app.get_option("--comm-regex"),
+        app.get_option("--device"), app.get_option("--model")}) {
     compat->excludes(other);
   }
   CLI::Option* summarize =
       app.add_flag("--summarize", options->summarize,
                    "write a summary of each rank's trace, a small file for `shardlens merge`");
-  for (CLI::Option* other :
-       {csv, by, app.get_option("--top"), app.get_option("--each"), explain, path, compat}) {
+  for (CLI::Option* other : {csv, by, app.get_option("--top"), app.get_option("--each"), explain,
+                             path, compat, app.get_option("--model")}) {
     summarize->excludes(other);
   }
   options->outputs

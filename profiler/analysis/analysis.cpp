@@ -5,6 +5,7 @@
 
 #include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/rank_summary.h"
+#include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/trace/bytes/parallel.h"
 
 namespace shardlens::analysis {
@@ -39,6 +40,8 @@ Analysis analyze_ranks(const trace::Run& run,
   std::vector<std::optional<Dependencies>> dependencies(ranks);
   std::vector<RankSummary> summaries(ranks);
   const trace::PlannedInputs* planned = run.planned ? &*run.planned : nullptr;
+  TimelineOptions timeline_options = options.timeline;
+  timeline_options.planned = plan_of(run);
   trace::in_parallel(ranks, [&](size_t i) {
     const trace::Trace& trace = run.traces[i];
     const auto position = static_cast<int64_t>(i);
@@ -48,7 +51,7 @@ Analysis analyze_ranks(const trace::Run& run,
                                          position, options);
     } else {
       timelines[i] =
-          shared != nullptr ? shared->timeline(i) : make_timeline(trace, options.timeline);
+          shared != nullptr ? shared->timeline(i) : make_timeline(trace, timeline_options);
       dependencies[i].emplace(trace, timelines[i]);
       summaries[i] = summarize(trace, timelines[i], *dependencies[i], planned, position, options);
     }

@@ -42,7 +42,9 @@ const Timeline& AnalyzedRun::timeline(size_t rank) const {
     return given_[rank];
   }
   if (made_[rank] == 0) {
-    timelines_[rank] = make_timeline(run_->traces[rank], options_);
+    TimelineOptions options = options_;
+    options.planned = plan_of(*run_);
+    timelines_[rank] = make_timeline(run_->traces[rank], options);
     made_[rank] = 1;
   }
   return timelines_[rank];

@@ -302,7 +302,9 @@ RankSummary summarize(const trace::Run& run, const AnalysisOptions& options) {
   const Trace& trace = run.traces.front();
   AnalysisOptions of_file = options;
   of_file.detail = DetailLevel::kAll;
-  Timeline timeline = make_timeline(trace, options.timeline);
+  TimelineOptions timeline_options = options.timeline;
+  timeline_options.planned = plan_of(run);
+  Timeline timeline = make_timeline(trace, timeline_options);
   const Dependencies dependencies(trace, timeline);
   RankSummary out =
       summarize(trace, timeline, dependencies, run.planned ? &*run.planned : nullptr, 0, of_file);

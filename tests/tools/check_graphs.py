@@ -7,7 +7,8 @@
 
 Each eager trace is analyzed, its steps but the first are made into replays by graph_traces.py, and that is analyzed: with an uncaptured step
 before, with annotations and without. Collectives of the replays must belong to the same unit and part, or be ambiguous; compute of each unit
-must be equal but for what jitter moves. Of a recorded graph, each replayed step is compared with the uncaptured one. Exit 0: so it is, 1: the first differences are printed.
+must be equal but for what jitter moves. With all steps captured and the shape's plan, collectives must be right, or ambiguous where other parallelism
+is among them. Of a recorded graph, each replayed step is compared with the uncaptured one. Exit 0: so it is, 1: the first differences are printed.
 """
 import argparse
 import json
@@ -39,7 +40,7 @@ def collectives(rank, steps):
 
 
 def compare(where, expected, found, steps, compute_within, of_units_only, wrong):
-    """Counts of collectives: all, ambiguous."""
+    """Counts of collectives: all, ambiguous. `compute_within`: None, compute is not compared."""
     total = ambiguous = 0
     for truth, rank in zip(expected["ranks"], found["ranks"], strict=True):
         was, now = collectives(truth, steps), collectives(rank, steps)
@@ -53,7 +54,7 @@ def compare(where, expected, found, steps, compute_within, of_units_only, wrong)
                 ambiguous += other[0] == "<ambiguous>"
                 if other[0] != "<ambiguous>" and one != other:
                     wrong.append(f"{where} rank {truth['rank']} step {key[0]}: expected {one}, found {other}")
-        for unit in truth["units"]:
+        for unit in truth["units"] if compute_within is not None else ():
             if unit["fqn"].startswith("<") and of_units_only:
                 continue
             same = [u for u in rank["units"] if u["fqn"] == unit["fqn"]]
@@ -111,6 +112,52 @@ def check(shardlens, where, documents, directory, wrong, graphs=1, alone=False, 
     return shares
 
 
+def compare_compute(where, expected, found, wrong):
+    """No unit has more compute than it ran, but for what jitter moves, and what it has less is ambiguous."""
+    for truth, rank in zip(expected["ranks"], found["ranks"], strict=True):
+        less = 0
+        for unit in truth["units"]:
+            if not unit["fqn"].startswith("<"):
+                value = sum(u["compute_ns"] for u in rank["units"] if u["fqn"] == unit["fqn"])
+                less += max(0, unit["compute_ns"] - value)
+                if value > 1.01 * unit["compute_ns"]:
+                    wrong.append(f"{where} rank {truth['rank']}: compute of '{unit['fqn']}' expected {unit['compute_ns']}, found {value}")
+        ambiguous = sum(u["compute_ns"] for u in rank["units"] if u["fqn"].startswith("<"))
+        if less > 1.01 * ambiguous:
+            wrong.append(f"{where} rank {truth['rank']}: units lack {less} of their compute, of which {ambiguous} is ambiguous")
+
+
+def check_planned(shardlens, name, documents, directory, wrong):
+    """All steps captured, without annotations: collectives have the units of the plan, or are ambiguous."""
+    shape = graph_traces.SHAPES[name]
+    eager, captured = directory / "planned-eager", directory / "planned"
+    for each in (eager, captured):
+        each.mkdir(exist_ok=True)
+    plan, model, ranks = graph_traces.plan_of(name)
+    for file, content in (("plan.json", plan), ("model.json", model)):
+        (directory / file).write_text(json.dumps(content))
+    for rank, document in enumerate(documents):
+        graph_traces.write(graph_traces.without_owners(document), eager / f"rank{rank}.json")
+        numbers = sorted(graph_traces.steps_of(document["traceEvents"]))
+        changed = graph_traces.capture(document, numbers, seed=rank + 1, graphs=shape.get("graphs", 1))
+        changed["distributedInfo"] = dict(changed["distributedInfo"], world_size=ranks)
+        graph_traces.write(changed, captured / f"rank{rank}.json")
+    truth = analyze(shardlens, eager, "--by", "span")
+    flags = ("--by", "span", "--model", str(directory / "model.json"), "--plan", str(directory / "plan.json"))
+    found = analyze(shardlens, captured, *flags)
+    for file in ("plan.json", "model.json"):
+        (captured / file).write_text((directory / file).read_text())
+    if analyze(shardlens, captured, "--by", "span") != found:
+        wrong.append(f"{name}: the plan next to the traces gives another analysis than --model and --plan")
+    total, ambiguous = compare(f"{name}, planned", truth, found, set(numbers), None, True, wrong)
+    compare_compute(f"{name}, planned", truth, found, wrong)
+    said = [d for d in found["diagnostics"] if "does not fit" in d["message"]]
+    other = any(key.startswith("tensor") for key in shape)
+    if other != (ambiguous > 0) or other != bool(said):
+        wrong.append(f"{name}, planned: {ambiguous} of {total} collectives are ambiguous; {[d['message'] for d in said]}")
+    return f"{ambiguous}/{total}"
+
+
 def check_replayed(shardlens, path, wrong):
     """The same kernels on one quiet GPU take the same time, but for its clock: within 5 % of each unit, and 50 us."""
     numbers = sorted(step["step"] for step in analyze(shardlens, path)["ranks"][0]["steps"])
@@ -148,7 +195,8 @@ def main():
             for seed in range(1, options.seeds + 1):
                 with tempfile.TemporaryDirectory() as directory:
                     documents = graph_traces.generate(name, ranks=2, seed=seed)
-                    shares = check(options.shardlens, f"{name} seed {seed}", documents, Path(directory), wrong, shape.get("graphs", 1), alone=not shape.get("tensor"), several=shape.get("microbatches", 1) > 1)
+                    shares = check(options.shardlens, f"{name} seed {seed}", documents, Path(directory), wrong, shape.get("graphs", 1), alone=not any(key.startswith("tensor") for key in shape), several=shape.get("microbatches", 1) > 1)
+                    shares.append("planned " + check_planned(options.shardlens, name, documents, Path(directory), wrong))
                 print(f"{name}: ambiguous collectives {', '.join(shares)}")
                 seen += 1
     elif options.command == "replayed":

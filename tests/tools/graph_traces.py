@@ -184,6 +184,8 @@ SHAPES = {
     "two_graphs": {"graphs": 2},
     "five_graphs": {"graphs": 5, "layers": 5},
     "checkpointed": {"recompute": True},
+    # As many collectives of tensor parallelism as a second microbatch would have of FSDP.
+    "tensor_alike": {"tensor_alike": True},
     "slow_gathers": {"gather_us": 180},
     "slow_reductions": {"reduce_us": 240, "replicate": 2},
 }
@@ -268,6 +270,11 @@ class Program:
                 self.rows[-1]["within"] = True  # communication of a module in the unit, not of FSDP
                 self.free[COMPUTE] = max(self.free.get(COMPUTE, 0), done)
             self.launch(name, COMPUTE, 10)
+        if self.shape.get("tensor_alike"):
+            kinds = ("all_gather",) if section == "forward" else ("all_gather", "reduce_scatter") if unit else ("reduce_scatter",)
+            for kind in kinds if unit or names[0].startswith("nvjet_head_dgrad") or "embedding_kernel" in names else ():
+                self.collective(kind, TENSOR, 12, "tp", self.free.get(COMPUTE, 0))
+                self.rows[-1]["within"] = True
         self.owner = [None, None]
 
     def forward(self):
@@ -367,6 +374,39 @@ def generate(name, ranks=2, seed=1, steps=3):
             program.step(number)
         out.append(program.document())
     return out
+
+
+def plan_of(name, ranks=2):
+    """Plan and model of a shape, as plan.json and model.json have them, and the number of ranks of its mesh."""
+    shape = SHAPES[name]
+    layers = [f"layers.{i}" for i in range(shape.get("layers", 4))]
+    groups = {"groups": [{"parameters": ["**.experts.**"], "mesh": "expert"}, {"parameters": ["**"], "mesh": "dense"}]} if shape.get("experts") else {}
+    mesh = {"replicate": shape.get("replicate", 1), "shard": ranks}
+    if groups:
+        mesh = {"replicate": shape.get("replicate", 1), "shard": 2 * ranks, "expert": 2}
+    if any(key.startswith("tensor") for key in shape):
+        mesh["tensor"] = 2
+    plan = {"version": 1, "dialect": "fsdp2", "layout": "per_parameter", "mesh": mesh,
+            "units": [{"modules": "", "reshard_after_forward": False}] + [{"modules": layer, "reshard_after_forward": shape.get("reshard", True), **groups} for layer in layers],
+            "forward_prefetch": shape.get("prefetch", 0), "activation_checkpointing": layers if shape.get("recompute") else []}
+    if shape.get("backward_prefetch") == 0:
+        plan["backward_prefetch"] = "none"
+    modules = [("", "Model"), ("embed", "Embedding"), ("layers", "ModuleList")]
+    parameters = [("embed.weight", [64, 16])]
+    for layer in layers:
+        modules += [(layer, "Block"), (f"{layer}.attention", "Linear"), (f"{layer}.mlp", "Module")]
+        parameters.append((f"{layer}.attention.weight", [16, 16]))
+        if groups:
+            modules.append((f"{layer}.mlp.experts", "Experts"))
+            parameters.append((f"{layer}.mlp.experts.weight", [4, 16, 16]))
+        else:
+            parameters.append((f"{layer}.mlp.weight", [16, 16]))
+    modules += [("norm", "RMSNorm"), ("head", "Linear")]
+    parameters += [("norm.weight", [16]), ("head.weight", [64, 16])]
+    model = {"shardlens_model": 1, "name": "Model", "dtype": "bfloat16", "origin": {"made_by": "shardlens.record"}, "inputs": [], "buffers": [],
+             "modules": [{"fqn": fqn, "class": kind, "forward": kind != "ModuleList"} for fqn, kind in modules],
+             "parameters": [{"name": fqn, "shape": size, "dtype": "bfloat16", "requires_grad": True} for fqn, size in parameters]}
+    return plan, model, mesh["replicate"] * mesh["shard"] * mesh.get("tensor", 1)
 
 
 def without_owners(document):

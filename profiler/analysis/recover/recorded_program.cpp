@@ -134,6 +134,10 @@ class TrainedModules {
   std::vector<std::string> embedding_, before_, any_;
 };
 
+bool has_graphs(const Trace& trace) {
+  return std::ranges::any_of(trace.devices, [](const auto& args) { return args.graph_node > 0; });
+}
+
 }  // namespace
 
 std::vector<uint32_t> log_units_of(const Trace& trace,
@@ -194,6 +198,10 @@ RecoveredWorkload recorded_pass(const Trace& trace,
   return out;
 }
 
+const trace::PlannedInputs* plan_of(const trace::Run& run) {
+  return run.planned ? &*run.planned : run.program ? &*run.program : nullptr;
+}
+
 bool lacks_planned(const trace::Run& run) {
   return run.program && !run.planned && !run.traces.empty();
 }
@@ -216,16 +224,23 @@ std::optional<RecordedPass> find_planned(trace::Run& run, const HostLog& host) {
     run.planned = std::move(planned);
   } catch (const Error& error) {
     run.plan_problem = error.what();
-    trace::add_diagnostic(run.diagnostics, Severity::kWarning,
-                          fmt::format("the planned order is not known: {}", run.plan_problem));
+    // The collectives of CUDA graphs have the order of the plan's own modules.
+    if (host.fsdp.source != FsdpSource::kNone || !has_graphs(run.traces.front())) {
+      trace::add_diagnostic(run.diagnostics, Severity::kWarning,
+                            fmt::format("the planned order is not known: {}", run.plan_problem));
+    }
     pass.reset();
   }
   return pass;
 }
 
 trace::Run open_run(std::span<const std::filesystem::path> paths,
-                    const trace::ReadOptions& options) {
+                    const trace::ReadOptions& options,
+                    const std::function<void(trace::Run&)>& prepare) {
   trace::Run run = trace::Run::open(paths, options);
+  if (prepare) {
+    prepare(run);
+  }
   if (lacks_planned(run)) {
     find_planned(run, read_host_log(run.traces.front()));
   }

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,6 +33,10 @@ namespace shardlens::analysis {
                                                  const plan::ResolvedPlan& plan,
                                                  FsdpLog& log);
 
+// By which the order of captured collectives is found: `planned`, or without it `program`; nullptr:
+// the run has neither.
+[[nodiscard]] const trace::PlannedInputs* plan_of(const trace::Run& run);
+
 // A run of shardlens.record whose plan has not been found yet.
 [[nodiscard]] bool lacks_planned(const trace::Run& run);
 
@@ -46,8 +51,10 @@ struct RecordedPass {
 std::optional<RecordedPass> find_planned(trace::Run& run, const HostLog& host);
 
 // Run::open() and find_planned(), for a run that is read and not analyzed here; others are opened
-// with AnalyzedRun::open().
+// with AnalyzedRun::open(). `prepare`: called with the run in between, for example to set
+// `program`.
 [[nodiscard]] trace::Run open_run(std::span<const std::filesystem::path> paths,
-                                  const trace::ReadOptions& options = {});
+                                  const trace::ReadOptions& options = {},
+                                  const std::function<void(trace::Run&)>& prepare = nullptr);
 
 }  // namespace shardlens::analysis

@@ -305,6 +305,9 @@ void attribute_annotated(const Trace& trace,
         (seen.owner.section == Section::kForward || seen.owner.section == Section::kBackward)) {
       owner.section = backward ? Section::kBackward : seen.owner.section;
     }
+    if (owner.unit != seen.owner.unit) {
+      seen.planned = nullptr;
+    }
     seen.owner = owner;
     seen.basis = Basis::kAnnotation;
   }

@@ -36,6 +36,8 @@ class CapturedCollectives {
     const Collective* like = repeated(c);
     if (like != nullptr) {
       take_over(*like, c);
+    } else if (c.unit && c.purpose != Purpose::kOther) {
+      c.section = Section::kNone;  // of the plan
     } else if (c.unit && is_within_unit(c)) {
       set_purpose(c, Purpose::kOther, false);
       if (c.section == Section::kNone) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -177,6 +178,10 @@ struct StepWork {
   Places all;       // all events
 };
 
+std::string words_of(const StepWork& step, std::string_view without) {
+  return step.number ? fmt::format("step {}", *step.number) : std::string(without);
+}
+
 class StepSplit {
  public:
   StepSplit(const Sources& sources,
@@ -280,7 +285,8 @@ class Repetition {
              const std::vector<StepWork>& uncaptured)
       : sources_(sources), events_(events), timeline_(timeline), uncaptured_(uncaptured) {}
 
-  void attribute(const StepWork& step) {
+  // False: no uncaptured step is like it.
+  bool attribute(const StepWork& step) {
     const Comparison comparison(sources_, events_);
     const Places *best_replay = nullptr, *best_step = nullptr;
     const StepWork* best_of = nullptr;
@@ -300,7 +306,7 @@ class Repetition {
       }
     }
     if (best_of == nullptr) {
-      return;
+      return false;
     }
     if (best.different > 0) {
       say_difference(step, *best_replay, *best_of, *best_step, best);
@@ -308,9 +314,10 @@ class Repetition {
     // Beyond this, equal names are no evidence of equal work.
     constexpr size_t kMostDifferent = 5;
     if (best.different * kMostDifferent > best_replay->size()) {
-      return;
+      return false;
     }
     take_over(*best_replay, *best_step, best);
+    return true;
   }
 
  private:
@@ -382,14 +389,11 @@ class Repetition {
         break;
       }
     }
-    const auto words = [](const StepWork& of, std::string_view without) {
-      return of.number ? fmt::format("step {}", *of.number) : std::string(without);
-    };
     add_note(timeline_,
              fmt::format("the CUDA graph of {} differs from the uncaptured {} in {} events of {}; "
                          "first: {} of '{}', not {}",
-                         words(step, "a replay"), words(like, "pass"), fit.different, replay.size(),
-                         count(replay), name, count(uncaptured)));
+                         words_of(step, "a replay"), words_of(like, "pass"), fit.different,
+                         replay.size(), count(replay), name, count(uncaptured)));
   }
 
   const Sources& sources_;
@@ -405,6 +409,9 @@ CapturedWork::CapturedWork(const Sources& sources) : sources_(sources) {
                                 [&](uint32_t i) { launches_.insert(i); });
   for (const trace::DeviceArgs& args : sources.trace.devices) {
     annotated_ = annotated_ || args.module != trace::kEmptyString;
+  }
+  if (sources.planned != nullptr && !launches_.empty()) {
+    planned_ = std::make_unique<PlannedOrder>(*sources.planned);
   }
 }
 
@@ -435,7 +442,10 @@ void CapturedWork::attribute(std::vector<SeenEvent>& events, Timeline& timeline)
   Repetition repetition(sources_, events, timeline, uncaptured);
   for (const StepWork& step : steps) {
     if (!step.captured.empty()) {
-      repetition.attribute(step);
+      if (!repetition.attribute(step) && planned_ != nullptr) {
+        attribute_planned(sources_, *planned_, step.captured, words_of(step, "a replay"), events,
+                          timeline);
+      }
       attribute_annotated(sources_.trace, step.captured, events, timeline);
     }
   }

@@ -9,6 +9,7 @@
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
 #include "profiler/analysis/timeline/captured_work.h"
+#include "profiler/analysis/timeline/sharding_parts.h"
 #include "profiler/analysis/timeline/sources.h"
 
 namespace shardlens::analysis {
@@ -223,7 +224,24 @@ class DeviceEvents {
         c.unit = seen.owner.unit;
       }
     }
+    if (seen.planned != nullptr) {
+      describe_planned(*seen.planned, c);
+    }
     timeline_.collectives.push_back(c);
+  }
+
+  void describe_planned(const PlannedCall& call, Collective& c) const {
+    set_purpose(c, sharding_purpose(call.kind), call.backward);
+    c.issued_by = call.cause;
+    c.bytes = call.bytes;
+    c.ranks = call.group.size;
+    const auto& groups = trace_.metadata.groups;
+    const std::vector<int64_t> ranks = call.group.members(trace_.metadata.rank.value_or(0));
+    const auto same = [&](const trace::ProcessGroup& each) { return each.ranks == ranks; };
+    const auto only = std::ranges::find_if(groups, same);
+    if (only != groups.end() && std::none_of(std::next(only), groups.end(), same)) {
+      c.listed_group = static_cast<uint32_t>(only - groups.begin());
+    }
   }
 
   const Sources& sources_;

@@ -44,13 +44,15 @@ struct Sources {  // a trace, and indexes of it that are made once
   NameIndex names;
   LaunchIndex launches;
   GroupSizes sizes;
+  const trace::PlannedInputs* planned;  // nullptr: not known
 
   Sources(const trace::Trace& from, const EventLists& events, const TimelineOptions& options)
       : trace(from),
         lists(events),
         names(from, options.communication.get()),
         launches(events.calls),
-        sizes(from) {}
+        sizes(from),
+        planned(options.planned) {}
 
   [[nodiscard]] static Interval when(const trace::Event& event) {
     return {event.start, event.end()};

@@ -19,6 +19,9 @@
 namespace re2 {
 class RE2;
 }
+namespace shardlens::trace {
+struct PlannedInputs;
+}
 
 namespace shardlens::analysis {
 
@@ -28,6 +31,8 @@ struct TimelineOptions {  // how events are read
   std::shared_ptr<const re2::RE2> communication;
   // The device whose events are analyzed, if kernels of a trace ran on several.
   std::optional<int64_t> device;
+  // The plan of the run, by whose order collectives of CUDA graphs are found; may be null.
+  const trace::PlannedInputs* planned = nullptr;
   // Can stop the analysis with a RuntimeFault; may be null.
   const trace::Progress* progress = nullptr;
 
