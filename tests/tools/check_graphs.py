@@ -158,6 +158,24 @@ def check_planned(shardlens, name, documents, directory, wrong):
     return f"{ambiguous}/{total}"
 
 
+def check_slower(shardlens, name, documents, directory, wrong):
+    """Gathers that take twice as long in the graph as outside are named, and only they."""
+    slow = directory / "slow"
+    slow.mkdir(exist_ok=True)
+    for factor, expected in ((1, []), (2, ["all_gather"])):
+        for rank, document in enumerate(documents):
+            numbers = sorted(graph_traces.steps_of(document["traceEvents"]))
+            changed = graph_traces.capture(document, numbers[1:], seed=rank + 1)
+            for row in changed["traceEvents"]:
+                if "AllGather" in row["name"] and "graph node id" in row.get("args", {}):
+                    row["dur"] *= factor
+            graph_traces.write(changed, slow / f"rank{rank}.json")
+        for rank in analyze(shardlens, slow)["ranks"]:
+            found = [waste["where"].split(" ")[0] for waste in rank["waste"] if waste["kind"] == "slow_in_graph"]
+            if found != expected:
+                wrong.append(f"{name}, gathers {factor} times as long, rank {rank['rank']}: slower in the graph: {found}, not {expected}")
+
+
 def check_replayed(shardlens, path, wrong):
     """The same kernels on one quiet GPU take the same time, but for its clock: within 5 % of each unit, and 50 us."""
     numbers = sorted(step["step"] for step in analyze(shardlens, path)["ranks"][0]["steps"])
@@ -197,6 +215,8 @@ def main():
                     documents = graph_traces.generate(name, ranks=2, seed=seed)
                     shares = check(options.shardlens, f"{name} seed {seed}", documents, Path(directory), wrong, shape.get("graphs", 1), alone=not any(key.startswith("tensor") for key in shape), several=shape.get("microbatches", 1) > 1)
                     shares.append("planned " + check_planned(options.shardlens, name, documents, Path(directory), wrong))
+                    if name == "plain":
+                        check_slower(options.shardlens, name, documents, Path(directory), wrong)
                 print(f"{name}: ambiguous collectives {', '.join(shares)}")
                 seen += 1
     elif options.command == "replayed":

@@ -10,7 +10,8 @@ namespace shardlens::analysis {
 
 std::string_view name_of(WasteKind kind) {
   constexpr std::array<std::string_view, kWasteKindCount> kNames{
-      "gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "host_sync"};
+      "gathered_again", "unused_gather", "cast_again", "frozen_views",
+      "late_bucket",    "slow_in_graph", "host_sync"};
   static_assert(!kNames.back().empty());  // an enumerator without a name does not compile
   return kNames[static_cast<size_t>(kind)];
 }
@@ -32,6 +33,9 @@ std::string_view explanation_of(WasteKind kind) {
     case WasteKind::kLateBucket:
       return "a bucket waited for its last gradient while nothing was communicated: a smaller "
              "bucket_cap_mb, or another order of the parameters";
+    case WasteKind::kSlowInGraph:
+      return "the shortest of this size took longer in a CUDA graph than outside: compare with "
+             "NCCL_GRAPH_REGISTER=0, and see what else ran at that time (--by group)";
     case WasteKind::kHostSync:
       return "the host waited for the device, which then had nothing to do: avoid .item(), prints "
              "of tensors and other waits within a step";
@@ -65,6 +69,9 @@ std::vector<Waste> find_waste(const trace::Trace& trace,
     find_needless_casts(in, found);
   }
   find_late_buckets(in, found);
+  if (timeline.captured) {
+    find_slow_in_graph(in, found);
+  }
   find_host_syncs(in, found);
   if (frozen_views != nullptr) {
     found.add(WasteKind::kFrozenViews, "", frozen_views->lost, frozen_views->backwards);

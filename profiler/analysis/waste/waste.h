@@ -20,8 +20,9 @@ enum class WasteKind : uint8_t {
   kUnusedGather,   // nothing waited for the result of an all-gather
   kCastAgain,      // a unit's parameters were cast again, although no optimizer had changed them
   kFrozenViews,
-  kLateBucket,  // a bucket waited long for its last gradient
-  kHostSync,    // the last: the host waited for the device, which then ran out of work
+  kLateBucket,   // a bucket waited long for its last gradient
+  kSlowInGraph,  // a collective took longer in a CUDA graph than outside
+  kHostSync,     // the last: the host waited for the device, which then ran out of work
 };
 inline constexpr int kWasteKindCount = static_cast<int>(WasteKind::kHostSync) + 1;
 [[nodiscard]] std::string_view name_of(WasteKind kind);         // "gathered_again", in JSON

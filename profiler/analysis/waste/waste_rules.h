@@ -47,6 +47,8 @@ void find_needless_gathers(const WasteInput& in, FoundWaste& found);
 // kCastAgain, of FSDP2.
 void find_needless_casts(const WasteInput& in, FoundWaste& found);
 void find_late_buckets(const WasteInput& in, FoundWaste& found);
+// kSlowInGraph, of traces that have the same collectives outside of CUDA graphs.
+void find_slow_in_graph(const WasteInput& in, FoundWaste& found);
 void find_host_syncs(const WasteInput& in, FoundWaste& found);
 
 }  // namespace shardlens::analysis
