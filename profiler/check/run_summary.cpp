@@ -415,6 +415,12 @@ void find_doubts(const trace::Run& run,
       summary.doubts.push_back(fmt::format("{} ({})", d.message, d.count));
     }
   }
+  // What the recorder saw: such a run is slow for a reason that no figure names.
+  for (const trace::Diagnostic& d : run.diagnostics) {
+    if (d.message.find("FSDP's hooks did not run") != std::string::npos) {
+      summary.notes.push_back(d.message);
+    }
+  }
   const trace::Metadata& metadata = run.traces.front().metadata;
   const int64_t world = metadata.world_size.value_or(1);
   const auto found = static_cast<int64_t>(run.traces.size());

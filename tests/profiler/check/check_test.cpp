@@ -120,6 +120,16 @@ TEST(RunSummaryTest, LostRecordsAreTold) {
   EXPECT_THAT(summarize(run).doubts, testing::ElementsAre("[rank 0] events left out (3)"));
 }
 
+// The recorder writes it to run.json, from where it is read as a note.
+TEST(RunSummaryTest, BypassedHooksAreNamed) {
+  GeneratedRun what;
+  trace::Run run = what.run();
+  EXPECT_THAT(summarize(run).notes, testing::IsEmpty());
+  const std::string said = "shardlens.record: FSDP's hooks did not run in 3 of 3 units";
+  run.diagnostics.push_back({trace::Severity::kNote, said});
+  EXPECT_THAT(summarize(run).notes, testing::ElementsAre(said));
+}
+
 // A run in which an overhead event takes `share` of a step in the middle.
 RunSummary summary_with_overhead(std::string_view name, double share) {
   trace::Run run = quiet().run();
