@@ -151,6 +151,8 @@ def check_planned(shardlens, name, documents, directory, wrong):
         wrong.append(f"{name}: the plan next to the traces gives another analysis than --model and --plan")
     total, ambiguous = compare(f"{name}, planned", truth, found, set(numbers), None, True, wrong)
     compare_compute(f"{name}, planned", truth, found, wrong)
+    if any(span["cause"] == "late_host" for rank in found["ranks"] for span in rank["spans"]):
+        wrong.append(f"{name}, planned: the host was late for a collective of a graph")
     said = [d for d in found["diagnostics"] if "does not fit" in d["message"]]
     other = any(key.startswith("tensor") for key in shape)
     if other != (ambiguous > 0) or other != bool(said):

@@ -411,18 +411,22 @@ OwnCause ExposedCauses::device_cause(size_t i,
     return {ExposedCause::kLateHost};
   }
   const Nanoseconds issued = c.issued.value_or(c.when.start);
+  // Work of a CUDA graph has one launch, so that the host is late for none of it.
+  const bool captured = c.basis != Basis::kNone;
   if (is_unshard(c)) {
     const bool own = !is_prefetched(c);
-    if (!beside || (own && !contains(timeline_.compute, issued))) {
-      return {own && c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch
-                                                            : ExposedCause::kLateHost};
+    if (!beside || (own && !captured && !contains(timeline_.compute, issued))) {
+      return {own && (captured || c.part == UnitPart::kAllGatherBackward)
+                  ? ExposedCause::kNoPrefetch
+              : captured ? ExposedCause::kUnknown
+                         : ExposedCause::kLateHost};
     }
   } else if (!is_reduction(c)) {
     // Collectives of other parallelism carry what compute needs, from the compute before them.
     if (start.producer && c.when.start - start.ready <= kHandOver) {
       return {ExposedCause::kDependency};
     }
-    if (!beside && !contains(timeline_.compute, issued)) {
+    if (!beside && !captured && !contains(timeline_.compute, issued)) {
       return {ExposedCause::kLateHost};  // the device had finished when it was issued
     }
   }
