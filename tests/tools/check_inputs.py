@@ -242,6 +242,17 @@ cases("plan", plan, "p.json", [
 ])
 
 
+def given_plan(path):
+    return ["analyze", RUN, "--model", MODEL, "--plan", path]
+
+
+cases("plan of analyze", given_plan, "p.json", [
+    ("empty file", "", "p.json"),
+    ("a mesh of other ranks than the traces", changed(PLAN, "mesh", to={"replicate": 3, "shard": 5}), "world size is 8"),
+    ("a glob that matches nothing", '{"version": 1, "ignored_modules": ["nothing.*"]}', "nothing"),
+])
+
+
 def model(path):
     return ["plan", "--model", path.parent]
 
