@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/model/families/decoder_family.h"
 #include "core/model/families/heads.h"
 #include "core/model/families/model_family.h"
 #include "core/model/families/tensor_part.h"
+#include "core/model/mesh_support.h"
 #include "core/model/model_file.h"
 #include "core/workload/workload_builder.h"
 
@@ -58,54 +58,6 @@ void require_software(const ModelConfig& config,
   }
 }
 
-// Errors: InputError for models, plans and settings whose sequences cannot be divided over the axis
-// `context`.
-void require_context(const ModelConfig& config,
-                     const ResolvedPlan& plan,
-                     const StepSettings& settings,
-                     int64_t seq) {
-  const int64_t ranks = plan.mesh.size(mesh::kContext);
-  if (ranks == 1) {
-    return;
-  }
-  const auto refuse = [&](const std::string& why) {
-    throw InputError(plan.plan.source + "#/mesh/context",
-                     fmt::format("context {}: {}; expected 1", ranks, why));
-  };
-  const DecoderFamily* family = find_decoder_family(config);
-  if (family == nullptr || config.head != ModelHead::kCausal) {
-    refuse("only decoders with a head for the next token are simulated on parts of a sequence");
-  }
-  if (family->eager != Scores::kFused || family->sinks || config.score_cap > 0 ||
-      std::ranges::find(config.windowed, true) != config.windowed.end()) {
-    refuse(
-        "attention with windows, sinks or capped scores is not simulated on parts of a "
-        "sequence");
-  }
-  if (settings.software.compile != Compile::kNone) {
-    refuse("attention on parts of a sequence is not simulated with --compile yet");
-  }
-  if (plan.plan.dialect == Dialect::kFsdp1 || std::ranges::any_of(plan.units, [](const Unit& unit) {
-        return unit.api == Api::kReplicate;
-      })) {
-    refuse("parts of a sequence are simulated with fully_shard of fsdp2 only");
-  }
-  if (seq % (2 * ranks) != 0) {  // two pieces for each rank
-    std::vector<int64_t> sizes{1};
-    for (int64_t each = 2; 2 * each <= seq && each <= kMostRanks; ++each) {
-      if (seq % (2 * each) == 0) {
-        sizes.push_back(each);
-      }
-    }
-    throw InputError(
-        plan.plan.source + "#/mesh/context",
-        fmt::format("context {}: each rank has two pieces of a sample, but {} does not divide {} "
-                    "tokens; expected {}{}",
-                    ranks, 2 * ranks, seq, sizes.size() == 1 ? "" : "one of ",
-                    fmt::join(sizes, ", ")));
-  }
-}
-
 }  // namespace
 
 Workload step_workload(const ModelConfig& config,
@@ -115,9 +67,8 @@ Workload step_workload(const ModelConfig& config,
     require_torchtitan(config);
   }
   require_software(config, plan, settings.software);
-  const ModelConfig part = tensor_part(config, plan, settings);
+  require_mesh(config, plan, settings);
   if (config.file != nullptr) {
-    require_context(config, plan, settings, 0);
     return recorded_workload(config, plan, settings);
   }
   const bool images = config.patches > 0;
@@ -135,11 +86,10 @@ Workload step_workload(const ModelConfig& config,
   if (settings.expert_skew > 0 && config.experts.count == 0) {
     throw InputError(config.source, "expert_skew: the model has no experts");
   }
-  require_context(config, plan, settings, seq);
   WorkloadBuilder build(plan, settings.batch, seq / plan.mesh.size(mesh::kContext));
   build.set_settings(settings);
   build.enter("");
-  family_of(config).forward(build, part);
+  family_of(config).forward(build, tensor_part(config, plan));
   const int64_t classes = images ? config.labels : outputs_of_head(config);
   const bool inside = settings.program == Program::kTransformers;  // the model returns the loss
   if (!inside) {

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/divisors.h"
 #include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
 

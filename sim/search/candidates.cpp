@@ -4,27 +4,13 @@
 
 #include <fmt/format.h>
 
+#include "core/base/divisors.h"
 #include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
 #include "core/workload/step_limits.h"
 #include "sim/search/block_plan.h"
 
 namespace shardlens::sim {
-
-std::vector<int64_t> divisors(int64_t of) {
-  std::vector<int64_t> out;
-  for (int64_t i = 1; i * i <= of; ++i) {
-    if (of % i == 0) {
-      out.push_back(i);
-    }
-  }
-  for (size_t i = out.size(); i-- > 0;) {  // each divisor up to the root has a partner above it
-    if (out[i] * out[i] != of) {
-      out.push_back(of / out[i]);
-    }
-  }
-  return out;
-}
 
 std::vector<int64_t> batch_sizes(int64_t samples) {
   std::vector<int64_t> out = divisors(samples);

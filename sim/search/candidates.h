@@ -49,8 +49,6 @@ struct Candidate {
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
-// All divisors, sorted.
-[[nodiscard]] std::vector<int64_t> divisors(int64_t of);
 // The sizes into which a rank's samples per step can be divided as microbatches, sorted.
 [[nodiscard]] std::vector<int64_t> batch_sizes(int64_t samples);
 

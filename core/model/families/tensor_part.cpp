@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/divisors.h"
 #include "core/base/error.h"
 #include "core/model/families/decoder_family.h"
 
@@ -22,19 +23,11 @@ class TensorPart {
   TensorPart(const ModelConfig& config, const ResolvedPlan& plan, const StepSettings& settings)
       : config_(config), plan_(plan), settings_(settings), ranks_(plan.mesh.size(mesh::kTensor)) {}
 
-  ModelConfig run() {
+  void require() {
     require_model();
     require_plan();
     require_styles();
     require_sizes();
-    ModelConfig out = config_;
-    out.heads /= ranks_;
-    out.kv_heads /= ranks_;
-    out.intermediate_size /= ranks_;
-    if (plan_.plan.loss_parallel) {
-      out.vocab_size /= ranks_;
-    }
-    return out;
   }
 
  private:
@@ -186,19 +179,9 @@ class TensorPart {
     for (const Size& each : sizes) {
       if (each.count % ranks_ != 0) {
         fail("mesh/tensor", fmt::format("tensor {} does not divide {} {}; expected {}", ranks_,
-                                        each.count, each.what, divisors(common)));
+                                        each.count, each.what, one_of(divisors(common))));
       }
     }
-  }
-
-  static std::string divisors(int64_t of) {
-    std::vector<int64_t> out;
-    for (int64_t each = 1; each <= of && each <= kMostRanks; ++each) {
-      if (of % each == 0) {
-        out.push_back(each);
-      }
-    }
-    return out.size() == 1 ? "1" : fmt::format("one of {}", fmt::join(out, ", "));
   }
 
   const ModelConfig& config_;
@@ -211,10 +194,24 @@ class TensorPart {
 
 }  // namespace
 
-ModelConfig tensor_part(const ModelConfig& config,
-                        const ResolvedPlan& plan,
-                        const StepSettings& settings) {
-  return plan.mesh.size(mesh::kTensor) == 1 ? config : TensorPart(config, plan, settings).run();
+void require_tensor_part(const ModelConfig& config,
+                         const ResolvedPlan& plan,
+                         const StepSettings& settings) {
+  if (plan.mesh.size(mesh::kTensor) > 1) {
+    TensorPart(config, plan, settings).require();
+  }
+}
+
+ModelConfig tensor_part(const ModelConfig& config, const ResolvedPlan& plan) {
+  const int64_t ranks = plan.mesh.size(mesh::kTensor);
+  ModelConfig out = config;
+  out.heads /= ranks;
+  out.kv_heads /= ranks;
+  out.intermediate_size /= ranks;
+  if (plan.plan.loss_parallel) {
+    out.vocab_size /= ranks;
+  }
+  return out;
 }
 
 }  // namespace shardlens::plan

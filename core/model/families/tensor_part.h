@@ -6,13 +6,14 @@
 
 namespace shardlens::plan {
 
+// Errors  InputError if the model, the plan's styles or the settings cannot be divided along the
+//         plan's axis `tensor`, with the sizes of the axis that can.
+void require_tensor_part(const ModelConfig& config,
+                         const ResolvedPlan& plan,
+                         const StepSettings& settings);
+
 // `config` with what one rank of the plan's axis `tensor` runs: its part of the heads, of the MLP
 // and, with loss_parallel, of the vocabulary's logits. The same as `config` without that axis.
-//
-// Errors  InputError if the model, the plan's styles or the settings cannot be divided so, with the
-//         sizes of the axis that can.
-[[nodiscard]] ModelConfig tensor_part(const ModelConfig& config,
-                                      const ResolvedPlan& plan,
-                                      const StepSettings& settings);
+[[nodiscard]] ModelConfig tensor_part(const ModelConfig& config, const ResolvedPlan& plan);
 
 }  // namespace shardlens::plan

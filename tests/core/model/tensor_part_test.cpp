@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/model/mesh_support.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
 
@@ -135,6 +136,19 @@ TEST(TensorPart, RefusesSizesThatDoNotDivide) {
   EXPECT_THAT(refusal(model(), 4, "", samples),
               HasSubstr("tensor 4 does not divide 66 tokens in a sample; expected one of 1, 2"));
   EXPECT_EQ(refusal(model(), 4, R"(, "sequence_parallel": false)", samples), "");
+}
+
+TEST(MeshSupport, SaysWhatStepWorkloadWouldSay) {
+  const ModelConfig config = model();
+  const auto said = [&](int64_t tensor) {
+    Plan plan;
+    plan.source = "plan.json";
+    plan.mesh.tensor = tensor;
+    return mesh_refusal(config, resolve(plan, module_tree(config), tensor), {.seq = 64});
+  };
+  EXPECT_EQ(said(3), refusal(config, 3));
+  EXPECT_NE(said(3), "");
+  EXPECT_EQ(said(4), "");
 }
 
 TEST(TensorPart, RefusesStylesThatDoNotFitTogether) {

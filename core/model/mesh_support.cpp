@@ -1,0 +1,79 @@
+#include "core/model/mesh_support.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "core/base/divisors.h"
+#include "core/base/error.h"
+#include "core/model/families/decoder_family.h"
+#include "core/model/families/tensor_part.h"
+
+namespace shardlens::plan {
+namespace {
+
+// Errors: InputError for models, plans and settings whose sequences cannot be divided over the axis
+// `context`.
+void require_context(const ModelConfig& config,
+                     const ResolvedPlan& plan,
+                     const StepSettings& settings) {
+  const int64_t ranks = plan.mesh.size(mesh::kContext);
+  if (ranks == 1) {
+    return;
+  }
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(plan.plan.source + "#/mesh/context",
+                     fmt::format("context {}: {}; expected 1", ranks, why));
+  };
+  const DecoderFamily* family = find_decoder_family(config);
+  if (family == nullptr || config.head != ModelHead::kCausal) {
+    refuse("only decoders with a head for the next token are simulated on parts of a sequence");
+  }
+  if (family->eager != Scores::kFused || family->sinks || config.score_cap > 0 ||
+      std::ranges::find(config.windowed, true) != config.windowed.end()) {
+    refuse(
+        "attention with windows, sinks or capped scores is not simulated on parts of a "
+        "sequence");
+  }
+  if (settings.software.compile != Compile::kNone) {
+    refuse("attention on parts of a sequence is not simulated with --compile yet");
+  }
+  if (plan.plan.dialect == Dialect::kFsdp1 || std::ranges::any_of(plan.units, [](const Unit& unit) {
+        return unit.api == Api::kReplicate;
+      })) {
+    refuse("parts of a sequence are simulated with fully_shard of fsdp2 only");
+  }
+  const int64_t seq = settings.seq.value_or(0);
+  if (seq % (2 * ranks) != 0) {  // two pieces for each rank
+    const std::vector<int64_t> sizes = seq % 2 == 0 ? divisors(seq / 2) : std::vector<int64_t>{1};
+    throw InputError(
+        plan.plan.source + "#/mesh/context",
+        fmt::format("context {}: each rank has two pieces of a sample, but {} does not divide {} "
+                    "tokens; expected {}",
+                    ranks, 2 * ranks, seq, one_of(sizes)));
+  }
+}
+
+}  // namespace
+
+void require_mesh(const ModelConfig& config,
+                  const ResolvedPlan& plan,
+                  const StepSettings& settings) {
+  require_tensor_part(config, plan, settings);
+  require_context(config, plan, settings);
+}
+
+std::string mesh_refusal(const ModelConfig& config,
+                         const ResolvedPlan& plan,
+                         const StepSettings& settings) {
+  try {
+    require_mesh(config, plan, settings);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace shardlens::plan
