@@ -1,8 +1,32 @@
 #include "core/workload/workload.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace shardlens::plan {
+namespace {
+
+// What goes one way, from all: the sum of the parts; what goes the other way, to one: its part from
+// each.
+Bytes of_all(const Communication& each) {
+  return each.parts.empty() ? each.bytes
+                            : std::accumulate(each.parts.begin(), each.parts.end(), Bytes{0});
+}
+Bytes of_one(const Communication& each, int64_t position) {
+  return each.parts.empty()
+             ? each.bytes
+             : static_cast<Bytes>(each.parts.size()) * each.parts.at(static_cast<size_t>(position));
+}
+
+}  // namespace
+
+Bytes sent_by(const Communication& each, int64_t position) {
+  return each.returns ? of_one(each, position) : of_all(each);
+}
+
+Bytes received_by(const Communication& each, int64_t position) {
+  return each.returns ? of_all(each) : of_one(each, position);
+}
 
 bool is_attention_backward(const Operator& op) {
   return op.kind == OperatorKind::kAttention && op.name.find("backward") != std::string::npos;

@@ -114,9 +114,15 @@ struct Communication {
   UnitId unit = 0;
   std::string module;  // FQN of the module that issues it; "": not known
   Bytes bytes = 0;     // of each rank: the larger of what it sends and what it receives
+  // kAllToAll in which the ranks have unequal parts: by position in the group, the bytes that each
+  // rank sends there or, with `returns`, that each receives from there; `bytes` is the largest sum
+  // of a rank. Empty: each rank sends and receives `bytes`.
+  std::vector<Bytes> parts;
+  bool returns = false;
   // The item of the same microbatch before which compute waits for it; nullopt: the next item. If
   // that item never comes after this one, compute waits at the end of the forward's backward.
   std::optional<WorkloadItem> waited_by;
+  bool read_by_host = false;  // the host waits for its result on a device, where compute does
   // The operator or communication of forward that it differentiates (kBackward) or repeats
   // (kRecompute). kBackward without it: it runs after the operator before it in the order.
   std::optional<WorkloadItem> forward;
@@ -126,6 +132,10 @@ struct Communication {
   uint32_t takes = 0;
   friend bool operator==(const Communication&, const Communication&) = default;
 };
+
+// The bytes that the rank at `position` of the group has before an all-to-all, and after it.
+[[nodiscard]] Bytes sent_by(const Communication& each, int64_t position);
+[[nodiscard]] Bytes received_by(const Communication& each, int64_t position);
 
 // What one rank runs in one step, in order, with fresh views (the units' backwards run in the
 // reverse order of their forwards).

@@ -53,9 +53,10 @@ const Names kOperatorKeys{"kind",
                           "takes_residual",
                           "sums"};
 const Names kLaunches{"operator", "kernel", "first_kernel", "in_graph", "first_in_graph"};
-const Names kCommunicationKeys{"kind",        "purpose",     "phase",        "unit",      "module",
-                               "group",       "bytes",       "forward",      "waited_by", "takes",
-                               "frees_bytes", "saved_bytes", "written_bytes"};
+const Names kCommunicationKeys{"kind",          "purpose", "phase",         "unit",
+                               "module",        "group",   "bytes",         "forward",
+                               "waited_by",     "takes",   "frees_bytes",   "saved_bytes",
+                               "written_bytes", "sent_to", "received_from", "read_by_host"};
 const Names kGroupKeys{"name", "ranks", "stride"};
 const Names kHookKeys{"hook", "unit", "invocation", "grad_mode", "recompute", "grads"};
 constexpr int64_t kMost = int64_t{1} << 31;
@@ -118,6 +119,9 @@ ordered_json communication_json(const Communication& each, const ResolvedPlan& p
                    {"module", each.module},
                    {"group", plan.groups.at(each.group).name},
                    {"bytes", each.bytes}};
+  if (!each.parts.empty()) {
+    out[each.returns ? "received_from" : "sent_to"] = each.parts;
+  }
   if (each.forward) {
     out["forward"] = item_name(*each.forward);
   }
@@ -133,6 +137,7 @@ ordered_json communication_json(const Communication& each, const ResolvedPlan& p
   put("saved_bytes", each.saved);
   put("takes", each.takes);
   put("frees_bytes", each.frees);
+  put("read_by_host", each.read_by_host);
   return out;
 }
 
@@ -344,10 +349,30 @@ std::map<std::string, mesh::GroupId> read_groups(const JsonNode& list, ResolvedP
   return out;
 }
 
+// Bytes by position in the group, of an all-to-all with unequal parts.
+void read_parts(const JsonNode& node, int64_t ranks, Communication& out) {
+  for (const char* key : {"sent_to", "received_from"}) {
+    const auto parts = node.find(key);
+    if (!parts) {
+      continue;
+    }
+    const auto items = parts->items("a list with the bytes for each rank of the group");
+    if (!out.parts.empty() || out.kind != CollectiveKind::kAllToAll ||
+        static_cast<int64_t>(items.size()) != ranks) {
+      parts->fail(fmt::format("expected one list of {} numbers, in an all_to_all", ranks));
+    }
+    for (const JsonNode& item : items) {
+      out.parts.push_back(item.integer(0, kMostOfOperator / kMostRanks));
+    }
+    out.returns = key == std::string_view("received_from");
+  }
+}
+
 // All except `forward` and `waited_by`, which may name any communication.
 Communication read_communication(const JsonNode& node,
                                  int64_t units,
-                                 const std::map<std::string, mesh::GroupId>& groups) {
+                                 const std::map<std::string, mesh::GroupId>& groups,
+                                 const ResolvedPlan& plan) {
   node.expect_object("a communication");
   node.allow_only(kCommunicationKeys);
   static const Names kKinds = names_of_all<CollectiveKind>(kCollectiveKindCount);
@@ -364,11 +389,15 @@ Communication read_communication(const JsonNode& node,
   out.module = node.require("module").string();
   out.group = groups.at(names.at(node.require("group").one_of(names)));
   out.bytes = node.require("bytes").integer(0, kMostOfOperator);
+  read_parts(node, plan.groups.at(out.group).size, out);
   out.written = amount(node, "written_bytes", 0);
   out.saved = amount(node, "saved_bytes", 0);
   out.frees = amount(node, "frees_bytes", 0);
   if (const auto takes = node.find("takes")) {
     out.takes = static_cast<uint32_t>(takes->integer(0, std::numeric_limits<uint32_t>::max()));
+  }
+  if (const auto host = node.find("read_by_host")) {
+    out.read_by_host = host->boolean();
   }
   return out;
 }
@@ -412,7 +441,7 @@ void read_communications(
   const auto nodes = list->items("a list of communications");
   for (const JsonNode& node : nodes) {
     const Communication& each =
-        out.communications.emplace_back(read_communication(node, units, groups));
+        out.communications.emplace_back(read_communication(node, units, groups, plan));
     add_bytes(node, {each.bytes, each.written, each.saved, each.frees}, bytes);
   }
   uint32_t index = 0;

@@ -388,9 +388,11 @@ class Writer {
       return;
     }
     trace::CollectiveArgs args = collective_args(each.kind, DType::kU8, each.group, times);
-    const int64_t part = each.bytes / plan_.groups[each.group].size;
-    args.in_nelems = each.kind == CollectiveKind::kAllGather ? part : each.bytes;
-    args.out_nelems = each.kind == CollectiveKind::kReduceScatter ? part : each.bytes;
+    const mesh::Group& group = plan_.groups[each.group];
+    const int64_t part = each.bytes / group.size, position = group.position(rank_);
+    args.in_nelems = each.kind == CollectiveKind::kAllGather ? part : sent_by(each, position);
+    args.out_nelems =
+        each.kind == CollectiveKind::kReduceScatter ? part : received_by(each, position);
     const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
     if (cpu_) {
       trace_.add_collective(

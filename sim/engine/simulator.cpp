@@ -261,8 +261,10 @@ class Host {
   void wait_for(uint32_t index) {
     spend(in_.costs.communications[index].before_wait);
     if (const Mark mark = std::exchange(communicated_[index], kNoMark); mark != kNoMark) {
-      machine_.wait(lane(Stream::kCompute), clock_, mark, stream_span(),
-                    computes_ ? in_.costs.waking : 0);
+      machine_.wait(lane(Stream::kCompute), clock_, mark, stream_span(), waking());
+    }
+    if (in_.workload.communications[index].read_by_host && !computes_) {
+      block(machine_.mark(lane(Stream::kCompute), clock_));
     }
   }
 
@@ -276,6 +278,7 @@ class Host {
                         stream_span());
   }
 
+  [[nodiscard]] Nanoseconds waking() const { return computes_ ? in_.costs.waking : 0; }
   [[nodiscard]] bool is_kept(const Action& action) const {
     return action.group == in_.plan.units[action.unit].kept;
   }
@@ -360,8 +363,7 @@ class Host {
         return;
       case Op::kHostWait:
         if (done != kNoMark) {
-          machine_.wait(compute, clock_, std::exchange(done, kNoMark), stream_span(),
-                        computes_ ? in_.costs.waking : 0);
+          machine_.wait(compute, clock_, std::exchange(done, kNoMark), stream_span(), waking());
           copy_gradients(cost.copy_out, WorkClass::kCompute);
         }
         return;
@@ -388,8 +390,7 @@ class Host {
     }
     const uint32_t on = action.op == Op::kHostWait ? lane(Stream::kCompute) : lane(action.stream);
     reach(on);
-    const bool host = computes_ && on == lane(Stream::kCompute);
-    machine_.wait(on, clock_, mark, stream_span(), host ? in_.costs.waking : 0);
+    machine_.wait(on, clock_, mark, stream_span(), on == lane(Stream::kCompute) ? waking() : 0);
   }
 
   const Inputs& in_;

@@ -382,7 +382,32 @@ Step communicating() {
   each.takes = kTakesGradient | takes_before(2);
   each.waited_by.reset();
   insert_communication(step.workload, position_of(step.workload, Phase::kBackward, 2), each);
+  Communication rows;  // two ranks, of which each sends 1000 to the first and 200 to the second
+  rows.kind = CollectiveKind::kAllToAll;
+  rows.purpose = Purpose::kTokens;
+  rows.group = 2;
+  rows.bytes = 2000;
+  rows.parts = {1000, 200};
+  rows.read_by_host = true;
+  insert_communication(step.workload, position_of(step.workload, Phase::kForward, 1), rows);
+  rows.returns = true;
+  insert_communication(step.workload, position_of(step.workload, Phase::kForward, 1), rows);
   return step;
+}
+
+TEST(WorkloadTest, RanksOfAnAllToAllSendAndReceiveTheirParts) {
+  Communication rows;
+  rows.bytes = 2000;
+  rows.parts = {1000, 200};
+  EXPECT_EQ(sent_by(rows, 0), 1200);
+  EXPECT_EQ(sent_by(rows, 1), 1200);
+  EXPECT_EQ(received_by(rows, 0), 2000);
+  EXPECT_EQ(received_by(rows, 1), 400);
+  rows.returns = true;
+  EXPECT_EQ(sent_by(rows, 1), 400);
+  EXPECT_EQ(received_by(rows, 1), 1200);
+  rows.parts.clear();
+  EXPECT_EQ(sent_by(rows, 1), 2000);
 }
 
 TEST(WorkloadJsonTest, CommunicationSurvivesARoundTrip) {
@@ -395,6 +420,9 @@ TEST(WorkloadJsonTest, CommunicationSurvivesARoundTrip) {
   EXPECT_EQ(read["communications"][0]["group"], "context");
   EXPECT_EQ(read["communications"][1]["purpose"], "other");
   EXPECT_EQ(read["communications"][2]["forward"], "c0");
+  EXPECT_EQ(read["communications"][3]["sent_to"], json({1000, 200}));
+  EXPECT_EQ(read["communications"][4]["received_from"], json({1000, 200}));
+  EXPECT_EQ(read["communications"][4]["read_by_host"], true);
   // A plan without such an axis gets the group, after its own.
   ResolvedPlan other =
       resolve(parse_plan(R"({"version": 1, "mesh": {"replicate": 2, "shard": 2}})", "plan.json"),
@@ -418,6 +446,8 @@ TEST(WorkloadJsonTest, MessagesOnCommunication) {
     return std::string("accepted");
   };
   EXPECT_EQ(message("/communications/0/bytes", 8192), "accepted");
+  EXPECT_THAT(message("/communications/3/sent_to", json({1000})),
+              HasSubstr("communications/3/sent_to: expected one list of 2 numbers"));
   EXPECT_THAT(message("/communications/0/kind", "all_gathers"),
               AllOf(HasSubstr("workload.json#/communications/0/kind"), HasSubstr("'all_gather'")));
   EXPECT_THAT(message("/communications/1/group", "tensor"),

@@ -96,6 +96,20 @@ TEST(CommunicationTest, ALaterWaitHidesIt) {
   }
 }
 
+// The host issues the next operator, which takes it 10, only after the all-reduce.
+TEST(CommunicationTest, TheHostReadsItsResult) {
+  const Durations times{.forward = 100, .backward = 200, .all_reduce = 40, .issue_operator = 10};
+  const auto with = [&](bool read_by_host) {
+    Chain one = two_layers();
+    plan::Communication each = all_reduce(one);
+    each.read_by_host = read_by_host;
+    insert(one, each);
+    plan_again(one);
+    return one.run(times).duration;
+  };
+  EXPECT_EQ(with(true), with(false) + 10);
+}
+
 // A backend that returns when a collective has ended.
 TEST(CommunicationTest, ABlockingCallHidesNothing) {
   Chain one = two_layers();
