@@ -1,6 +1,7 @@
 #include "core/model/mesh_support.h"
 
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,11 @@
 
 namespace shardlens::plan {
 namespace {
+
+bool uses_replicate(const ResolvedPlan& plan) {
+  return std::ranges::any_of(plan.units,
+                             [](const Unit& unit) { return unit.api == Api::kReplicate; });
+}
 
 // Errors: InputError for models, plans and settings whose sequences cannot be divided over the axis
 // `context`.
@@ -40,9 +46,7 @@ void require_context(const ModelConfig& config,
   if (settings.software.compile != Compile::kNone) {
     refuse("attention on parts of a sequence is not simulated with --compile yet");
   }
-  if (plan.plan.dialect == Dialect::kFsdp1 || std::ranges::any_of(plan.units, [](const Unit& unit) {
-        return unit.api == Api::kReplicate;
-      })) {
+  if (plan.plan.dialect == Dialect::kFsdp1 || uses_replicate(plan)) {
     refuse("parts of a sequence are simulated with fully_shard of fsdp2 only");
   }
   const int64_t seq = settings.seq.value_or(0);
@@ -56,6 +60,47 @@ void require_context(const ModelConfig& config,
   }
 }
 
+// Errors: InputError for models, plans and settings whose experts cannot be divided over the axis
+// `expert`.
+void require_experts(const ModelConfig& config,
+                     const ResolvedPlan& plan,
+                     const StepSettings& settings) {
+  const int64_t ranks = plan.expert_mesh.size(mesh::kExpert), experts = config.experts.count;
+  if (ranks == 1) {
+    return;
+  }
+  const auto refuse = [&](const std::string& why) {
+    throw InputError(plan.plan.source + "#/mesh/expert",
+                     fmt::format("expert {}: {}; expected 1", ranks, why));
+  };
+  if (plan.plan.expert_dispatch == ExpertDispatch::kAllGather) {
+    throw InputError(plan.plan.source + "#/expert_parallel/dispatch",
+                     "all_gather is not simulated yet: which rows a rank then multiplies depends "
+                     "on the program, and none was recorded; expected all_to_all");
+  }
+  if (config.file != nullptr) {
+    refuse("the experts of a model file are not simulated in parts yet");
+  }
+  if (experts == 0) {
+    refuse("the model has no experts");
+  }
+  if (settings.software.compile != Compile::kNone) {
+    refuse("tokens that are sent to their experts are not simulated with --compile yet");
+  }
+  if (settings.software.cuda_graphs) {
+    refuse("the host reads how many rows each rank sends, which a CUDA graph cannot contain");
+  }
+  if (plan.plan.dialect == Dialect::kFsdp1 || uses_replicate(plan)) {
+    refuse("divided experts are simulated with fully_shard of fsdp2 only");
+  }
+  if (experts % ranks != 0) {
+    const int64_t replica = plan.expert_mesh.ranks() / plan.expert_mesh.size(mesh::kReplicate);
+    throw InputError(plan.plan.source + "#/mesh/expert",
+                     fmt::format("expert {} does not divide {} experts; expected {}", ranks,
+                                 experts, one_of(divisors(std::gcd(experts, replica)))));
+  }
+}
+
 }  // namespace
 
 void require_mesh(const ModelConfig& config,
@@ -63,6 +108,7 @@ void require_mesh(const ModelConfig& config,
                   const StepSettings& settings) {
   require_tensor_part(config, plan, settings);
   require_context(config, plan, settings);
+  require_experts(config, plan, settings);
 }
 
 std::string mesh_refusal(const ModelConfig& config,

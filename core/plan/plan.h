@@ -58,6 +58,11 @@ struct TensorStyle {
 // from its second (zigzag), so that all have as much to compute.
 enum class ContextMethod : uint8_t { kAllGather, kRing };
 
+// How the rows of tokens come to the ranks with their experts, with mesh.expert > 1. kAllToAll:
+// each rank sends each row to the ranks with its experts, after they have exchanged how many they
+// send.
+enum class ExpertDispatch : uint8_t { kAllToAll, kAllGather };
+
 // One entry of a unit's "groups": parameters that are gathered and reduced together.
 struct ParameterGroupEntry {
   std::vector<std::string> parameters{"**"};  // globs
@@ -100,7 +105,8 @@ struct Plan {
   // With mesh.tensor > 1: what is between the divided layers runs on a part of the sequence; the
   // loss runs on a part of the vocabulary, so that the logits are not gathered.
   bool sequence_parallel = true, loss_parallel = false;
-  ContextMethod context_method = ContextMethod::kAllGather;  // with mesh.context > 1
+  ContextMethod context_method = ContextMethod::kAllGather;    // with mesh.context > 1
+  ExpertDispatch expert_dispatch = ExpertDispatch::kAllToAll;  // with mesh.expert > 1
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;

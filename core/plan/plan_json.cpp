@@ -32,6 +32,7 @@ const Names kPlanKeys{"version",
                       "sequence_parallel",
                       "loss_parallel",
                       "context_parallel",
+                      "expert_parallel",
                       "dialect",
                       "layout",
                       "views",
@@ -352,6 +353,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   plan.sequence_parallel = read_flag(root, "sequence_parallel", plan.sequence_parallel);
   plan.loss_parallel = read_flag(root, "loss_parallel", plan.loss_parallel);
   plan.context_method = read_context_method(root);
+  plan.expert_dispatch = read_expert_dispatch(root);
   if (const auto node = root.find("dialect")) {
     plan.dialect = static_cast<Dialect>(node->one_of(kDialects));
   }
@@ -430,6 +432,9 @@ std::string to_json(const Plan& plan) {
   }
   if (plan.mesh.context > 1 || plan.context_method != ContextMethod::kAllGather) {
     out["context_parallel"] = context_parallel_json(plan.context_method);
+  }
+  if (plan.mesh.expert > 1 || plan.expert_dispatch != ExpertDispatch::kAllToAll) {
+    out["expert_parallel"] = expert_parallel_json(plan.expert_dispatch);
   }
   out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];
   out["layout"] = kLayouts[static_cast<size_t>(plan.layout)];

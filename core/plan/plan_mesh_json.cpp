@@ -21,7 +21,21 @@ const Names kParameterGroupKeys{"parameters", "mesh", "shard_dim"};
 const Names kParameterMeshes{"dense", "expert"};
 const Names kContextKeys{"method"};
 const Names kContextMethods{"all_gather", "ring"};
+const Names kExpertKeys{"dispatch"};
+const Names kExpertDispatches{"all_to_all", "all_gather"};
 constexpr int64_t kMostDims = 16;  // of a parameter
+
+// The index in `values` of the only key in the object `name`; 0: absent.
+size_t read_choice(const JsonNode& root, const char* name, const Names& keys, const Names& values) {
+  const auto node = root.find(name);
+  if (!node || node->is_null()) {
+    return 0;
+  }
+  node->expect_object(fmt::format("an object with \"{}\"", keys.front()));
+  node->allow_only(keys);
+  const auto value = node->find(keys.front());
+  return value ? value->one_of(values) : 0;
+}
 
 }  // namespace
 
@@ -61,15 +75,13 @@ std::map<std::string, TensorStyle> read_tensor_parallel(const JsonNode& root) {
 }
 
 ContextMethod read_context_method(const JsonNode& root) {
-  const auto node = root.find("context_parallel");
-  if (!node || node->is_null()) {
-    return ContextMethod::kAllGather;
-  }
-  node->expect_object("an object with \"method\"");
-  node->allow_only(kContextKeys);
-  const auto method = node->find("method");
-  return method ? static_cast<ContextMethod>(method->one_of(kContextMethods))
-                : ContextMethod::kAllGather;
+  return static_cast<ContextMethod>(
+      read_choice(root, "context_parallel", kContextKeys, kContextMethods));
+}
+
+ExpertDispatch read_expert_dispatch(const JsonNode& root) {
+  return static_cast<ExpertDispatch>(
+      read_choice(root, "expert_parallel", kExpertKeys, kExpertDispatches));
 }
 
 std::vector<ParameterGroupEntry> read_parameter_groups(const JsonNode& unit) {
@@ -140,6 +152,10 @@ ordered_json tensor_parallel_json(const std::map<std::string, TensorStyle>& styl
 
 ordered_json context_parallel_json(ContextMethod method) {
   return {{"method", kContextMethods[static_cast<size_t>(method)]}};
+}
+
+ordered_json expert_parallel_json(ExpertDispatch dispatch) {
+  return {{"dispatch", kExpertDispatches[static_cast<size_t>(dispatch)]}};
 }
 
 ordered_json parameter_groups_json(const std::vector<ParameterGroupEntry>& groups) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/divisors.h"
 #include "core/base/error.h"
 #include "core/plan/plan_resolver.h"
 #include "core/plan/resolve_prefetch.h"
@@ -114,8 +115,10 @@ void Resolver::set_expert_mesh(int64_t replica) {
     return;
   }
   if (replica % expert != 0) {
-    fail("/mesh/expert", fmt::format("{} ranks; expected a divisor of the ranks of a replica, {}",
-                                     expert, replica));
+    fail("/mesh/expert",
+         fmt::format("expert {} does not divide the {} ranks of a replica; expected "
+                     "{}",
+                     expert, replica, one_of(divisors(replica))));
   }
   out_.expert_mesh = mesh::Mesh({{std::string(mesh::kReplicate), out_.mesh.size(mesh::kReplicate)},
                                  {std::string(mesh::kExpertShard), replica / expert},

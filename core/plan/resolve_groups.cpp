@@ -88,6 +88,15 @@ const std::vector<ParameterGroupEntry>& groups_of(const Plan& plan, const Unit& 
   return unit.entry < 0 ? kDefault : plan.units[static_cast<size_t>(unit.entry)].groups;
 }
 
+// The dimension along which torchtitan shards experts: 1 where there are fewer of them on a rank
+// than ranks that shard them. Source: apply_fsdp of torchtitan 0.2.2, models/llama4/infra.
+int64_t usual_expert_dim(Layout layout, const std::vector<int64_t>& shape, int64_t ranks) {
+  return layout == Layout::kPerParameter && shape.size() > 1 && shape[0] < ranks &&
+                 shape[1] % ranks == 0
+             ? 1
+             : 0;
+}
+
 }  // namespace
 
 bool Resolver::is_usual(const Unit& unit) const {
@@ -264,12 +273,16 @@ void Resolver::place_in_group(const Unit& unit, uint32_t parameter) {
   if (group.expert && plan_.mesh.expert > 1) {
     cut(parameter, out_.group_named(mesh::kExpert), 0, place_of(unit, group));
   }
+  const int64_t ranks = out_.groups[unit.gather].size;
+  const std::vector<int64_t> shape = out_.local_shape(parameter);
+  if (group.expert && groups_of(plan_, unit).empty()) {
+    out_.placements[parameter].shard_dim = usual_expert_dim(plan_.layout, shape, ranks);
+    return;
+  }
   if (group.shard_dim == 0) {
     return;
   }
   const std::string pointer = place_of(unit, group);
-  const int64_t ranks = out_.groups[unit.gather].size;
-  const std::vector<int64_t> shape = out_.local_shape(parameter);
   const auto dim = static_cast<size_t>(group.shard_dim);
   if (plan_.layout == Layout::kFlat) {
     fail(pointer + "/shard_dim",

@@ -1,5 +1,6 @@
 #include "core/workload/divided_builder.h"
 
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -109,9 +110,12 @@ bool DividedBuilder::gather_rows(int64_t features) {
 }
 
 void DividedBuilder::sum_terms(int64_t features) {
-  if (divided_dimension() < 0) {
-    return;
+  if (divided_dimension() >= 0) {
+    add_terms(features);
   }
+}
+
+void DividedBuilder::add_terms(int64_t features) {
   const Bytes whole = rows_ * features * size_of(plan_.param_dtype(unit()));
   divided_ = Divided::kNothing;
   if (!plan_.plan.sequence_parallel) {
@@ -244,6 +248,92 @@ void DividedBuilder::context_attention(const HeadSizes& shape) {
   forward(element_wise("aten::_to_copy", of.outputs * ContextAttention::kWide,
                        of.outputs * of.element, 0),
           of.outputs * ContextAttention::kWide, {});
+}
+
+// [Note: Divided experts] What torchtitan 0.2.2 runs with its ExpertParallel, and with `tensor` its
+// ReordererSequenceParallel and PrepareModuleInputOutput: each rank counts the rows that it has for
+// each expert and exchanges these numbers (int64), then sends the rows to the ranks that have the
+// experts, and gets the results back. All ranks are described as the one with the most rows, for
+// which the others wait.
+// Source  distributed/expert_parallel.py and models/moe/moe.py of torchtitan 0.2.2,
+//         tests/data/expert.
+
+// The router and the choice of rows read all rows. The ranks of `tensor` compute the same gradient
+// of them, so that none is added up.
+void DividedBuilder::gather_tokens(int64_t features) {
+  if (divided_ != Divided::kRows) {
+    return;
+  }
+  divided_ = Divided::kNothing;
+  whole_tokens_ = true;
+  const Bytes part = rows_ * features * size_of(plan_.param_dtype(unit()));
+  rows_ *= tensor_ranks();
+  const Bytes whole = part * tensor_ranks();
+  communicate(activations(CollectiveKind::kAllGather, whole, whole), part);
+  if (out_.batch > 1) {
+    forward(copy_of_rows(features), whole, {});
+  }
+}
+
+Operator DividedBuilder::slice_of_rows(int64_t features) const {
+  Operator slice = make(OperatorKind::kElementwise, "aten::clone");
+  slice.read = slice.written = rows_ / tensor_ranks() * features * size_of(slice.dtype);
+  return slice;
+}
+
+DividedRouting DividedBuilder::divided_routing(int64_t experts, int64_t per_token) const {
+  return route_over(rows_ * per_token / tensor_ranks(), experts, expert_ranks(), expert_skew_);
+}
+
+// The host reads them, because it has to say how many rows each rank sends.
+void DividedBuilder::exchange_counts(int64_t experts) {
+  const Bytes bytes = experts * size_of(DType::kI64);
+  Communication counts = collective(CollectiveKind::kAllToAll, Purpose::kTokens,
+                                    plan_.group_named(mesh::kExpert), bytes, bytes);
+  counts.read_by_host = true;
+  communicate(std::move(counts), bytes);
+}
+
+Communication DividedBuilder::tokens(const DividedRouting& rows,
+                                     int64_t features,
+                                     bool back) const {
+  const Bytes row = features * size_of(plan_.param_dtype(unit()));
+  const int64_t most = std::max(rows.own, rows.received);
+  Communication out =
+      collective(CollectiveKind::kAllToAll, Purpose::kTokens, plan_.group_named(mesh::kExpert),
+                 most * row, (back ? rows.own : rows.received) * row);
+  if (rows.own != rows.received) {
+    for (const int64_t sent : rows.sent) {
+      out.parts.push_back(sent * row);
+    }
+    out.returns = back;
+  }
+  return out;
+}
+
+void DividedBuilder::send_tokens(const DividedRouting& rows, int64_t features) {
+  const Bytes row = features * size_of(plan_.param_dtype(unit()));
+  communicate(tokens(rows, features, false), rows.own * row, tokens(rows, features, true));
+}
+
+void DividedBuilder::return_tokens(const DividedRouting& rows, int64_t features) {
+  const Bytes row = features * size_of(plan_.param_dtype(unit()));
+  returning_ = static_cast<uint32_t>(out_.communications.size());
+  communicate(tokens(rows, features, true), rows.received * row, tokens(rows, features, false));
+}
+
+void DividedBuilder::await_tokens() {
+  if (const auto index = std::exchange(returning_, std::nullopt)) {
+    out_.communications[*index].waited_by = {WorkloadItem::Kind::kOperator,
+                                             static_cast<uint32_t>(out_.operators.size())};
+  }
+}
+
+// Each rank has the results of the rows that it sent.
+void DividedBuilder::sum_tokens(int64_t features) {
+  if (std::exchange(whole_tokens_, false)) {
+    add_terms(features);
+  }
 }
 
 }  // namespace shardlens::plan

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "core/workload/compiled_builder.h"
+#include "core/workload/routing.h"
 
 namespace shardlens::plan {
 
 // What ranks that divide operators between them do around their parts: the axes `tensor` (layers,
-// rows and losses) and `context` (attention) of a plan's mesh. Without these axes nothing.
+// rows and losses) and `context` (attention) of a plan's mesh, and the axis `expert` of the
+// experts' mesh (rows of tokens). Without these axes nothing.
 class DividedBuilder : public CompiledBuilder {
  public:
   using CompiledBuilder::CompiledBuilder;
@@ -21,6 +24,20 @@ class DividedBuilder : public CompiledBuilder {
     int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   };
 
+  // A layer of experts that are divided over the axis `expert`, in the order of the calls. Ranks of
+  // `tensor` have all rows from gather_tokens() to sum_tokens(), and each sends a part of them to
+  // the experts.
+  [[nodiscard]] bool divides_experts() const { return expert_ranks() > 1; }
+  [[nodiscard]] int64_t rows() const { return rows_; }
+  void gather_tokens(int64_t features);
+  [[nodiscard]] DividedRouting divided_routing(int64_t experts, int64_t per_token) const;
+  void exchange_counts(int64_t experts);  // of rows for each expert
+  void send_tokens(const DividedRouting& rows, int64_t features);
+  // Compute waits for the rows where await_tokens() is called.
+  void return_tokens(const DividedRouting& rows, int64_t features);
+  void await_tokens();
+  void sum_tokens(int64_t features);
+
  protected:
   // What ranks of the axis `tensor` divide of the activations between operators: nothing; rows
   // (sequence parallelism), so that rows_ are those of this rank; or features, as between a layer
@@ -29,17 +46,27 @@ class DividedBuilder : public CompiledBuilder {
   // The dimension along which `tensor` divides the innermost module's weight; -1: none.
   [[nodiscard]] int64_t divided_dimension() const;
   [[nodiscard]] int64_t tensor_ranks() const { return plan_.mesh.size(mesh::kTensor); }
+  [[nodiscard]] int64_t expert_ranks() const { return plan_.expert_mesh.size(mesh::kExpert); }
   [[nodiscard]] Communication activations(CollectiveKind kind, Bytes bytes, Bytes written) const;
   [[nodiscard]] Operator copy_of_rows(int64_t features) const;
   // Gathers the rows that the ranks have before a layer that is divided by columns. Its gradient is
   // the sum over the ranks, of which each keeps its rows. Returns whether there was anything to do.
   bool gather_rows(int64_t features);
+  // Of a gradient that every rank has as a whole, the rank keeps its rows.
+  [[nodiscard]] Operator slice_of_rows(int64_t features) const;
   void gather_logits(int64_t vocabulary);
   void reduce_loss();  // one number for each row, over `tensor`
   // Causal attention over the parts of the sequence that the ranks of `context` have.
   void context_attention(const HeadSizes& shape);
 
   Divided divided_ = Divided::kNothing;
+  bool whole_tokens_ = false;  // between gather_tokens() and sum_tokens(), on a divided sequence
+
+ private:
+  void add_terms(int64_t features);
+  [[nodiscard]] Communication tokens(const DividedRouting& rows, int64_t features, bool back) const;
+
+  std::optional<uint32_t> returning_;  // communication of return_tokens() that is not awaited yet
 };
 
 }  // namespace shardlens::plan

@@ -19,6 +19,12 @@ PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
     for (const uint32_t module : plan.units[id].modules) {
       unit_of_module_.emplace(plan.tree.modules[module].fqn, id);
     }
+    if (plan.units[id].group > 0) {
+      for (const uint32_t parameter : plan.units[id].parameters) {
+        const uint32_t module = plan.tree.parameters[parameter].module;
+        second_group_of_module_.emplace(plan.tree.modules[module].fqn, id);
+      }
+    }
   }
   const std::vector<bool> differentiated = differentiated_parameters(plan);
   for (size_t i = 0; i < differentiated.size(); ++i) {
@@ -55,7 +61,7 @@ void PassBuilder::enter(const std::string& module) {
   const auto found = unit_of_module_.find(module);
   if (found == unit_of_module_.end()) {
     SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
-    open_.push_back({.module = module, .unit = unit(), .is_block = is_block});
+    open_.push_back({.module = module, .unit = group_of(module, unit()), .is_block = is_block});
     begin_checkpoint();
     return;
   }
@@ -72,6 +78,11 @@ void PassBuilder::enter(const std::string& module) {
                    .ends_unit = before + 1 == plan_.units[unit].modules.size(),
                    .is_block = is_block});
   begin_checkpoint();
+}
+
+UnitId PassBuilder::group_of(const std::string& module, UnitId unit) const {
+  const auto found = second_group_of_module_.find(module);
+  return found == second_group_of_module_.end() ? unit : found->second;
 }
 
 // Called after the kPreForward hook of the module's own unit, whose hooks do not run again.

@@ -137,9 +137,12 @@ class PassBuilder {
   [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
   void grads_ready(const HookEvent& pre_forward);
   void sum_partial_gradients(UnitId unit);
+  // Of a module in `unit`: the group of the unit's parameters that its own ones are in.
+  [[nodiscard]] UnitId group_of(const std::string& module, UnitId unit) const;
   void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
 
   std::unordered_map<std::string, UnitId> unit_of_module_;  // only the modules listed in a unit
+  std::unordered_map<std::string, UnitId> second_group_of_module_;  // whose parameters are in one
   std::vector<size_t> entered_;  // by unit: number of its modules entered so far
   std::unordered_set<std::string> blocks_, checkpointed_;
   std::vector<Checkpoint> checkpoints_;

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <numeric>
 
 namespace shardlens::plan {
 namespace {
 
 constexpr int64_t kTileRows = 128;  // of the larger tiles of matrix products (sim/cost/gemm_model)
+// Source  TOKEN_GROUP_ALIGN_SIZE_M of torchtitan 0.2.2, models/moe/utils.py.
+constexpr int64_t kGroupRows = 8;
 
 int64_t divided_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -15,31 +17,65 @@ int64_t divided_up(int64_t a, int64_t b) {
 
 }  // namespace
 
-Routing route(int64_t rows, int64_t experts, double skew) {
-  Routing out;
-  out.chosen = std::min(experts, rows);
-  out.rows_of_each = divided_up(rows, out.chosen);
-  if (skew == 0) {
-    return out;
-  }
-  std::vector<double> shares(static_cast<size_t>(experts));
+std::vector<int64_t> rows_of_experts(int64_t rows, int64_t experts, double skew) {
+  std::vector<double> ends(static_cast<size_t>(experts));  // of the cumulative shares
   double sum = 0;
-  for (size_t i = 0; i < shares.size(); ++i) {
-    shares[i] = std::pow(static_cast<double>(i + 1), -skew);
-    sum += shares[i];
+  for (size_t i = 0; i < ends.size(); ++i) {
+    sum += std::pow(static_cast<double>(i + 1), -skew);
+    ends[i] = sum;
   }
-  // Each expert has the rows up to its end of the cumulative shares, so that all rows are given.
-  int64_t given = 0, tiles = 0;
-  double upto = 0;
-  out.chosen = 0;
-  for (const double share : shares) {
-    upto += share / sum;
-    const int64_t end = std::min<int64_t>(rows, std::llround(upto * static_cast<double>(rows)));
-    out.chosen += end > given ? 1 : 0;
-    tiles += divided_up(end - given, kTileRows);
-    given = end;
+  std::vector<int64_t> out;
+  int64_t given = 0;
+  for (const double end : ends) {
+    const int64_t upto =
+        std::min<int64_t>(rows, std::llround(end / sum * static_cast<double>(rows)));
+    out.push_back(upto - given);
+    given = upto;
   }
-  out.rows_of_each = divided_up(tiles * kTileRows, out.chosen);
+  return out;
+}
+
+Routing route(int64_t rows, int64_t experts, double skew) {
+  if (skew == 0) {
+    const int64_t chosen = std::min(experts, rows);
+    return {chosen, divided_up(rows, chosen)};
+  }
+  return route(rows_of_experts(rows, experts, skew));
+}
+
+Routing route(std::span<const int64_t> rows_of_experts) {
+  Routing out;
+  int64_t tiles = 0;
+  bool equal = true;
+  for (const int64_t rows : rows_of_experts) {
+    out.chosen += rows > 0 ? 1 : 0;
+    tiles += divided_up(rows, kTileRows);
+    equal = equal && rows == rows_of_experts.front();
+  }
+  out.rows_of_each = equal ? rows_of_experts.front() : divided_up(tiles * kTileRows, out.chosen);
+  return out;
+}
+
+// Source  _permute() and generate_permute_indices() of torchtitan 0.2.2, models/moe: each expert
+//         has at least one group of rows.
+DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double skew) {
+  const std::vector<int64_t> all = rows_of_experts(rows, experts, skew);
+  const auto of_rank = static_cast<size_t>(experts / ranks);
+  DividedRouting out;
+  out.own = rows;
+  size_t fullest = 0;
+  for (size_t rank = 0; rank < static_cast<size_t>(ranks); ++rank) {
+    const auto* first = all.data() + rank * of_rank;
+    out.sent.push_back(std::accumulate(first, first + of_rank, int64_t{0}));
+    fullest = out.sent[rank] > out.sent[fullest] ? rank : fullest;
+  }
+  out.received = ranks * out.sent[fullest];
+  for (size_t i = 0; i < of_rank; ++i) {
+    const int64_t groups = divided_up(ranks * all[fullest * of_rank + i], kGroupRows);
+    out.rows_of_experts.push_back(std::max<int64_t>(1, groups) * kGroupRows);
+  }
+  out.padded = divided_up(out.received, kGroupRows) * kGroupRows +
+               static_cast<int64_t>(of_rank) * kGroupRows;
   return out;
 }
 

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+#include <vector>
 
 namespace shardlens::plan {
 
@@ -15,5 +17,23 @@ struct Routing {
 // `rows`: of all experts together. `skew`: the share of the i-th most chosen expert is proportional
 // to i^-skew; 0: all have the same number.
 [[nodiscard]] Routing route(int64_t rows, int64_t experts, double skew);
+// Of experts with these rows.
+[[nodiscard]] Routing route(std::span<const int64_t> rows_of_experts);
+
+// The rows of each expert, the most chosen one first: each has those up to its end of the
+// cumulative shares, so that all rows are given.
+[[nodiscard]] std::vector<int64_t> rows_of_experts(int64_t rows, int64_t experts, double skew);
+
+// The same where `ranks` ranks have experts/ranks consecutive experts each, and as many rows of
+// their own tokens, which they send to the ranks with their experts.
+struct DividedRouting {
+  std::vector<int64_t> sent;  // by position of the receiver: rows that each rank sends there
+  int64_t own = 0;            // rows that each rank sends altogether
+  int64_t received = 0;       // rows of the fullest rank, for which the others wait
+  std::vector<int64_t> rows_of_experts;  // of that rank, in products: padded to groups of rows
+  int64_t padded = 0;                    // rows of that rank's tensors, with room for the groups
+};
+// `rows`: of each rank. `ranks` divides `experts`.
+[[nodiscard]] DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double skew);
 
 }  // namespace shardlens::plan

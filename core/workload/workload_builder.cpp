@@ -1,6 +1,7 @@
 #include "core/workload/workload_builder.h"
 
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "core/base/error.h"
@@ -78,6 +79,8 @@ void WorkloadBuilder::linear(const Linear& shape) {
   }
   if (gathered && requires_grad_ && out_.batch == 1) {
     backward.push_back(copy_of_rows(shape.in));
+  } else if (shape.routes && whole_tokens_ && requires_grad_) {
+    backward.push_back(slice_of_rows(shape.in));
   }
   routes_ = shape.routes;
   forward(std::move(op), rows_ * shape.in * element, std::move(backward),
@@ -96,8 +99,13 @@ void WorkloadBuilder::linear(const Linear& shape) {
 }
 
 void WorkloadBuilder::grouped_linear(const Grouped& shape) {
-  const int64_t rows = rows_ * shape.per_token;
-  const auto [chosen, of_each] = route(rows, shape.experts, expert_skew_);
+  const bool divided = !shape.rows.empty();
+  const int64_t rows = divided ? rows_ : rows_ * shape.per_token;
+  const int64_t experts = divided ? static_cast<int64_t>(shape.rows.size()) : shape.experts;
+  const int64_t multiplied =
+      divided ? std::accumulate(shape.rows.begin(), shape.rows.end(), int64_t{0}) : rows;
+  const auto [chosen, of_each] =
+      divided ? route(shape.rows) : route(rows, shape.experts, expert_skew_);
   Operator op =
       make(OperatorKind::kGemm, is_engine() ? "shardlens::grouped_mm" : "aten::_grouped_mm");
   const Bytes element = size_of(op.dtype);
@@ -107,7 +115,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   op.m = of_each;
   op.n = shape.out;
   op.k = shape.in;
-  op.flops = kFlopsPerMultiplyAdd * rows * shape.in * shape.out;
+  op.flops = kFlopsPerMultiplyAdd * multiplied * shape.in * shape.out;
   op.read = inputs + weights;
   op.written = outputs;
   const bool trains = !is_frozen(shape.weight);
@@ -119,7 +127,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
     weight.n = shape.out;
     weight.k = of_each;
     weight.read = inputs + outputs;
-    weight.written = shape.experts * shape.in * shape.out * element;
+    weight.written = experts * shape.in * shape.out * element;
   }
   if (requires_grad_) {
     Operator& input = backward.emplace_back(op);
@@ -132,7 +140,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
     each.saved = 0;
   }
   if (shape.sums_input_grad && requires_grad_) {
-    backward.push_back(gradient_sum(shape.per_token * shape.in));
+    backward.push_back(gradient_sum(divided ? shape.in : shape.per_token * shape.in));
   }
   forward(std::move(op), inputs, std::move(backward), trains);
   if (!shape.bias) {
@@ -150,7 +158,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   Operator sum = make(OperatorKind::kElementwise, "aten::index_put");
   sum.flops = rows * shape.out;
   sum.read = outputs;
-  sum.written = shape.experts * shape.out * element;
+  sum.written = experts * shape.out * element;
   const bool trains_bias = !is_frozen(std::string(shape.weight) + "_bias");
   forward(add, add.read, trains_bias ? std::vector{sum} : std::vector<Operator>(), trains_bias);
 }

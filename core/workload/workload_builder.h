@@ -28,6 +28,9 @@ class WorkloadBuilder : public DividedBuilder {
     std::string_view weight;
     bool bias = false;  // [experts, out], added by an operator of its own
     bool keeps_input = true, sums_input_grad = false;  // as for Linear
+    // Rows of each expert of this rank, where the plan divides experts: x is sorted already, and
+    // has the step's rows.
+    std::span<const int64_t> rows = {};
   };
   void grouped_linear(const Grouped& shape);
   void embedding(int64_t features);

@@ -44,13 +44,6 @@ Target target_of(const HardwareSpec& hardware, const CostModel& costs) {
   return target;
 }
 
-void require_simulated_axes(const plan::Plan& plan) {
-  if (plan.mesh.expert > 1) {
-    throw InputError(plan.source + "#/mesh/expert",
-                     fmt::format("expert {} is not simulated yet; expected 1", plan.mesh.expert));
-  }
-}
-
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target) {
   if (plan.world_size > target.ranks) {
     throw InputError("--world-size", fmt::format("{} ranks, but {} has {} GPUs", plan.world_size,

@@ -59,9 +59,6 @@ struct StepPrediction {  // a predicted step: its times and its memory
 // Rejects plans with features that the simulator does not model, instead of ignoring the features.
 // Errors  InputError naming the plan's key, or stating that it has more ranks than the target.
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target);
-// Rejects axes of the mesh along which the operators of a model are not divided yet: only a
-// recorded run has operators that are. Errors: InputError naming the plan's key.
-void require_simulated_axes(const plan::Plan& plan);
 
 // Step kSteadyStep. `workload` is one microbatch of `settings`.
 // Errors  as require_simulator_support(); InputError for work that was not measured on the target.

@@ -110,7 +110,6 @@ plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
   if (run_ != nullptr) {
     return run_->workload(plan, settings);
   }
-  require_simulated_axes(plan.plan);
   if (const auto [axis, size] = plan::divided_axis(plan.plan.mesh); shape_ && size > 1) {
     throw InputError(fmt::format("{}#/mesh/{}", plan.plan.source, axis),
                      fmt::format("{} {}: layers of a shape are not simulated in parts yet; "

@@ -402,7 +402,7 @@ TEST_F(SimulateCommandTest, MeshesThatCannotBeAreRefused) {
                                      "1, 2, 3, 4, 6, 12"));
   const CommandResult expert = run(simulate + " --seq 64 --mesh shard=8,expert=2");
   EXPECT_EQ(expert.code, 3) << expert.out;
-  EXPECT_THAT(expert.err, HasSubstr("mesh/expert: expert 2 is not simulated yet"));
+  EXPECT_THAT(expert.err, HasSubstr("mesh/expert: expert 2: the model has no experts; expected 1"));
   const std::string plan = folder_ + "/tensor.json";
   std::ofstream(plan) << R"({"version": 1, "mesh": {"tensor": 2}})";
   const CommandResult search =

@@ -1,3 +1,4 @@
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -6,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/model/families/decoder_family.h"
+#include "core/model/families/divided_experts.h"
 #include "core/model/families/heads.h"
 #include "core/model/families/torchtitan_experts.h"
 #include "core/model/families/transformer_parts.h"
@@ -428,10 +430,31 @@ class DecoderForward {
                   {.in = inner, .out = hidden, .bias = bias, .keeps_input = keeps_input});
   }
 
-  // The router's input has another consumer, the experts, whose gradient comes first.
   void sparse(const std::string& name) {
+    build_.gather_tokens(config_.hidden_size);
+    router(path(name, family_.sparse, Part::kRouter));
+    const std::string experts = path(name, family_.sparse, Part::kExperts);
+    if (build_.divides_experts()) {
+      divided(name, experts);
+    } else if (is_torchtitan(build_.program())) {
+      build_.enter(experts);
+      torchtitan_experts(build_, config_.experts, config_.hidden_size);
+      build_.leave();
+      shared(name);
+    } else {
+      routed(experts);
+      shared(name);
+    }
+    if (config_.experts.shared > 0) {
+      build_.add(config_.hidden_size);
+    }
+    build_.sum_tokens(config_.hidden_size);
+  }
+
+  // The router's input has another consumer, the experts, whose gradient comes first.
+  void router(const std::string& name) {
     const int64_t experts = config_.experts.count;
-    build_.enter(path(name, family_.sparse, Part::kRouter));
+    build_.enter(name);
     build_.linear({.in = config_.hidden_size,
                    .out = experts,
                    .bias = family_.expert_bias,
@@ -440,34 +463,71 @@ class DecoderForward {
     if (is_torchtitan(build_.program())) {
       torchtitan_scores(build_, experts);
     } else {
-      softmax(experts);
+      expert_scores(build_, experts);
     }
     build_.leave();
-    if (is_torchtitan(build_.program())) {
-      build_.enter(path(name, family_.sparse, Part::kExperts));
-      torchtitan_experts(build_, config_.experts, config_.hidden_size);
-      build_.leave();
-    } else {
-      routed(path(name, family_.sparse, Part::kExperts));
-    }
+  }
+
+  void shared(const std::string& name) {
     if (config_.experts.shared > 0) {
-      const std::string shared = path(name, family_.sparse, Part::kSharedExperts);
-      build_.enter(shared);
-      mlp(shared, config_.experts.intermediate_size * config_.experts.shared);
+      const std::string module = path(name, family_.sparse, Part::kSharedExperts);
+      build_.enter(module);
+      mlp(module, config_.experts.intermediate_size * config_.experts.shared);
       build_.leave();
-      build_.add(config_.hidden_size);
     }
   }
 
-  void softmax(int64_t experts) {
-    build_.elementwise("aten::softmax", "aten::_softmax_backward_data",
-                       {.read = experts,
-                        .written = experts,
-                        .saved = experts,
-                        .flops = 5 * experts,
-                        .backward_read = 2 * experts,
-                        .backward_written = experts,
-                        .backward_flops = 3 * experts});
+  // Shared experts run while the results of the others come back.
+  void divided(const std::string& name, const std::string& experts) {
+    DividedExperts sent(build_, config_);
+    sent.copy_rows();
+    build_.enter(experts);
+    sent.run([&](std::span<const int64_t> rows) {
+      if (is_torchtitan(build_.program())) {
+        torchtitan_products(build_, config_.experts, config_.hidden_size, rows);
+      } else {
+        products(experts, rows);
+      }
+    });
+    build_.leave();
+    shared(name);
+    sent.sum_rows();
+  }
+
+  // Of the experts of module `name`. `rows`: as in WorkloadBuilder::Grouped.
+  void products(const std::string& name, std::span<const int64_t> rows) {
+    const ModelConfig::Experts& experts = config_.experts;
+    const int64_t hidden = config_.hidden_size;
+    const int64_t inner = (rows.empty() ? experts.per_token : 1) * experts.intermediate_size;
+    const auto grouped = [&](std::string_view weight, int64_t in, int64_t out) {
+      build_.grouped_linear({.experts = experts.count,
+                             .per_token = experts.per_token,
+                             .in = in,
+                             .out = out,
+                             .weight = weight,
+                             .bias = family_.expert_bias,
+                             .rows = rows});
+    };
+    grouped("gate_up_proj", hidden, 2 * experts.intermediate_size);
+    if (family_.expert_bias && !build_.is_engine()) {
+      build_.unfused(unfused_clamped_gate(), OperatorKind::kElementwise, inner);
+    } else if (family_.expert_bias) {
+      build_.elementwise("shardlens::clamped_glu", "shardlens::clamped_glu_backward",
+                         {.read = 2 * inner,
+                          .written = inner,
+                          .saved = 2 * inner,
+                          .flops = 12 * inner,
+                          .backward_read = 3 * inner,
+                          .backward_written = 2 * inner,
+                          .backward_flops = 18 * inner});
+    } else {
+      if (!build_.is_engine()) {
+        build_.elementwise("aten::split", "aten::cat",
+                           {.backward_read = 2 * inner, .backward_written = 2 * inner});
+      }
+      gate(name + ".act_fn", inner);
+    }
+    grouped("down_proj", experts.intermediate_size, hidden);
   }
 
   // Each row is copied to the places of its experts; their weighted results are added up.
@@ -475,15 +535,6 @@ class DecoderForward {
     const ModelConfig::Experts& experts = config_.experts;
     const int64_t hidden = config_.hidden_size;
     const int64_t copies = experts.per_token * hidden;
-    const int64_t inner = experts.per_token * experts.intermediate_size;
-    const auto grouped = [&](std::string_view weight, int64_t in, int64_t out) {
-      build_.grouped_linear({.experts = experts.count,
-                             .per_token = experts.per_token,
-                             .in = in,
-                             .out = out,
-                             .weight = weight,
-                             .bias = family_.expert_bias});
-    };
     build_.enter(name);
     if (build_.is_engine()) {
       build_.elementwise("shardlens::gather_rows", "shardlens::gather_rows_backward",
@@ -505,26 +556,7 @@ class DecoderForward {
       };
       build_.unfused({forward, backward}, OperatorKind::kElementwise, copies);
     }
-    grouped("gate_up_proj", hidden, 2 * experts.intermediate_size);
-    if (family_.expert_bias && !build_.is_engine()) {
-      build_.unfused(unfused_clamped_gate(), OperatorKind::kElementwise, inner);
-    } else if (family_.expert_bias) {
-      build_.elementwise("shardlens::clamped_glu", "shardlens::clamped_glu_backward",
-                         {.read = 2 * inner,
-                          .written = inner,
-                          .saved = 2 * inner,
-                          .flops = 12 * inner,
-                          .backward_read = 3 * inner,
-                          .backward_written = 2 * inner,
-                          .backward_flops = 18 * inner});
-    } else {
-      if (!build_.is_engine()) {
-        build_.elementwise("aten::split", "aten::cat",
-                           {.backward_read = 2 * inner, .backward_written = 2 * inner});
-      }
-      gate(name + ".act_fn", inner);
-    }
-    grouped("down_proj", experts.intermediate_size, hidden);
+    products(name, {});
     if (!build_.is_engine()) {
       weighted_expert_sum(build_, copies, 1 / static_cast<double>(experts.per_token),
                           family_.fp32_routing);

@@ -47,8 +47,13 @@ class TensorPart {
     const auto has = [](std::span<const Slot> slots, Part part) {
       return find_slot(slots, part) != nullptr;
     };
-    if (config_.experts.count > 0) {
-      refuse("experts are not simulated in parts yet");
+    if (config_.experts.count > 0 && plan_.expert_mesh.size(mesh::kExpert) == 1) {
+      refuse(
+          "experts are divided over the axis expert only, so that each of them is whole on its "
+          "rank; with expert 2 or more the axis tensor can be used, without it");
+    }
+    if (config_.experts.count > 0 && !plan_.plan.sequence_parallel) {
+      refuse("ranks that send tokens to experts are simulated with sequence_parallel only");
     }
     if (config_.latent.key_value_rank > 0 || has(family->attention, Part::kQueryKeyValue) ||
         has(family->mlp, Part::kGateUp)) {
@@ -121,9 +126,14 @@ class TensorPart {
                                             {Part::kGate, 0, "column"},
                                             {Part::kUp, 0, "column"},
                                             {Part::kDown, 1, "row"}}};
-    for (const uint32_t block : plan_.tree.blocks) {
+    for (size_t index = 0; index < plan_.tree.blocks.size(); ++index) {
+      const uint32_t block = plan_.tree.blocks[index];
+      const bool sparse = flag_of(config_.sparse, static_cast<int64_t>(index));
       for (const Layer& each : kLayers) {
         const bool attends = each.part <= Part::kOutput;
+        if (!attends && sparse) {
+          continue;  // experts, which are whole
+        }
         const Slot* found = find_slot(attends ? family.attention : family.mlp, each.part);
         if (found == nullptr) {
           continue;
@@ -162,8 +172,10 @@ class TensorPart {
       std::string_view what;
     };
     std::vector<Size> sizes{{config_.heads, "heads"},
-                            {config_.kv_heads, "heads of keys and values"},
-                            {config_.intermediate_size, "features of the MLP"}};
+                            {config_.kv_heads, "heads of keys and values"}};
+    if (std::ranges::count(config_.sparse, true) < config_.layers) {
+      sizes.push_back({config_.intermediate_size, "features of the MLP"});
+    }
     if (divides_vocabulary_) {
       sizes.push_back({config_.vocab_size, "tokens in the vocabulary"});
     }

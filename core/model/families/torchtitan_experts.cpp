@@ -14,16 +14,34 @@ void torchtitan_scores(WorkloadBuilder& build, int64_t experts) {
   build.unfused({forward, backward, 0, 1}, OperatorKind::kElementwise, experts);
 }
 
-void torchtitan_experts(WorkloadBuilder& build,
-                        const ModelConfig::Experts& experts,
-                        int64_t hidden) {
-  const double token = 1 / static_cast<double>(experts.per_token);
+void torchtitan_products(WorkloadBuilder& build,
+                         const ModelConfig::Experts& experts,
+                         int64_t hidden,
+                         std::span<const int64_t> rows) {
   WorkloadBuilder::Grouped shape{.experts = experts.count,
                                  .per_token = experts.per_token,
                                  .in = hidden,
                                  .out = experts.intermediate_size,
                                  .weight = "gate_up_proj",
-                                 .sums_input_grad = true};
+                                 .sums_input_grad = true,
+                                 .rows = rows};
+  build.grouped_linear(shape);
+  shape.sums_input_grad = shape.keeps_input = false;
+  build.grouped_linear(shape);
+  build.silu_multiply(rows.empty() ? experts.per_token * experts.intermediate_size
+                                   : experts.intermediate_size);
+  build.grouped_linear({.experts = experts.count,
+                        .per_token = experts.per_token,
+                        .in = experts.intermediate_size,
+                        .out = hidden,
+                        .weight = "down_proj",
+                        .rows = rows});
+}
+
+void torchtitan_experts(WorkloadBuilder& build,
+                        const ModelConfig::Experts& experts,
+                        int64_t hidden) {
+  const double token = 1 / static_cast<double>(experts.per_token);
   const Piece to_experts[] = {{.name = "aten::index", .read = 1, .written = 1},
                               {.name = "aten::cat", .read = 1, .written = 1},
                               {.name = "aten::index", .read = 1, .written = 1}};
@@ -40,15 +58,7 @@ void torchtitan_experts(WorkloadBuilder& build,
        .takes = takes_before(2) | takes_before(1)},
   };
   build.unfused({to_experts, from_experts}, OperatorKind::kElementwise, experts.per_token * hidden);
-  build.grouped_linear(shape);
-  shape.sums_input_grad = shape.keeps_input = false;
-  build.grouped_linear(shape);
-  build.silu_multiply(experts.per_token * experts.intermediate_size);
-  build.grouped_linear({.experts = experts.count,
-                        .per_token = experts.per_token,
-                        .in = experts.intermediate_size,
-                        .out = hidden,
-                        .weight = "down_proj"});
+  torchtitan_products(build, experts, hidden, {});
   const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1},
                         {.name = "aten::index_put_", .read = 1, .written = 1},
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},

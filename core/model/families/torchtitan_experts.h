@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "core/model/model_config.h"
 #include "core/workload/workload_builder.h"
@@ -12,6 +13,12 @@ namespace shardlens::plan {
 
 // The router's scores of one row for each expert, in fp32.
 void torchtitan_scores(WorkloadBuilder& build, int64_t experts);
+
+// Three grouped products. `rows`: as in WorkloadBuilder::Grouped.
+void torchtitan_products(WorkloadBuilder& build,
+                         const ModelConfig::Experts& experts,
+                         int64_t hidden,
+                         std::span<const int64_t> rows);
 
 // The rows are copied three times on their way to the experts (by expert, with a row of zeros
 // behind, padded to groups of rows) and two times back. The weighted sum is a product in fp32.

@@ -6,6 +6,17 @@
 
 namespace shardlens::plan {
 
+void expert_scores(WorkloadBuilder& build, int64_t experts) {
+  build.elementwise("aten::softmax", "aten::_softmax_backward_data",
+                    {.read = experts,
+                     .written = experts,
+                     .saved = experts,
+                     .flops = 5 * experts,
+                     .backward_read = 2 * experts,
+                     .backward_written = experts,
+                     .backward_flops = 3 * experts});
+}
+
 void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, bool wide) {
   const double f32 = wide ? 1 : 0, own = wide ? 0 : 1;
   std::vector<Piece> forward{

@@ -6,6 +6,9 @@
 
 namespace shardlens::plan {
 
+// The router's scores of one row for each expert.
+void expert_scores(WorkloadBuilder& build, int64_t experts);
+
 // What transformers runs after its experts: the copies of a token's row times the experts' weights,
 // in the tokens' order, added up.
 //

@@ -1,0 +1,82 @@
+#include "core/model/families/divided_experts.h"
+
+#include <vector>
+
+namespace shardlens::plan {
+
+DividedExperts::DividedExperts(WorkloadBuilder& build, const ModelConfig& config)
+    : build_(build),
+      config_(config),
+      tokens_(build.rows()),
+      rows_(build.divided_routing(config.experts.count, config.experts.per_token)) {}
+
+void DividedExperts::over(int64_t rows, const Unfused& part) {
+  build_.set_rows(rows);
+  build_.unfused(part, OperatorKind::kElementwise, config_.hidden_size);
+}
+
+void DividedExperts::copy_rows() {
+  const double tokens = ratio(tokens_, rows_.own);
+  const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
+  const Piece backward[] = {
+      {.name = "aten::new_zeros", .written = tokens, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 1 + tokens,
+       .written = tokens,
+       .takes = kTakesGradient | takes_before(1)},
+  };
+  over(rows_.own, {forward, backward});
+  build_.set_rows(tokens_);
+}
+
+// The rows that came get a row of zeros behind them, which is what padding is copied from.
+void DividedExperts::run(const std::function<void(std::span<const int64_t>)>& products) {
+  const int64_t hidden = config_.hidden_size;
+  build_.exchange_counts(config_.experts.count);
+  build_.send_tokens(rows_, hidden);
+  const double padded = ratio(rows_.padded, rows_.received);
+  const Piece to_experts[] = {{.name = "aten::cat", .read = 1, .written = 1},
+                              {.name = "aten::index", .read = padded, .written = padded}};
+  const Piece from_experts[] = {
+      {.name = "aten::new_zeros", .written = 1, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 1 + padded,
+       .written = 1,
+       .takes = kTakesGradient | takes_before(1)},
+  };
+  over(rows_.received, {to_experts, from_experts});
+  build_.set_rows(rows_.padded);
+  products(rows_.rows_of_experts);
+  const Piece back[] = {{.name = "aten::index_put_", .read = padded, .written = 1}};
+  const Piece forth[] = {
+      {.name = "aten::slice_backward", .read = 1, .written = 1},
+      {.name = "aten::index", .read = padded, .written = padded},
+  };
+  over(rows_.received, {back, forth});
+  build_.return_tokens(rows_, hidden);
+  build_.set_rows(tokens_);
+}
+
+// A rank of `tensor` has results of its own part of the tokens, and zeros for the others.
+void DividedExperts::sum_rows() {
+  const int64_t copies = tokens_ * config_.experts.per_token;
+  const double own = ratio(rows_.own, copies), token = ratio(tokens_, copies);
+  build_.await_tokens();
+  const Piece back[] = {{.name = "aten::index_put_", .read = own, .written = 1},
+                        {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token},
+                        {.name = "aten::_to_copy",
+                         .read_f32 = token,
+                         .written = token,
+                         .scratch = 1 + 2 * own}};  // the rows to and from the experts
+  const Piece forth[] = {
+      {.name = "aten::_to_copy", .read = token, .written_f32 = token},
+      {.name = "aten::bmm", .read_f32 = 1 + token, .written_f32 = 1, .frees = 2},
+      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+      {.name = "aten::index", .read = own, .written = own},
+  };
+  over(copies, {back, forth, 0, 1});
+  build_.set_rows(tokens_);
+}
+
+}  // namespace shardlens::plan
