@@ -62,9 +62,9 @@ class TensorPart {
                       "ColwiseParallel does not divide by use",
                       config_.family));
     }
-    if (family->whole_norms || family->parallel || has(family->model, Part::kPositions) ||
-        !has(family->layer, Part::kInputNorm) || !config_.norm_before ||
-        config_.head != ModelHead::kCausal) {
+    if (family->whole_norms || family->parallel || family->sinks ||
+        has(family->model, Part::kPositions) || !has(family->layer, Part::kInputNorm) ||
+        !config_.norm_before || config_.head != ModelHead::kCausal) {
       refuse(fmt::format("layers of {} are not simulated in parts yet",
                          config_.torch_type.empty() ? config_.family : config_.torch_type));
     }

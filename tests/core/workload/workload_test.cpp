@@ -454,7 +454,7 @@ TEST(WorkloadJsonTest, MessagesOnCommunication) {
               AllOf(HasSubstr("#/communications/1/group"), HasSubstr("'context'")));
   EXPECT_THAT(message("/communications/2/forward", "h0"), HasSubstr("#/communications/2/forward"));
   EXPECT_THAT(message("/communications/2/forward", "c7"),
-              AllOf(HasSubstr("#/communications/2/forward"), HasSubstr("below 3")));
+              AllOf(HasSubstr("#/communications/2/forward"), HasSubstr("below 5")));
   EXPECT_THAT(
       message("/communications/0/waited_by", good["order"][0]),
       AllOf(HasSubstr("#/communications/0/waited_by"), HasSubstr("later in the order than c0")));
@@ -467,7 +467,7 @@ TEST(WorkloadJsonTest, MessagesOnCommunication) {
   EXPECT_THAT(message("/groups/1/name", "replicate"),
               AllOf(HasSubstr("#/groups/1"), HasSubstr("a second group")));
   EXPECT_THAT(message("/groups/1/ranks", 99), HasSubstr("#/groups/1/ranks"));
-  EXPECT_THAT(message("/order/0", "c3"), HasSubstr("#/order/0"));
+  EXPECT_THAT(message("/order/0", "c5"), HasSubstr("#/order/0"));
 }
 
 TEST(WorkloadJsonTest, DamagedTextEndsAsInputError) {
