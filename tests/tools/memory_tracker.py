@@ -329,6 +329,7 @@ def simulate(program, row, folder, alive):
         (folder / name).write_text(json.dumps(value))
     arguments = ["simulate", "--model", str(folder), "--plan", str(folder / "plan.json"), "--hardware", str(folder / "spec.json"), "--world-size", str(row["world"]),
                  "--batch", str(row["batch"]), "--seq", str(row["seq"]), "--stack", "torchtitan" if is_torchtitan(row) else "transformers"]
+    arguments += ["--expert-skew", str(row["skew"])] if row.get("skew") else []
     arguments += ["--optimizer", "sgd", "--momentum", "0.9"] if row["optimizer"] == "sgd" else ["--optimizer-impl", row["optimizer"]]
     started = time.monotonic()
     done = subprocess.run([program, *arguments, "--json"], capture_output=True, text=True)

@@ -167,10 +167,22 @@ def plan_of(row):
     return plan
 
 
-def prepare():
-    import torch
+def concatenate_real_ranks():
+    """FSDP2 concatenates meshes, and a mesh reads its tensor of ranks, which may not be a fake one."""
     from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.distributed.device_mesh import DeviceMesh
+
+    concatenate = DeviceMesh._concatenate
+
+    def with_real_ranks(meshes):
+        with unset_fake_temporarily():
+            return concatenate(meshes)
+
+    DeviceMesh._concatenate = staticmethod(with_real_ranks)
+
+
+def prepare():
+    import torch
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
     torch.set_num_threads(1)
@@ -178,13 +190,7 @@ def prepare():
     for attention in ("sdpa", "gathered"):
         ALL_MASK_ATTENTION_FUNCTIONS.register(attention, lambda *args, **kwargs: None)
     memory_tracker.gpu_attention()
-    concatenate = DeviceMesh._concatenate
-
-    def with_real_ranks(meshes):
-        with unset_fake_temporarily():
-            return concatenate(meshes)
-
-    DeviceMesh._concatenate = staticmethod(with_real_ranks)  # FSDP2 does it, and a mesh reads its tensor of ranks
+    concatenate_real_ranks()
     return package
 
 

@@ -30,6 +30,9 @@ constexpr Recorded kTransformers{"memory_tracker.json", plan::Program::kTransfor
 // A vocabulary of 256, so that the peak is in a layer's experts.
 constexpr Recorded kTorchtitan{"memory_tracker_torchtitan.json", plan::Program::kTorchtitan, 50,
                                0.01, "moe-bytes"};
+// The same with experts divided over ranks (tests/tools/expert_memory.py).
+constexpr Recorded kExperts{"expert_memory.json", plan::Program::kTorchtitan, 24, 0.01,
+                            "moe-bytes"};
 
 json rows_of(const Recorded& recorded) {
   std::ifstream file(std::string(SHARDLENS_TEST_DATA) + "/" + recorded.file);
@@ -45,8 +48,11 @@ Scenario scenario_of(const json& row, plan::Program program) {
   out.step = {.batch = row["batch"], .seq = row["seq"].get<int64_t>()};
   out.step.program = program;
   out.step.optimizer = row["optimizer"] == "sgd" ? plan::Optimizer::kSgd : plan::Optimizer::kAdamW;
-  out.step.optimizer_impl =
-      row["optimizer"] == "fused" ? plan::OptimizerImpl::kFused : plan::OptimizerImpl::kForeach;
+  out.step.expert_skew = row.value("skew", 0.0);
+  // A loop over parameters has no lists of temporaries, like the fused kernel.
+  out.step.optimizer_impl = row["optimizer"] == "fused" || row["optimizer"] == "loop"
+                                ? plan::OptimizerImpl::kFused
+                                : plan::OptimizerImpl::kForeach;
   HardwareSpec hardware = load_hardware("8xH200");
   hardware.nodes = std::max<int64_t>(1, out.world_size / hardware.gpus);
   out.machine = std::make_shared<const TargetMachine>(std::move(hardware));
@@ -98,9 +104,11 @@ TEST_P(MemoryTracker, PeaksAreWithinThreePercent) {
 
 INSTANTIATE_TEST_SUITE_P(Programs,
                          MemoryTracker,
-                         testing::Values(kTransformers, kTorchtitan),
+                         testing::Values(kTransformers, kTorchtitan, kExperts),
                          [](const auto& tested) {
-                           return std::string(tested.index == 0 ? "Transformers" : "Torchtitan");
+                           return std::string(tested.index == 0   ? "Transformers"
+                                              : tested.index == 1 ? "Torchtitan"
+                                                                  : "Experts");
                          });
 
 }  // namespace
