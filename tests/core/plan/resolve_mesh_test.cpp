@@ -226,8 +226,8 @@ TEST(ResolveMeshTest, ImpossibleDivisionsAreRefused) {
               HasSubstr("plan.json#/mesh: replicate 1 x shard 3 x tensor 2 = 6 ranks, but the "
                         "world size is 8"));
   EXPECT_THAT(refused(kBlocksAndRoot, R"(, "mesh": {"replicate": 2, "expert": 3})"),
-              HasSubstr("plan.json#/mesh/expert: 3 ranks; expected a divisor of the ranks of a "
-                        "replica, 4"));
+              HasSubstr("plan.json#/mesh/expert: expert 3 does not divide the 4 ranks of a "
+                        "replica; expected one of 1, 2, 4"));
   EXPECT_THAT(refused(kBlocksAndRoot, R"(, "tensor_parallel": {"lm_head": "row"})"),
               HasSubstr("plan.json#/tensor_parallel: the mesh has no axis along which modules are "
                         "divided"));
