@@ -31,6 +31,7 @@ def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=No
     directory    where the run is written; created if it is missing. All ranks of one machine give the same one.
     model        the sharded model: after fully_shard, FullyShardedDataParallel or DistributedDataParallel.
     optimizer    for the record of its kind and settings.
+    warmup       steps before; None: until no rank compiles anything any more, at least 3.
     accumulate   microbatches per step; by default the number of the model's forwards in a recorded step.
     memory       also record allocations (larger traces).
     stacks       also record Python's stacks, with which DDP's buckets get the names of modules (larger traces, slower steps).
@@ -59,12 +60,13 @@ class Recorder:
     """What `record` returns. `directory`: where the run is; `recording`: whether the present step is recorded."""
 
     def __init__(self, directory, model, optimizer, warmup, steps, accumulate, memory, stacks, force=False):
-        if warmup < 1 or steps < 1:
+        if (warmup is not None and warmup < 1) or steps < 1:
             raise ValueError("record: warmup and steps must be at least 1, because torch.profiler needs a step to start")
         self.directory = Path(directory)
         self.recording = False
         self._model, self._optimizer = model, optimizer
-        self._warmup, self._steps = warmup, steps
+        self._first, self._steps = warmup, steps  # the first recorded step; None: not known yet
+        self._settling = None
         self._accumulate, self._memory, self._stacks = accumulate, memory, stacks
         self._force = force
         self._failed = False
@@ -96,14 +98,38 @@ class Recorder:
         self._step += 1
         self._checkpoints.remove()  # one step shows them all, and none that is recorded is watched
         self._stop_counting()
+        if self._first is None and self._settling.after_step():
+            self._first = self._step + 1  # the profiler needs a step to start
+            if self._settling.unsteady:
+                self._notes.append(f"step {self._step - 1} still compiled or allocated device memory: the recorded steps may do so too")
         self._profiler.step()
         if self._log.failure:
             self._give_up(self._log.failure)
             return
-        self._set_recording(self._warmup <= self._step < self._warmup + self._steps)
-        if self._step == self._warmup + self._steps:
+        end = self._end_step()
+        self._set_recording(end is not None and self._first <= self._step < end)
+        if self._step == end:
             self._end_window()
         self._began = time.perf_counter()
+
+    @property
+    def finished(self):
+        """Whether the last recorded step has ended, or the recording has failed."""
+        return self._failed or (self._first is not None and self._step >= self._end_step())
+
+    def _end_step(self):
+        """The first step after the recorded ones; None: not known yet."""
+        return None if self._first is None else self._first + self._steps
+
+    def _action(self, step):
+        """What torch.profiler does in a step."""
+        from torch.profiler import ProfilerAction
+
+        if self._first is None or not self._first - 1 <= step < self._end_step():
+            return ProfilerAction.NONE
+        if step < self._first:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD if step < self._end_step() - 1 else ProfilerAction.RECORD_AND_SAVE
 
     @_guarded
     def _start(self):
@@ -117,6 +143,10 @@ class Recorder:
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
         self._world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+        if self._first is None:
+            from .live_settled import Settling
+
+            self._settling = Settling(self._world)
         recording_directory.claim(self.directory, self._force)
         inner, _ = unwrap_ddp(self._model)
         self._log = ActionLog(self._model)
@@ -139,7 +169,7 @@ class Recorder:
             warnings.simplefilter("ignore")  # that events of earlier cycles are dropped: there is one cycle
             self._profiler = torch.profiler.profile(
                 activities=activities, record_shapes=True, profile_memory=self._memory, with_stack=self._stacks,
-                schedule=torch.profiler.schedule(wait=self._warmup - 1, warmup=1, active=self._steps, repeat=1), on_trace_ready=self._export)
+                schedule=self._action, on_trace_ready=self._export)
         self._profiler.start()
         self._began = time.perf_counter()
 
@@ -213,12 +243,17 @@ class Recorder:
         self._end_window()
         self._stop_profiler()
         if not self._written and error is None:
-            self._warn(f"the run ended after {self._step} steps, before the {self._warmup + self._steps} that record() was asked for: there is no trace")
+            self._warn(f"the run ended after {self._step} steps, before {self._awaited()}: there is no trace")
         rows = list(self._log.lines())
         if rows:
             files.write(self.directory / f"rank{self._rank}.actions.jsonl", "\n".join(rows) + "\n")
         if self._rank == 0:
             self._write_companions(error)
+
+    def _awaited(self):
+        if self._first is None:
+            return f"the program had settled and {self._steps} steps were recorded"
+        return f"the {self._end_step()} that record() was asked for"
 
     def _write_companions(self, error):
         from .live_model import model_of
