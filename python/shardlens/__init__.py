@@ -20,6 +20,8 @@ __version__ = "0.2.0"
 _NAMES = {
     "record": "recorder",
     "Recorder": "recorder",
+    "watch": "live_watch",
+    "Watch": "live_watch",
     "open": "run",
     "Run": "run",
     "simulate": "run",

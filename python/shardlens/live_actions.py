@@ -88,14 +88,24 @@ class ActionLog:
             if method not in self.missing:
                 self.missing.append(method)
             return
-        setattr(group, method, self.around(original, before, after))
-        self._undo.append(lambda: group.__dict__.pop(method, None))
+        own, wrapped = group.__dict__.get(method), self.around(original, before, after)  # own: of another log
+        setattr(group, method, wrapped)
+
+        def undo():
+            if group.__dict__.get(method) is not wrapped:  # a later log is around it, and it only calls what is inside
+                return
+            if own is None:
+                group.__dict__.pop(method)
+            else:
+                setattr(group, method, own)
+
+        self._undo.append(undo)
 
     def replace(self, owner, name, function):
         """Sets an attribute of a class or module until remove()."""
         original = owner.__dict__[name]
         setattr(owner, name, function)
-        self._undo.append(lambda: setattr(owner, name, original))
+        self._undo.append(lambda: setattr(owner, name, original) if owner.__dict__.get(name) is function else None)
 
     def _wrap_prefetch(self, group_class):
         """`_prefetch_unshard` is a static method that the class itself is asked for; it only sets the cause of the unshard inside."""
@@ -121,6 +131,7 @@ class ActionLog:
 
     def remove(self):
         """Gives everything its own functions back. Never raises."""
+        self.recording = False
         while self._undo:
             self._undo.pop()()
 
