@@ -34,7 +34,6 @@ def train(directory):
             optimizer.step()
             optimizer.zero_grad()
         losses.append(loss.item())
-    accelerator.end_training()
     return losses
 
 

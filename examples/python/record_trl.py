@@ -6,6 +6,7 @@
 import sys
 import tempfile
 
+import pyarrow
 import torch
 import torch.distributed as dist
 from datasets import Dataset
@@ -29,7 +30,8 @@ def train(callbacks):
             output_dir=scratch, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=7, logging_steps=1, save_strategy="no", report_to=[],
             disable_tqdm=True, use_cpu=not torch.cuda.is_available(), dataloader_pin_memory=False, ddp_backend="gloo", max_length=32, bf16=False,
             gradient_checkpointing=False)
-        trainer = SFTTrainer(model=sharded_llama(directories[0]), args=arguments, train_dataset=Dataset.from_dict({"input_ids": rows}), processing_class=tokenizer, callbacks=callbacks)
+        data = Dataset(pyarrow.table({"input_ids": rows}), fingerprint="tokens")  # with a fingerprint, or datasets pickles the rows for one
+        trainer = SFTTrainer(model=sharded_llama(directories[0]), args=arguments, train_dataset=data, processing_class=tokenizer, callbacks=callbacks)
         trainer.train()
         dist.barrier()
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]

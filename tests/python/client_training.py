@@ -3,8 +3,9 @@
 
     client_training.py OUT [CASE…]   writes OUT/<case>/ (run directories) and OUT/<case>.rank<r>.json: losses of both trainings, and what was watched
 
-The packages are imported once, before the ranks are forked: that takes longer than the training.
+The examples and their packages are imported once, before the ranks are forked: that takes longer than the training.
 """
+import importlib
 import json
 import multiprocessing
 import os
@@ -89,7 +90,7 @@ def fsdp1(directory, told):
 
 
 CASES = {case.__name__: case for case in (trainer, lightning, accelerate, torchtitan, trl, fsdp2, fsdp1)}
-PACKAGES = {"trainer": ("transformers.trainer",), "trl": ("trl",), "lightning": ("lightning.pytorch.strategies",)}
+EXAMPLES = ("trainer", "lightning", "accelerate", "torchtitan", "trl")
 
 
 def work(rank, store, out, cases):
@@ -117,8 +118,7 @@ def main(out, cases):
 
     sys.path.insert(0, str(ROOT / "examples" / "python"))
     for case in cases:
-        for name in PACKAGES.get(case, ()):
-            __import__(name)
+        importlib.import_module(f"record_{case}" if case in EXAMPLES else "recorded_training")
     assert shardlens.watch is not None  # no module took the name of the function
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory() as directory:

@@ -17,7 +17,7 @@ LAYERS = {f"layers.{i}" for i in range(3)}
 # case: (units of the plan, microbatches)
 CASES = {
     "accelerate": ({""}, 2),
-    "torchtitan": ({"tok_embeddings", *LAYERS, "['norm', 'output']", ""}, 1),
+    "torchtitan": ({"tok_embeddings", *LAYERS, "['norm', 'output']"}, 1),
     "trl": ({"model.embed_tokens", *(f"model.{layer}" for layer in LAYERS), "['model.norm', 'lm_head']"}, 2),
 }
 

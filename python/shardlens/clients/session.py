@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from typing import Any
 
 from ..recorder import Recorder, record
@@ -68,13 +69,22 @@ def outermost(model: Any) -> Any:
     """The DistributedDataParallel or FullyShardedDataParallel around a model, or the model: callbacks get the one inside."""
     import gc
 
-    wrappers = ("DistributedDataParallel", "FullyShardedDataParallel")
-    if any(base.__name__ in wrappers for base in type(model).__mro__):
+    from torch.nn.parallel import DistributedDataParallel
+
+    wrappers: tuple[type, ...] = (DistributedDataParallel,)
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is not None:
+        wrappers += (fsdp.FullyShardedDataParallel,)
+    if isinstance(model, wrappers):
         return model
-    for candidate in gc.get_objects():
+    holders: list[Any] = [model]
+    for _ in range(3):  # its dict of modules, the wrapper's dict of attributes, the wrapper
         # type() and not isinstance(): an object of the program may do anything when it is asked for its class.
-        if any(base.__name__ in wrappers for base in type(candidate).__mro__) and candidate.__dict__.get("_modules", {}).get("module") is model:
-            return candidate
+        found = [each for each in gc.get_referrers(*holders) if each is not holders and issubclass(type(each), (dict, *wrappers))]
+        for each in found:
+            if issubclass(type(each), wrappers) and each.module is model:
+                return each
+        holders = found or [model]
     return model
 
 
