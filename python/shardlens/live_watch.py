@@ -130,13 +130,15 @@ class Watch:
         if not self._failed and "torch" in sys.modules and isinstance(self._marks, DeviceMarks):
             sys.modules["torch"].cuda.synchronize()
         self._guarded(self._report)
-        if self.last is None:
+        # Of a step whose figures other ranks have not told yet, this rank's own are there.
+        seen = next((self._figures(each, []) for each in reversed(self._pending) if "own" in each), self.last)
+        if seen is None:
             raise AssertionError(f"no step was watched: watch(model, every={self._every}) watches step {self._every} first, and {self._step} steps ended")
-        hidden = self.last["hidden"]
+        hidden = seen["hidden"]
         if hidden is None:
-            raise AssertionError(f"step {self.last['step']} has no measured communication of which a part could be hidden: {line(self.last)}")
+            raise AssertionError(f"step {seen['step']} has no measured communication of which a part could be hidden: {line(seen)}")
         if hidden < min_hidden:
-            raise AssertionError(f"{100 * hidden:.1f} % of the communication was hidden, expected at least {100 * min_hidden:.1f} %: {line(self.last)}")
+            raise AssertionError(f"{100 * hidden:.1f} % of the communication was hidden, expected at least {100 * min_hidden:.1f} %: {line(seen)}")
 
     def _guarded(self, call: Callable[[], None]) -> None:
         if self._failed:
@@ -187,7 +189,8 @@ class Watch:
     def _report(self) -> None:
         """Writes about watched steps whose events are complete. Waits for nothing: the others are for a later step."""
         while self._pending and self._complete(self._pending[0]):
-            self.last = self._figures(self._pending.pop(0))
+            seen = self._pending.pop(0)
+            self.last = self._figures(seen, _told(self._key(seen)))
             if _rank() == 0:
                 self._log(line(self.last))
             for output in self._outputs:
@@ -205,13 +208,15 @@ class Watch:
     def _key(self, seen: dict[str, Any]) -> str:
         return f"{self._name}/{seen['step']}"
 
-    def _figures(self, seen: dict[str, Any]) -> dict[str, Any]:
+    @staticmethod
+    def _figures(seen: dict[str, Any], ranks: list[tuple[int, int | None]]) -> dict[str, Any]:
+        """What `last` has; `ranks`: (step, exposed) of each rank, empty if they are not known."""
         own = seen["own"]
         busy, exposed = own["busy_ns"], own["exposed_ns"]
         return {
             "step": seen["step"], "step_ns": seen["step_ns"], "collectives": own["count"], "busy_ns": busy, "exposed_ns": exposed,
             "hidden": 1 - exposed / busy if busy and exposed is not None else None, "groups": own["groups"], "gathers": seen["gathers"],
-            "memory_bytes": seen["memory_bytes"], "straggler": straggler(_told(self._key(seen))), "unseen": seen["hidden_calls"]}
+            "memory_bytes": seen["memory_bytes"], "straggler": straggler(ranks), "unseen": seen["hidden_calls"]}
 
 
 def watch(model: Any, every: int = 100, *, log: Callable[[str], None] | None = None, tensorboard: Any = None, opentelemetry: Any = None) -> Watch:

@@ -100,6 +100,20 @@ def test_assert_overlap():
         watch.assert_overlap(0.1)
 
 
+def test_assert_overlap_does_not_wait_for_other_ranks(monkeypatch):
+    """The step has ended on this rank, and the others have not told."""
+    monkeypatch.setattr(live_watch, "_all_told", lambda key: False)
+    monkeypatch.setattr(live_watch, "_tell", lambda *told: None)
+    watch = Watch(None, every=100)
+    watch._pending.append({
+        "step": 100, "step_ns": 50, "calls": [call("all_gather", "a", 0, 10, 8)], "origin": 0, "end": 50, "marks": HostMarks(), "gathers": {},
+        "memory_bytes": 0, "hidden_calls": None})
+    watch.assert_overlap(0.8)
+    with pytest.raises(AssertionError, match="80.0 % of the communication was hidden, expected at least 90.0 %"):
+        watch.assert_overlap(0.9)
+    assert watch.last is None
+
+
 def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="every=0"):
         Watch(None, every=0)
