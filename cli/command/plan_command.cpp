@@ -31,6 +31,7 @@
 #include "core/model/step_workload.h"
 #include "core/plan/plan.h"
 #include "core/plan/plan_mesh_json.h"
+#include "core/plan/rank_bytes.h"
 #include "core/plan/resolve.h"
 #include "core/plan/unit_sizes.h"
 #include "core/schedule/collective_of.h"
@@ -81,44 +82,12 @@ struct UnitBytes {
   Bytes bytes = 0, padding = 0, shard = 0;
 };
 
-Bytes local_bytes(const ResolvedPlan& plan, uint32_t parameter, int64_t rank) {
-  return plan.local_numel(parameter, rank) * size_of(plan.tree.parameters[parameter].dtype);
-}
-
 UnitBytes bytes_of(const ResolvedPlan& plan, UnitId id, int64_t rank = 0) {
   const plan::ShardLayout layout = plan.layout(id, rank);
   UnitBytes out{layout.numel(), 0, layout.padding_numel() * size_of(plan.master_dtype(id)),
                 plan::shard_bytes(plan, id, layout)};
   for (const uint32_t parameter : plan.units[id].parameters) {
-    out.bytes += local_bytes(plan, parameter, rank);
-  }
-  return out;
-}
-
-Bytes rank_bytes(const ResolvedPlan& plan, int64_t rank) {
-  Bytes total = 0;
-  for (UnitId id = 0; id < plan.units.size(); ++id) {
-    total += bytes_of(plan, id, rank).shard;
-  }
-  for (const uint32_t parameter : plan.ignored_parameters) {
-    total += local_bytes(plan, parameter, rank);
-  }
-  return total;
-}
-
-// Bytes on each rank, of the first ranks; those of the others repeat. Shards are padded to the same
-// size, so only parts that the mesh divides unevenly differ between ranks.
-std::vector<Bytes> bytes_by_rank(const ResolvedPlan& plan) {
-  int64_t differ = 1;
-  for (const plan::Placement& placed : plan.placements) {
-    if (placed.group != mesh::kNoGroup) {
-      const mesh::Group& by = plan.groups[placed.group];
-      differ = std::lcm(differ, by.size * by.stride);
-    }
-  }
-  std::vector<Bytes> out;
-  for (int64_t rank = 0; rank < std::min(differ, plan.world_size); ++rank) {
-    out.push_back(rank_bytes(plan, rank));
+    out.bytes += plan::local_bytes(plan, parameter, rank);
   }
   return out;
 }
@@ -178,7 +147,7 @@ std::string json_text(const ResolvedPlan& plan,
                             {"shard_bytes", unit.shard}});
   }
   out["ranks"] = ordered_json::array();
-  const std::vector<Bytes> by_rank = bytes_by_rank(plan);
+  const std::vector<Bytes> by_rank = plan::bytes_by_rank(plan);
   for (int64_t rank = 0; rank < plan.world_size; ++rank) {
     out["ranks"].push_back(
         {{"rank", rank}, {"parameter_bytes", by_rank[static_cast<size_t>(rank) % by_rank.size()]}});
@@ -246,7 +215,7 @@ void print_units(const plan::ModelConfig& config, const ResolvedPlan& plan) {
   table.row({"total", format_count(total.parameters), format_bytes(total.bytes),
              format_bytes(total.padding), format_bytes(total.shard)});
   write_stdout(table.render(style_of_stdout()));
-  const std::vector<Bytes> by_rank = bytes_by_rank(plan);
+  const std::vector<Bytes> by_rank = plan::bytes_by_rank(plan);
   const auto [least, most] = std::ranges::minmax(by_rank);
   const Bytes whole = by_rank.front() - total.shard;
   write_stdout("\nevery one of {} rank{} holds {}{} of parameters{}\n", plan.world_size,
