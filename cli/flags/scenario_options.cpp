@@ -1,6 +1,5 @@
 #include "cli/flags/scenario_options.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -19,6 +18,7 @@
 #include "core/json/json_reader.h"
 #include "core/model/model_file.h"
 #include "core/plan/plan.h"
+#include "sim/cost/transport.h"
 #include "sim/hardware/stacks.h"
 
 #include "cli/flags/prepared_run.h"
@@ -67,24 +67,20 @@ plan::Program program_of(const ScenarioOptions& options, const plan::ModelConfig
 
 // Errors: UsageError for an unknown name, or a machine for which no gain was measured.
 sim::Transport transport_of(const ScenarioOptions& options, const sim::HardwareSpec& spec) {
-  const std::vector<std::string> names{"ring", "symmetric", "copy_engine"};
   if (options.transport.empty()) {
     return sim::Transport::kRing;
   }
-  const auto found = std::find(names.begin(), names.end(), options.transport);
-  if (found == names.end()) {
+  const auto transport = sim::transport_named(options.transport);
+  if (!transport) {
+    const std::vector<std::string> names{"ring", "symmetric", "copy_engine"};
     throw UsageError(fmt::format("--transport {}: expected {}{}", options.transport,
                                  plan::quoted_list(names),
                                  plan::suggestion(options.transport, names)));
   }
-  const auto transport = static_cast<sim::Transport>(found - names.begin());
-  if (transport != sim::Transport::kRing && spec.fabric.nvls_gbps == 0) {
-    throw UsageError(
-        fmt::format("--transport {}: measured only on GPUs with NVLink SHARP, which {} does not "
-                    "have (no \"nvls_gbps\" in its fabric)",
-                    options.transport, spec.name));
+  if (const std::string why = sim::refusal_of(*transport, spec); !why.empty()) {
+    throw UsageError("--transport " + why);
   }
-  return transport;
+  return *transport;
 }
 
 std::shared_ptr<const sim::TargetMachine> machine_of(

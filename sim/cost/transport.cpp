@@ -6,8 +6,13 @@
 #include <iterator>
 #include <span>
 
+#include <fmt/format.h>
+
 namespace shardlens::sim {
 namespace {
+
+// In the order of the enumerators.
+constexpr std::array<std::string_view, 3> kNames{"ring", "symmetric", "copy_engine"};
 
 struct Measured {
   double mib = 0, speedup = 1;
@@ -44,6 +49,25 @@ double transport_speedup(Transport transport, CollectiveKind kind, Bytes bytes) 
 
 bool on_copy_engines(Transport transport, CollectiveKind kind) {
   return transport == Transport::kCopyEngine && kind == CollectiveKind::kAllGather;
+}
+
+std::string_view name_of(Transport transport) {
+  return kNames[static_cast<size_t>(transport)];
+}
+
+std::optional<Transport> transport_named(std::string_view name) {
+  const auto found = std::ranges::find(kNames, name);
+  return found == kNames.end() ? std::nullopt
+                               : std::optional(static_cast<Transport>(found - kNames.begin()));
+}
+
+std::string refusal_of(Transport transport, const HardwareSpec& spec) {
+  return transport == Transport::kRing || spec.fabric.nvls_gbps > 0
+             ? std::string()
+             : fmt::format(
+                   "{}: measured only on GPUs with NVLink SHARP, which {} does not have (no "
+                   "\"nvls_gbps\" in its fabric)",
+                   name_of(transport), spec.name);
 }
 
 }  // namespace shardlens::sim

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
+
 #include "core/base/collective.h"
 #include "core/base/units.h"
 #include "sim/hardware/hardware_spec.h"
@@ -22,5 +26,11 @@ namespace shardlens::sim {
 [[nodiscard]] double transport_speedup(Transport transport, CollectiveKind kind, Bytes bytes);
 // Whether copy engines move the data, so that the collective needs no SMs.
 [[nodiscard]] bool on_copy_engines(Transport transport, CollectiveKind kind);
+
+// "ring", "symmetric", "copy_engine".
+[[nodiscard]] std::string_view name_of(Transport transport);
+[[nodiscard]] std::optional<Transport> transport_named(std::string_view name);
+// Why machines of the spec do not have it: "symmetric: measured only on …"; "": they have.
+[[nodiscard]] std::string refusal_of(Transport transport, const HardwareSpec& spec);
 
 }  // namespace shardlens::sim
