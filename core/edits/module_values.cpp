@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -281,6 +282,95 @@ std::vector<PlanEdit> prefetch_values(const Scope& scope) {
   return out;
 }
 
+// A key of units that is a fact, which their entries may have instead of the plan.
+std::vector<PlanEdit> fact_values(PlanKey key,
+                                  const Scope& scope,
+                                  std::optional<bool> UnitEntry::*member,
+                                  const char* if_true,
+                                  const char* if_false) {
+  return {entry_edit(key, scope, kPlansDefault, member, std::optional<bool>()),
+          entry_edit(key, scope, if_true, member, std::optional(true)),
+          entry_edit(key, scope, if_false, member, std::optional(false))};
+}
+
+std::set<std::string> checkpointed(const ResolvedPlan& plan) {
+  std::set<std::string> out;
+  for (const uint32_t module : plan.checkpointed_modules) {
+    out.insert(fqn_of(plan, module));
+  }
+  return out;
+}
+
+// Whether the modules themselves are in the list of those that run again in backward.
+std::vector<PlanEdit> checkpoint_values(const Scope& scope) {
+  std::vector<PlanEdit> out;
+  for (const bool again : {false, true}) {
+    out.push_back(edit_of(
+        PlanKey::kCheckpoints, again ? "run again in backward" : "keep what backward needs",
+        [=](Plan& p) {
+          if (const auto resolved = scope.resolved(p)) {
+            std::set<std::string> names = checkpointed(*resolved);
+            for (const std::string& module : scope.modules) {
+              again ? void(names.insert(module)) : void(names.erase(module));
+            }
+            p.activation_checkpointing.assign(names.begin(), names.end());
+          }
+        },
+        [=](const Plan& p) {
+          const auto resolved = scope.resolved(p);
+          const std::set<std::string> names =
+              resolved ? checkpointed(*resolved) : std::set<std::string>();
+          return std::ranges::all_of(scope.modules, [&](const std::string& module) {
+            return names.contains(module) == again;
+          });
+        }));
+  }
+  return out;
+}
+
+bool is_below(std::string_view fqn, const std::string& module) {
+  return module.empty() ||
+         (fqn.size() > module.size() && fqn.starts_with(module) && fqn[module.size()] == '.');
+}
+
+// Whether the parameters of the modules and below them are trained.
+std::vector<PlanEdit> frozen_values(const Scope& scope) {
+  const auto ours = [modules = scope.modules](const Parameter& parameter) {
+    return std::ranges::any_of(
+        modules, [&](const std::string& module) { return is_below(parameter.fqn, module); });
+  };
+  std::vector<PlanEdit> out;
+  for (const bool frozen : {false, true}) {
+    out.push_back(edit_of(
+        PlanKey::kFrozen, frozen ? "no: frozen" : "yes",
+        [=](Plan& p) {
+          const auto resolved = scope.resolved(p);
+          if (!resolved) {
+            return;
+          }
+          if (frozen) {
+            for (const std::string& module : scope.modules) {
+              p.frozen_parameters.push_back(module.empty() ? "**" : module + ".**");
+            }
+            return;
+          }
+          p.frozen_parameters.clear();
+          for (const Parameter& each : resolved->tree.parameters) {
+            if (!each.requires_grad && !ours(each)) {
+              p.frozen_parameters.push_back(each.fqn);
+            }
+          }
+        },
+        [=](const Plan& p) {
+          const auto resolved = scope.resolved(p);
+          return resolved && std::ranges::all_of(resolved->tree.parameters, [&](const auto& each) {
+                   return !ours(each) || each.requires_grad != frozen;
+                 });
+        }));
+  }
+  return out;
+}
+
 }  // namespace
 
 UnitEntry own_entry(const ResolvedPlan& plan, const Unit& unit) {
@@ -326,8 +416,18 @@ Plan with_own_entries(const Plan& plan,
 }
 
 std::vector<PlanKey> module_keys() {
-  return {PlanKey::kUnit, PlanKey::kReshard, PlanKey::kForwardPrefetch, PlanKey::kPrecision,
-          PlanKey::kApi};
+  return {PlanKey::kUnit,
+          PlanKey::kReshard,
+          PlanKey::kForwardPrefetch,
+          PlanKey::kPrecision,
+          PlanKey::kApi,
+          PlanKey::kCheckpoints,
+          PlanKey::kFrozen,
+          PlanKey::kOffload,
+          PlanKey::kOptimizerInBackward,
+          PlanKey::kReshardInBackward,
+          PlanKey::kAllReduces,
+          PlanKey::kUnshardInBackward};
 }
 
 std::vector<PlanEdit> module_values(PlanKey key,
@@ -346,6 +446,23 @@ std::vector<PlanEdit> module_values(PlanKey key,
       return precision_values(scope);
     case PlanKey::kApi:
       return api_values(scope);
+    case PlanKey::kCheckpoints:
+      return checkpoint_values(scope);
+    case PlanKey::kFrozen:
+      return frozen_values(scope);
+    case PlanKey::kOffload:
+      return fact_values(key, scope, &UnitEntry::cpu_offload, "yes", "no");
+    case PlanKey::kOptimizerInBackward:
+      return fact_values(key, scope, &UnitEntry::optimizer_in_backward, "in backward",
+                         "after backward");
+    case PlanKey::kReshardInBackward:
+      return fact_values(key, scope, &UnitEntry::reshard_after_backward, "freed",
+                         "kept between microbatches");
+    case PlanKey::kAllReduces:
+      return fact_values(key, scope, &UnitEntry::requires_all_reduce, "every microbatch",
+                         "the last microbatch");
+    case PlanKey::kUnshardInBackward:
+      return fact_values(key, scope, &UnitEntry::unshard_in_backward, "gathered", "not gathered");
     default:
       return {};
   }

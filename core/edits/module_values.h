@@ -11,10 +11,10 @@
 
 namespace shardlens::plan {
 
-// The edits of single modules in the catalogue (plan_edits.h). Of the keys kUnit, kReshard,
-// kForwardPrefetch, kPrecision and kApi: whether each module is a unit, and that unit's values.
-// `modules`: FQNs, several if they are edited together. If some of the modules is not a unit, the
-// edits of keys other than kUnit leave the plan unchanged.
+// The edits of single modules in the catalogue (plan_edits.h), the most used keys first. Of kUnit,
+// kCheckpoints and kFrozen: whether each module is a unit, runs again in backward, and is trained;
+// of the other keys: the values of its unit. `modules`: FQNs, several if they are edited together.
+// If some of the modules is not a unit, edits of the latter leave the plan unchanged.
 [[nodiscard]] std::vector<PlanKey> module_keys();
 [[nodiscard]] std::vector<PlanEdit> module_values(PlanKey key,
                                                   const ModuleTree& tree,

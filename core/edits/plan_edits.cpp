@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "core/edits/plan_settings.h"
 #include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
 #include "core/plan/strategy_change.h"
@@ -121,8 +122,15 @@ std::vector<PlanEdit> PlanEdits::values(PlanKey key) const {
       return dialects();
     case PlanKey::kLayout:
       return layouts();
-    default:
+    case PlanKey::kCheckpoints:
+      for (const size_t every : {0, 1, 2, 4}) {
+        if (every == 0 || every < tree_->blocks.size() || (every == 1 && !tree_->blocks.empty())) {
+          out.push_back(checkpoints(every));
+        }
+      }
       return out;
+    default:
+      return setting_values(key, ranks_);
   }
 }
 
@@ -146,7 +154,9 @@ PlanEdit PlanEdits::precision(const std::string& label,
                               const MixedPrecision& mixed,
                               std::optional<DType> dtype) {
   const auto set = [mixed, dtype](Plan& plan) {
+    const bool float8 = plan.mixed_precision.gathers_float8;  // a key of its own: kGatherDtype
     plan.mixed_precision = mixed;
+    plan.mixed_precision.gathers_float8 = float8;
     plan.dtype = dtype;
   };
   return edit_of(PlanKey::kPrecision, label, listed_title(PlanKey::kPrecision, label), set, {});

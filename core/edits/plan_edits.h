@@ -25,8 +25,8 @@ class PlanEdits {
   // `ranks`: all of them. `dialect`: of the PyTorch lines.
   PlanEdits(const ModuleTree& tree, int64_t ranks, Dialect dialect);
 
-  // The values from which a user chooses, for kSharding, kUnits, kForwardPrefetch,
-  // kBackwardPrefetch, kPrecision, kDialect and kLayout; none of other keys.
+  // The values from which a user chooses: of the keys that decide about all units, those of
+  // setting_values() (plan_settings.h) included; none of other keys.
   [[nodiscard]] std::vector<PlanEdit> values(PlanKey key) const;
 
   // As `simulate --workload RUN --strategy NAME` changes the run's plan.

@@ -9,9 +9,11 @@ namespace {
 
 using enum PlanKey;
 
-constexpr uint32_t bit(PlanKey key) {
-  return 1U << static_cast<uint32_t>(key);
+constexpr uint64_t bit(PlanKey key) {
+  return uint64_t{1} << static_cast<uint32_t>(key);
 }
+
+constexpr uint64_t kMeshSizes = bit(kMesh) | bit(kReplicas) | bit(kContext) | bit(kTensor);
 
 // In the order of the enumerators.
 constexpr std::array kRows{
@@ -20,8 +22,8 @@ constexpr std::array kRows{
         "How parameters are distributed over the ranks (full shard frees them after "
         "forward, shard grad op keeps them in full until backward, kept over some ranks keeps "
         "them sharded over those, no shard gives each rank a replica)",
-        bit(kUnits) | bit(kMesh) | bit(kReshard) | bit(kUnshardInBackward) | bit(kForwardPrefetch) |
-            bit(kBackwardPrefetch)},
+        bit(kUnits) | bit(kMesh) | bit(kReplicas) | bit(kReshard) | bit(kUnshardInBackward) |
+            bit(kForwardPrefetch) | bit(kBackwardPrefetch)},
     PlanKeyRow{kUnits, "units", "Units", "Which modules are sharded together",
                bit(kUnit) | bit(kUnshardInBackward)},
     PlanKeyRow{kUnit, "unit", "Unit", "Whether the module is a unit, sharded separately", 0},
@@ -53,9 +55,51 @@ constexpr std::array kRows{
     PlanKeyRow{kMicrobatches, "microbatches", "Microbatches",
                "How the samples of a step are divided", 0},
     PlanKeyRow{kGradientSync, "gradient_sync", "Reduced", "Which microbatches reduce gradients", 0},
+    PlanKeyRow{kReplicas, "mesh_replicate", "Replicas",
+               "How many groups of ranks have the same shards and other data", kMeshSizes},
+    PlanKeyRow{kContext, "mesh_context", "Context",
+               "How many ranks divide each sequence between them", kMeshSizes},
+    PlanKeyRow{kTensor, "mesh_tensor", "Tensor", "How many ranks divide each layer between them",
+               kMeshSizes},
+    PlanKeyRow{kExpert, "mesh_expert", "Experts", "How many ranks divide the experts between them",
+               0},
+    PlanKeyRow{
+        kSequenceParallel, "sequence_parallel", "Sequence parallel",
+        "With tensor above 1: whether ranks divide the sequence between the layers that they "
+        "divide",
+        0},
+    PlanKeyRow{kLossParallel, "loss_parallel", "Loss parallel",
+               "With tensor above 1: whether the loss is computed on a part of the vocabulary", 0},
+    PlanKeyRow{kContextMethod, "context_method", "Keys and values",
+               "With context above 1: how ranks get the keys and values of the others", 0},
+    PlanKeyRow{kSaves, "checkpointing_saves", "Checkpoints keep",
+               "Which results checkpointed modules keep besides their input", 0},
+    PlanKeyRow{kOptimizerInBackward, "optimizer_in_backward", "Optimizer runs",
+               "Whether a unit is updated as soon as its gradient is reduced", 0},
+    PlanKeyRow{kReshardInBackward, "reshard_backward", "After backward",
+               "Whether parameters are freed after the backward of each microbatch", 0},
+    PlanKeyRow{kFrozen, "frozen", "Trained", "Whether the parameters of the module are trained", 0},
+    PlanKeyRow{kGatherDtype, "gather_dtype", "Gathered in",
+               "What all-gathers of linear layers carry; 8 bits need fp8 tensorwise products", 0},
+    PlanKeyRow{kAllReduces, "all_reduces", "Replicas sum",
+               "Which microbatches sum gradients over the replicas", 0},
+    PlanKeyRow{kLimit, "limit_all_gathers", "Limiter",
+               "Whether the host waits before it gathers too many units ahead", 0},
+    PlanKeyRow{kViews, "views", "Views",
+               "When the views of parameters are made: in each forward of a unit, or for all units "
+               "when a step's forward begins",
+               0},
+    PlanKeyRow{kDivideFactor, "divide_factor", "Gradients divided by",
+               "The number that reduced gradients are divided by", 0},
+    PlanKeyRow{kUnusedParameters, "unused_parameters", "Find unused",
+               "For replicated units: whether parameters without gradients are looked for", 0},
+    PlanKeyRow{kStaticGraph, "static_graph", "Static graph",
+               "For replicated units: whether all steps run the same operators", 0},
+    PlanKeyRow{kBucketViews, "bucket_views", "Gradients are views",
+               "For replicated units: whether gradients are views of their buckets", 0},
 };
 
-uint32_t decided(PlanKey key) {
+uint64_t decided(PlanKey key) {
   return bit(key) | plan_key(key).decides;
 }
 

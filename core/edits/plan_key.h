@@ -26,6 +26,25 @@ enum class PlanKey : uint8_t {
   kBuckets,
   kMicrobatches,
   kGradientSync,
+  kReplicas,
+  kContext,
+  kTensor,
+  kExpert,
+  kSequenceParallel,
+  kLossParallel,
+  kContextMethod,
+  kSaves,
+  kOptimizerInBackward,
+  kReshardInBackward,
+  kFrozen,
+  kGatherDtype,
+  kAllReduces,
+  kLimit,
+  kViews,
+  kDivideFactor,
+  kUnusedParameters,
+  kStaticGraph,
+  kBucketViews,
 };
 
 struct PlanKeyRow {  // one row of the catalogue
@@ -33,7 +52,7 @@ struct PlanKeyRow {  // one row of the catalogue
   std::string_view id;     // "prefetch_forward", the same in all versions
   std::string_view title;  // "Prefetch in forward"
   std::string_view help;   // a sentence without its full stop
-  uint32_t decides = 0;    // further keys that an edit of this one decides, a bit for each
+  uint64_t decides = 0;    // further keys that an edit of this one decides, a bit for each
 };
 
 [[nodiscard]] const PlanKeyRow& plan_key(PlanKey key);

@@ -1,5 +1,6 @@
 #include "core/edits/plan_edits.h"
 
+#include <algorithm>
 #include <set>
 
 #include <gmock/gmock.h>
@@ -35,7 +36,7 @@ std::vector<std::string> labels(PlanKey key) {
 
 TEST(PlanEditsTest, EachKeyHasARowAndATitleOfItsOwn) {
   std::set<std::string_view> titles, ids;
-  for (int key = 0; key <= static_cast<int>(kGradientSync); ++key) {
+  for (int key = 0; key <= static_cast<int>(kBucketViews); ++key) {
     const PlanKeyRow& row = plan_key(static_cast<PlanKey>(key));
     EXPECT_EQ(static_cast<int>(row.key), key);
     EXPECT_TRUE(titles.insert(row.title).second) << row.title;
@@ -78,6 +79,58 @@ TEST(PlanEditsTest, EveryValueHoldsOnceApplied) {
       }
     }
   }
+}
+
+// The keys that are the same for all units. Each has a value that strategies use.
+TEST(PlanEditsTest, EverySettingHoldsOnceApplied) {
+  const Plan usual = strategy_plan("full_shard", tree());
+  for (const PlanKey key : {kReplicas,
+                            kContext,
+                            kTensor,
+                            kExpert,
+                            kSequenceParallel,
+                            kLossParallel,
+                            kContextMethod,
+                            kCheckpoints,
+                            kSaves,
+                            kOffload,
+                            kOptimizerInBackward,
+                            kReshardInBackward,
+                            kGatherDtype,
+                            kAllReduces,
+                            kCommunicators,
+                            kLimit,
+                            kViews,
+                            kDivideFactor,
+                            kBuckets,
+                            kUnusedParameters,
+                            kStaticGraph,
+                            kBucketViews}) {
+    const std::vector<PlanEdit> values = edits().values(key);
+    EXPECT_GE(values.size(), 2U) << plan_key(key).title;
+    EXPECT_TRUE(values.front().holds(usual)) << plan_key(key).title;
+    for (const PlanEdit& each : values) {
+      Plan plan = usual;
+      each.apply(plan);
+      EXPECT_TRUE(each.holds(plan)) << each.title;
+      EXPECT_EQ(parse_plan(to_json(plan), plan.source), plan) << each.title;
+      EXPECT_EQ(std::ranges::count_if(values, [&](const PlanEdit& v) { return v.holds(plan); }), 1)
+          << each.title;
+      values.front().apply(plan);
+      EXPECT_TRUE(values.front().holds(plan)) << each.title;
+    }
+  }
+}
+
+// A unit's own value would hide the plan's.
+TEST(PlanEditsTest, ASettingIsThatOfAllUnits) {
+  Plan plan = strategy_plan("full_shard", tree());
+  plan.units.front().cpu_offload = true;
+  const std::vector<PlanEdit> values = edits().values(kOffload);
+  EXPECT_FALSE(values.front().holds(plan));
+  values.front().apply(plan);
+  EXPECT_TRUE(values.front().holds(plan));
+  EXPECT_EQ(plan.units.front().cpu_offload, std::nullopt);
 }
 
 TEST(PlanEditsTest, ValuesOfThePlan) {
