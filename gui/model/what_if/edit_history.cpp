@@ -322,8 +322,8 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
       out.engine = QString::fromStdString(error.what());
     }
     const sim::Scenario scenario = scenario_of(subject, state);
-    sim::Prediction predicted =
-        sim::evaluate(scenario, {.timeline = true, .alive = true, .history = true});
+    sim::Prediction predicted = sim::evaluate(
+        scenario, {.timeline = true, .communication = true, .alive = true, .history = true});
     if (subject.uncertainty != nullptr) {
       subject.uncertainty->add_to(scenario, predicted);
     }

@@ -33,13 +33,17 @@ struct PlanKnob {
     std::function<void(PlanState&)> apply;
     std::function<bool(const PlanState&)> holds;
   };
+  // Below which title a form has it.
+  enum class Section : uint8_t { kPlan, kMesh, kMemory, kCommunication, kReplicated, kSoftware };
   QString title, help;
   std::vector<Choice> choices;
+  Section section = Section::kPlan;
 };
 // A key of a plan (core/edits/plan_key.h).
 [[nodiscard]] PlanKnob knob_of(plan::PlanKey key, std::vector<plan::PlanEdit> edits);
+// By section.
 [[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
-// The software of a step (core/workload/software.h).
+// The software of a step (core/workload/software.h), how its optimizer runs, and the transport.
 [[nodiscard]] std::vector<PlanKnob> software_knobs();
 
 // A state and its simulation result.

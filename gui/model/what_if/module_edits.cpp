@@ -6,6 +6,8 @@
 #include "core/base/error.h"
 #include "core/edits/module_values.h"
 #include "core/plan/resolve.h"
+#include "gui/model/base/in_window.h"
+#include "sim/scenario/scenario.h"
 
 namespace shardlens::gui {
 
@@ -60,6 +62,29 @@ PlanStanding standing_of(const Plan& plan, const plan::ModuleTree& tree, int64_t
     out.why = QString::fromStdString(error.what());
   }
   return out;
+}
+
+StateStanding standing_of(const PlanSession& session, const PlanState& state) {
+  const PlanStanding plan = standing_of(state.plan, session.tree(), state.world_size);
+  if (!plan.resolves) {
+    return {in_window(plan.why), QObject::tr("   (refused)"), false};
+  }
+  QString refusal;
+  try {
+    refusal = QString::fromStdString(sim::refusal_of(scenario_of(session.subject(), state)));
+  } catch (const std::exception& error) {
+    refusal = QString::fromStdString(error.what());
+  }
+  if (!refusal.isEmpty()) {
+    return {in_window(refusal),
+            session.recorded() != nullptr && state.machine == QLatin1String(kMachineOfRun)
+                ? QObject::tr("   (not known from the run)")
+                : QObject::tr("   (not simulated)"),
+            false};
+  }
+  return {in_window(plan.why),
+          plan.why.isEmpty() ? QString() : QObject::tr("   (not supported by the engine yet)"),
+          true};
 }
 
 }  // namespace shardlens::gui

@@ -33,4 +33,13 @@ struct PlanStanding {
                                        const plan::ModuleTree& tree,
                                        int64_t world_size);
 
+// Why a state cannot be simulated, or the engine cannot run its plan; "" if both are possible. The
+// plan is checked first, then whether it can be simulated, then the engine.
+struct StateStanding {
+  QString why;
+  QString suffix;        // a short form, for an entry of a list: "   (refused)"
+  bool possible = true;  // the plan fits the model, and can be simulated
+};
+[[nodiscard]] StateStanding standing_of(const PlanSession& session, const PlanState& state);
+
 }  // namespace shardlens::gui

@@ -1,11 +1,14 @@
 #include "gui/model/what_if/plan_state.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
+#include <QFileInfo>
 #include <QObject>
 
 #include "core/base/error.h"
+#include "sim/cost/transport.h"
 #include "sim/hardware/hardware_spec.h"
 #include "sim/hardware/stacks.h"
 
@@ -36,7 +39,7 @@ const plan::ModuleTree& PlanSubject::tree() const {
   return of_run != nullptr ? of_run->tree() : of_config->tree();
 }
 
-std::vector<MachineChoice> machine_choices(const PlanSubject& subject) {
+std::vector<MachineChoice> machine_choices(const PlanSubject& subject, const QString& chosen) {
   std::vector<MachineChoice> out;
   const bool device =
       subject.recorded != nullptr && subject.recorded->observation().host == sim::HostMode::kAhead;
@@ -58,6 +61,9 @@ std::vector<MachineChoice> machine_choices(const PlanSubject& subject) {
            QObject::tr("The machine of this specification; nothing measured in the run is used")});
     }
   }
+  if (!chosen.isEmpty() && std::ranges::find(out, chosen, &MachineChoice::name) == out.end()) {
+    out.push_back({chosen, machineText(chosen), QObject::tr("The machine of %1").arg(chosen)});
+  }
   return out;
 }
 
@@ -65,7 +71,14 @@ QString machineText(const QString& machine) {
   return machine == QLatin1String(kMachineOfRun) ? QObject::tr("this run")
          : machine.startsWith(kRunAnd)
              ? QObject::tr("this run, otherwise %1").arg(machine.mid(kRunAnd.size()))
-             : machine;
+             : QFileInfo(machine).fileName();
+}
+
+std::optional<sim::HardwareSpec> spec_of(const QString& machine) {
+  const QString name = machine.startsWith(kRunAnd)               ? machine.mid(kRunAnd.size())
+                       : machine == QLatin1String(kMachineOfRun) ? QString()
+                                                                 : machine;
+  return name.isEmpty() ? std::nullopt : std::optional(sim::load_hardware(name.toStdString()));
 }
 
 sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
@@ -82,6 +95,11 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
     if (subject.recorded == nullptr) {
       throw InputError("", "no machine could be calibrated from the run: choose one under Machine");
     }
+    if (state.transport != sim::Transport::kRing) {
+      throw InputError("",
+                       "the run's collectives were measured as they were: another transport "
+                       "needs a machine that is only a specification");
+    }
     out.model = subject.of_run;
     out.machine = own ? subject.recorded->machine()
                       : std::make_shared<const sim::TargetMachine>(
@@ -97,8 +115,13 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
   out.model = subject.of_config;
   // As `simulate` does without --stack.
   const std::string hardware = state.machine.toStdString();
-  out.machine = std::make_shared<const sim::TargetMachine>(
-      sim::default_hardware(hardware, subject.of_config->config()->file != nullptr));
+  sim::HardwareSpec spec =
+      sim::default_hardware(hardware, subject.of_config->config()->file != nullptr);
+  if (const std::string why = sim::refusal_of(state.transport, spec); !why.empty()) {
+    throw InputError("", "transport " + why);
+  }
+  spec.fabric.transport = state.transport;
+  out.machine = std::make_shared<const sim::TargetMachine>(std::move(spec));
   return out;
 }
 

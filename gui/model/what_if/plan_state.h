@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <QString>
@@ -10,6 +11,7 @@
 #include "core/plan/plan.h"
 #include "core/tree/module_tree.h"
 #include "core/workload/step_settings.h"
+#include "sim/hardware/hardware_spec.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"
 
@@ -21,6 +23,7 @@ struct PlanState {
   QString machine;  // machine_choices() lists them
   int64_t world_size = 1;
   plan::StepSettings step;
+  sim::Transport transport = sim::Transport::kRing;
   friend bool operator==(const PlanState&, const PlanState&) = default;
 };
 
@@ -41,13 +44,18 @@ struct PlanSubject {
 //   "run"           the machine that the run was recorded on
 //   "run+8xH100"    the same, and a spec for what cannot be measured from the run
 //   "8xH100"        only a spec, by name or file
-// The second is not offered for a run on a CPU, which cannot be combined with a GPU's links.
+// The second is not offered for a run on a CPU, which cannot be combined with a GPU's links. A file
+// is only offered while it is the machine of a state (`chosen`).
 inline constexpr const char* kMachineOfRun = "run";
 struct MachineChoice {
   QString name, label, help;
+  friend bool operator==(const MachineChoice&, const MachineChoice&) = default;
 };
-[[nodiscard]] std::vector<MachineChoice> machine_choices(const PlanSubject& subject);
-// The machine as shown to the user: "this run", "8xH100".
+[[nodiscard]] std::vector<MachineChoice> machine_choices(const PlanSubject& subject,
+                                                         const QString& chosen = {});
+// Its specification; nullopt: it is only measured. Errors: as sim::load_hardware().
+[[nodiscard]] std::optional<sim::HardwareSpec> spec_of(const QString& machine);
+// The machine as shown to the user: "this run", "8xH100", the name of a file.
 [[nodiscard]] QString machineText(const QString& machine);
 
 // Any thread. Errors: InputError if no machine is chosen or it is not available; UsageError.

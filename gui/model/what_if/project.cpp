@@ -11,6 +11,7 @@
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
 #include "core/json/json_reader.h"
+#include "sim/cost/transport.h"
 
 namespace shardlens::gui {
 namespace {
@@ -56,10 +57,13 @@ std::vector<fs::path> read_paths(const JsonNode& root, const char* key, const fs
 }
 
 PlanState read_plan(const JsonNode& node, QString& title) {
-  const std::array<std::string, 12> keys{
-      "title",     "machine",  "hardware",   "world_size",
-      "batch",     "seq",      "accumulate", "sync_every_microbatch",
-      "optimizer", "momentum", "software",   "plan"};
+  const std::array<std::string, 14> keys{"title",      "machine",
+                                         "hardware",   "world_size",
+                                         "batch",      "seq",
+                                         "accumulate", "sync_every_microbatch",
+                                         "optimizer",  "optimizer_impl",
+                                         "momentum",   "software",
+                                         "transport",  "plan"};
   node.expect_object("a plan that was tried");
   node.allow_only(keys);
   PlanState out;
@@ -85,6 +89,21 @@ PlanState read_plan(const JsonNode& node, QString& title) {
       optimizer->fail("expected adamw or sgd, found '" + optimizer->string() + "'");
     }
   }
+  if (const auto impl = node.find("optimizer_impl")) {
+    if (impl->string() == plan::name_of(plan::OptimizerImpl::kForeach)) {
+      out.step.optimizer_impl = plan::OptimizerImpl::kForeach;
+    } else if (impl->string() != plan::name_of(plan::OptimizerImpl::kFused)) {
+      impl->fail("expected fused or foreach, found '" + impl->string() + "'");
+    }
+  }
+  if (const auto transport = node.find("transport")) {
+    const auto named = sim::transport_named(transport->string());
+    if (!named) {
+      transport->fail("expected ring, symmetric or copy_engine, found '" + transport->string() +
+                      "'");
+    }
+    out.transport = *named;
+  }
   if (const auto momentum = node.find("momentum")) {
     out.step.momentum = momentum->number();
   }
@@ -109,6 +128,12 @@ Json plan_json(const PlanState& state, const QString& title) {
   out["optimizer"] = plan::name_of(state.step.optimizer);
   if (state.step.optimizer == plan::Optimizer::kSgd) {
     out["momentum"] = state.step.momentum;
+  }
+  if (state.step.optimizer_impl != plan::OptimizerImpl::kFused) {
+    out["optimizer_impl"] = plan::name_of(state.step.optimizer_impl);
+  }
+  if (state.transport != sim::Transport::kRing) {
+    out["transport"] = sim::name_of(state.transport);
   }
   if (state.step.software != plan::Software{}) {
     out["software"] = plan::software_json(state.step.software);

@@ -11,20 +11,28 @@ using plan::Compile;
 using plan::MatmulDType;
 using plan::Software;
 
+// `at`: the part of a state that has the value.
+template <typename Value, typename At>
+PlanKnob knob_at(const QString& title,
+                 const QString& help,
+                 At at,
+                 const std::vector<std::pair<QString, Value>>& values) {
+  PlanKnob out{title, help, {}, PlanKnob::Section::kSoftware};
+  for (const auto& [label, value] : values) {
+    out.choices.push_back(
+        {label, [at, value = value](PlanState& state) { at(state) = value; },
+         [at, value = value](const PlanState& state) { return at(state) == value; }});
+  }
+  return out;
+}
+
 template <typename Value>
 PlanKnob knob(const QString& title,
               const QString& help,
               Value Software::*member,
               const std::vector<std::pair<QString, Value>>& values) {
-  PlanKnob out{title, help, {}};
-  for (const auto& [label, value] : values) {
-    out.choices.push_back(
-        {label, [member, value = value](PlanState& state) { state.step.software.*member = value; },
-         [member, value = value](const PlanState& state) {
-           return state.step.software.*member == value;
-         }});
-  }
-  return out;
+  return knob_at<Value>(
+      title, help, [member](auto& state) -> auto& { return state.step.software.*member; }, values);
 }
 
 }  // namespace

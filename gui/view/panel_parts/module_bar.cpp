@@ -1,5 +1,7 @@
 #include "gui/view/panel_parts/module_bar.h"
 
+#include <algorithm>
+
 #include <QHBoxLayout>
 #include <QMenu>
 #include <QToolButton>
@@ -9,6 +11,8 @@
 
 namespace shardlens::gui {
 namespace {
+
+constexpr size_t kButtons = 5;  // the most used keys; the others are in a menu of one more
 
 QString name_of(const std::vector<std::string>& modules) {
   const QString first = QString::fromStdString(unit_label(modules.front()));
@@ -23,23 +27,36 @@ ModuleBar::ModuleBar(PlanSession& session, QWidget* parent) : QWidget(parent), s
   row->setContentsMargins(6, 3, 6, 3);
   row->setSpacing(4);
   const std::vector<PlanKnob> knobs = module_knobs({}, 1, {});
-  for (size_t knob = 0; knob < knobs.size(); ++knob) {
-    auto* button = new QToolButton;
-    button->setText(knobs[knob].title);
-    button->setAccessibleName(tr("Edit the plan: %1").arg(knobs[knob].title));
-    button->setAccessibleDescription(knobs[knob].help);
-    button->setPopupMode(QToolButton::InstantPopup);
-    button->setFocusPolicy(Qt::StrongFocus);
-    auto* menu = new QMenu(button);
-    menu->setToolTipsVisible(true);
-    button->setMenu(menu);
-    connect(menu, &QMenu::aboutToShow, this, [this, knob] { fill(knob); });
-    row->addWidget(button);
-    buttons_.push_back(button);
+  for (size_t knob = 0; knob < std::min(kButtons, knobs.size()); ++knob) {
+    row->addWidget(addButton(knobs[knob].title, knobs[knob].help));
+    menus_.push_back(buttons_.back()->menu());
+  }
+  QToolButton* more = addButton(tr("More"), tr("Checkpoints, frozen parameters and further keys"));
+  row->addWidget(more);
+  for (size_t knob = menus_.size(); knob < knobs.size(); ++knob) {
+    menus_.push_back(more->menu()->addMenu(knobs[knob].title));
+    menus_.back()->setToolTipsVisible(true);
+  }
+  for (size_t knob = 0; knob < menus_.size(); ++knob) {
+    connect(menus_[knob], &QMenu::aboutToShow, this, [this, knob] { fill(knob); });
   }
   row->addStretch(1);
   connect(&session_, &PlanSession::stateChanged, this, &ModuleBar::update);
   update();
+}
+
+QToolButton* ModuleBar::addButton(const QString& title, const QString& help) {
+  auto* button = new QToolButton;
+  button->setText(title);
+  button->setAccessibleName(tr("Edit the plan: %1").arg(title));
+  button->setAccessibleDescription(help);
+  button->setPopupMode(QToolButton::InstantPopup);
+  button->setFocusPolicy(Qt::StrongFocus);
+  auto* menu = new QMenu(button);
+  menu->setToolTipsVisible(true);
+  button->setMenu(menu);
+  buttons_.push_back(button);
+  return button;
 }
 
 void ModuleBar::setModules(const std::vector<std::string>& modules) {
@@ -69,11 +86,11 @@ void ModuleBar::update() {
 
 QMenu& ModuleBar::menu(size_t knob) {
   fill(knob);
-  return *buttons_[knob]->menu();
+  return *menus_[knob];
 }
 
 void ModuleBar::fill(size_t knob) {
-  QMenu* menu = buttons_[knob]->menu();
+  QMenu* menu = menus_[knob];
   menu->clear();
   if (!session_.isOpen() || modules_.empty()) {
     return;

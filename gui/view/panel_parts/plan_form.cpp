@@ -8,14 +8,15 @@
 #include <QEvent>
 #include <QFormLayout>
 #include <QKeyEvent>
+#include <QLabel>
 #include <QScrollBar>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QStyleOptionComboBox>
 #include <QStylePainter>
 
-#include "gui/model/base/in_window.h"
 #include "gui/model/what_if/module_edits.h"
+#include "gui/view/widgets/spec_file.h"
 
 namespace shardlens::gui {
 namespace {
@@ -140,16 +141,40 @@ void PlanForm::rebuild() {
   knobs_.clear();
   machine_ = nullptr;
   if (session_.isOpen()) {
-    addKnobs();
+    // The mesh next to the number of ranks; what is changed less often comes last.
+    using enum PlanKnob::Section;
+    addKnobs(kPlan, {});
+    addKnobs(kMesh, tr("Mesh"));
+    addHeading(tr("Machine and step"));
     addMachine();
     addStep();
+    addKnobs(kMemory, tr("Memory"));
+    addKnobs(kSoftware, tr("Software"));
+    addKnobs(kCommunication, tr("Communication"));
+    addKnobs(kReplicated, tr("Replicated units"));
   }
   fitWidth();  // a panel that is not shown yet gets no request to lay out its form
 }
 
-void PlanForm::addKnobs() {
+void PlanForm::addHeading(const QString& title) {
+  auto* label = new QLabel(title);
+  QFont bold = label->font();
+  bold.setBold(true);
+  label->setFont(bold);
+  label->setContentsMargins(0, 8, 0, 0);
+  form_->addRow(label);
+}
+
+void PlanForm::addKnobs(PlanKnob::Section section, const QString& title) {
+  if (!title.isEmpty()) {
+    addHeading(title);
+  }
+  knobs_.resize(session_.knobs().size());
   for (size_t i = 0; i < session_.knobs().size(); ++i) {
     const PlanKnob& knob = session_.knobs()[i];
+    if (knob.section != section) {
+      continue;
+    }
     auto* box = new KnobBox([this, i] { markChoices(i); });
     box->setAccessibleName(knob.title);
     box->setToolTip(knob.help);
@@ -163,18 +188,18 @@ void PlanForm::addKnobs() {
       }
     });
     addField(knob.title, box);
-    knobs_.push_back(box);
+    knobs_[i] = box;
   }
 }
 
 void PlanForm::addMachine() {
   machines_ = machine_choices(session_.subject());
+  own_machines_ = machines_.size();
   auto* box = new KnobBox([this] {
     for (size_t i = 0; i < machines_.size(); ++i) {
       PlanState next = session_.state();
       next.machine = machines_[i].name;
-      QString suffix;
-      const QString why = standing(next, suffix);
+      const auto [why, suffix, possible] = standing_of(session_, next);
       const int item = static_cast<int>(i);
       machine_->setItemText(item, machines_[i].label + suffix);
       machine_->setItemData(item, why.isEmpty() ? machines_[i].help : why, Qt::ToolTipRole);
@@ -185,16 +210,32 @@ void PlanForm::addMachine() {
     box->addItem(each.label);
     box->setItemData(box->count() - 1, each.help, Qt::ToolTipRole);
   }
+  if (session_.subject().of_config != nullptr) {
+    box->addItem(tr("a spec file …"));
+    box->setItemData(box->count() - 1,
+                     tr("Simulate on a machine of your own: a file of its GPUs, links and number "
+                        "of nodes"),
+                     Qt::ToolTipRole);
+  }
   fitList(box);
   box->setPlaceholderText(tr("choose one"));
   connect(box, &QComboBox::activated, this, [this](int index) {
-    const MachineChoice& chosen = machines_[static_cast<size_t>(index)];
-    PlanState next = session_.state();
-    next.machine = chosen.name;
-    session_.edit(tr("Machine: %1").arg(chosen.label), next);
+    const auto chosen = static_cast<size_t>(index);
+    if (chosen < machines_.size()) {
+      chooseMachine(machines_[chosen].name);
+    } else {
+      update();  // the list shows the machine of the plan
+      choose_spec_file(*this, [this](const QString& path) { chooseMachine(path); });
+    }
   });
   machine_ = box;
   addField(tr("Machine"), box);
+}
+
+void PlanForm::chooseMachine(const QString& name) {
+  PlanState next = session_.state();
+  next.machine = name;
+  session_.edit(tr("Machine: %1").arg(machineText(name)), next);
 }
 
 QSpinBox* PlanForm::addNumber(const QString& title,
@@ -259,36 +300,12 @@ void PlanForm::addStep() {
   }
 }
 
-// Checks in this order: the plan is invalid, it cannot be simulated, the engine cannot run it.
-QString PlanForm::standing(const PlanState& state, QString& suffix) const {
-  const PlanStanding plan = standing_of(state.plan, session_.tree(), state.world_size);
-  if (!plan.resolves) {
-    suffix = tr("   (refused)");
-    return plan.why;
-  }
-  QString refusal;
-  try {
-    refusal = QString::fromStdString(sim::refusal_of(scenario_of(session_.subject(), state)));
-  } catch (const std::exception& error) {
-    refusal = QString::fromStdString(error.what());
-  }
-  if (!refusal.isEmpty()) {
-    suffix = session_.recorded() != nullptr && state.machine == QLatin1String(kMachineOfRun)
-                 ? tr("   (not known from the run)")
-                 : tr("   (not simulated)");
-    return in_window(refusal);
-  }
-  suffix = plan.why.isEmpty() ? QString() : tr("   (not supported by the engine yet)");
-  return in_window(plan.why);
-}
-
 void PlanForm::markChoices(size_t knob) {
   const std::vector<PlanKnob::Choice>& choices = session_.knobs()[knob].choices;
   for (size_t c = 0; c < choices.size(); ++c) {
     PlanState next = session_.state();
     choices[c].apply(next);
-    QString suffix;
-    const QString why = standing(next, suffix);
+    const auto [why, suffix, possible] = standing_of(session_, next);
     const int item = static_cast<int>(c);
     knobs_[knob]->setItemText(item, choices[c].label + suffix);
     knobs_[knob]->setItemData(item, why.isEmpty() ? QVariant() : QVariant(why), Qt::ToolTipRole);
@@ -301,7 +318,7 @@ void PlanForm::update() {
     titles.push_back(knob.title);
   }
   const bool other_machines = session_.isOpen() && machine_ != nullptr &&
-                              machine_choices(session_.subject()).size() != machines_.size();
+                              machine_choices(session_.subject()).size() != own_machines_;
   if (titles != titles_ || other_machines || session_.versions().empty()) {
     rebuild();
     titles_ = titles;
@@ -331,6 +348,14 @@ void PlanForm::update() {
   const QSignalBlocker quiet_machine(machine_), quiet_batch(batch_), quiet_seq(seq_),
       quiet_ranks(ranks_), quiet_accumulate(accumulate_), quiet_sync(sync_),
       quiet_optimizer(optimizer_);
+  // A file stays in the list, so that one can return to it.
+  const auto choices = machine_choices(session_.subject(), state.machine);
+  if (choices.size() > own_machines_ &&
+      std::ranges::find(machines_, choices.back()) == machines_.end()) {
+    machine_->insertItem(static_cast<int>(machines_.size()), choices.back().label);
+    machine_->setItemData(static_cast<int>(machines_.size()), choices.back().help, Qt::ToolTipRole);
+    machines_.push_back(choices.back());
+  }
   int machine = -1;
   for (size_t i = 0; i < machines_.size(); ++i) {
     machine_->setItemText(static_cast<int>(i), machines_[i].label);

@@ -30,18 +30,17 @@ class PlanForm : public QScrollArea {
   void fitWidth();  // to what the form contains
   void update();    // shows the session's state
   void addField(const QString& title, QWidget* box);
-  void addKnobs();
+  void addHeading(const QString& title);
+  void addKnobs(PlanKnob::Section section, const QString& title);
   void addMachine();
   void addStep();
+  void chooseMachine(const QString& name);
   QSpinBox* addNumber(const QString& title, int most, std::function<void(PlanState&, int)> set);
   QComboBox* addList(const QString& title,
                      const QString& help,
                      const std::vector<QString>& labels,
                      std::function<void(PlanState&, int)> set);
   void markChoices(size_t knob);
-  // Why the state cannot be simulated, or the engine cannot run it; "" if both are possible.
-  // `suffix`: a short form of the reason, for the entry in the list.
-  [[nodiscard]] QString standing(const PlanState& state, QString& suffix) const;
 
   PlanSession& session_;
   QWidget* box_;
@@ -51,6 +50,7 @@ class PlanForm : public QScrollArea {
   QSpinBox *ranks_ = nullptr, *batch_ = nullptr, *seq_ = nullptr, *accumulate_ = nullptr;
   QComboBox *sync_ = nullptr, *optimizer_ = nullptr;
   std::vector<MachineChoice> machines_;
+  size_t own_machines_ = 0;      // of `machines_`, without files
   std::vector<QString> titles_;  // titles of the knobs that the form has now
 };
 

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "gui/model/base/in_window.h"
 #include "gui/view/widgets/capture_dialog.h"
+#include "gui/view/widgets/spec_file.h"
 #include "gui/view/widgets/start_page.h"
 #include "sim/hardware/hardware_spec.h"
 
@@ -220,6 +221,8 @@ void RunOpener::chooseHardware(const QString& config) {
   for (const std::string& name : sim::hardware_names()) {
     names.append(QString::fromStdString(name));
   }
+  const QString file = tr("a spec file …");
+  names.append(file);
   auto* dialog = new QInputDialog(&parts_.window);
   dialog->setAttribute(Qt::WA_DeleteOnClose);
   dialog->setWindowTitle(tr("Plan a model"));
@@ -227,7 +230,14 @@ void RunOpener::chooseHardware(const QString& config) {
   dialog->setComboBoxItems(names);
   dialog->setOption(QInputDialog::UseListViewForComboBoxItems);
   connect(dialog, &QInputDialog::textValueSelected, this,
-          [this, config](const QString& name) { openModel(config, name); });
+          [this, config, file](const QString& name) {
+            if (name != file) {
+              openModel(config, name);
+              return;
+            }
+            choose_spec_file(parts_.window,
+                             [this, config](const QString& path) { openModel(config, path); });
+          });
   dialog->open();
 }
 

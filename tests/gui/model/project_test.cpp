@@ -29,6 +29,9 @@ Project example(const fs::path& directory) {
                              .cuda_graphs = true,
                              .matmul_dtype = plan::MatmulDType::kFp8Rowwise,
                              .loss_chunks = 8};
+      state.step.optimizer_impl = plan::OptimizerImpl::kForeach;
+      state.transport = sim::Transport::kSymmetric;
+      state.plan.mesh.tensor = 2;
     }
     state.world_size = 8;
     project.plans.push_back(state);
