@@ -77,6 +77,8 @@ class Panel : public QWidget {
   // Makes the panel of these widgets, from top to bottom.
   void stack(std::initializer_list<QWidget*> widgets);
   void setView(QAbstractItemView& view);  // gives the view its context menu and its keys
+  // Whether the user sees the panel: Qt calls panels behind a tab visible.
+  [[nodiscard]] bool isSeen() const { return isVisible() && !visibleRegion().isEmpty(); }
   // For panels with several views, each of them given to setView() once: the one that is shown now.
   void showView(QAbstractItemView& view) { view_ = &view; }
   void watchWidth();  // of the view

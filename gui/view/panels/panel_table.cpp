@@ -15,6 +15,8 @@ PanelPointer make_ownership_panel(const PanelContext& context);
 PanelPointer make_inspector_panel(const PanelContext& context);
 PanelPointer make_exposed_panel(const PanelContext& context);
 PanelPointer make_ranks_panel(const PanelContext& context);
+PanelPointer make_mesh_panel(const PanelContext& context);
+PanelPointer make_communication_panel(const PanelContext& context);
 PanelPointer make_order_panel(const PanelContext& context);
 PanelPointer make_events_panel(const PanelContext& context);
 PanelPointer make_diagnostics_panel(const PanelContext& context);
@@ -33,14 +35,16 @@ constexpr PanelRow kPanels[] = {
   {"inspector",   "Inspector",    make_inspector_panel,    PanelPlace::kAside,  2},
   {"exposed",     "Exposed",      make_exposed_panel,      PanelPlace::kBottom, 3},
   {"ranks",       "Ranks",        make_ranks_panel,        PanelPlace::kBottom, 4},
-  {"order",       "Order",        make_order_panel,        PanelPlace::kBottom, 5},
-  {"events",      "Events",       make_events_panel,       PanelPlace::kBottom, 10},
-  {"diagnostics", "Diagnostics",  make_diagnostics_panel,  PanelPlace::kBottom, 11},
-  {"whatif",      "What if",      make_what_if_panel,      PanelPlace::kBottom, 6},
-  {"advice",      "Advice",       make_advice_panel,       PanelPlace::kBottom, 7},
-  {"memory",      "Memory",       make_memory_panel,       PanelPlace::kBottom, 8},
-  {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 9},
-  {"notes",       "Notes",        make_notes_panel,        PanelPlace::kBottom, 12},
+  {"mesh",        "Mesh",         make_mesh_panel,         PanelPlace::kBottom, 5},
+  {"communication", "Traffic",    make_communication_panel, PanelPlace::kBottom, 11},
+  {"order",       "Order",        make_order_panel,        PanelPlace::kBottom, 6},
+  {"events",      "Events",       make_events_panel,       PanelPlace::kBottom, 12},
+  {"diagnostics", "Diagnostics",  make_diagnostics_panel,  PanelPlace::kBottom, 13},
+  {"whatif",      "What if",      make_what_if_panel,      PanelPlace::kBottom, 7},
+  {"advice",      "Advice",       make_advice_panel,       PanelPlace::kBottom, 8},
+  {"memory",      "Memory",       make_memory_panel,       PanelPlace::kBottom, 9},
+  {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 10},
+  {"notes",       "Notes",        make_notes_panel,        PanelPlace::kBottom, 14},
 };
 // clang-format on
 

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include <QWidget>
+
+#include "gui/model/what_if/mesh_picture.h"
+#include "gui/view/panel_parts/mesh_layout.h"
+#include "gui/view/widgets/canvas.h"
+#include "gui/view/widgets/theme.h"
+
+namespace shardlens::gui {
+
+// The colour of an axis of a mesh.
+[[nodiscard]] Ink ink_of_axis(std::string_view axis);
+
+// A drawing of a mesh: nodes with their links, the GPUs in them, in each what its rank holds and
+// how long it waited. The groups of the rank under the pointer, or of the chosen one, are marked in
+// the colours of their axes; with an axis lit, all groups along it.
+//
+// The number of painted items is bounded: for many ranks each is a bar or a dot, and beyond that
+// only nodes are drawn.
+class MeshMap : public QWidget {
+  Q_OBJECT
+ public:
+  explicit MeshMap(QWidget* parent = nullptr);
+  void setTheme(const Theme& theme);
+  void show(const MeshPicture& picture);
+  void setChosen(std::optional<int64_t> rank);
+  void lightAxis(const std::string& axis);  // "": none
+  [[nodiscard]] const MeshLayout& meshLayout() const { return layout_; }
+  void drawOn(Canvas& canvas) const;
+  [[nodiscard]] QSize sizeHint() const override { return {500, 170}; }
+  [[nodiscard]] QSize minimumSizeHint() const override { return {140, 60}; }
+
+ signals:
+  void rankChosen(int64_t rank);
+  void rankOpened(int64_t rank);  // double click
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+  void resizeEvent(QResizeEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
+  void mouseDoubleClickEvent(QMouseEvent* event) override;
+  void mouseMoveEvent(QMouseEvent* event) override;
+  void leaveEvent(QEvent* event) override;
+  bool event(QEvent* event) override;
+
+ private:
+  void arrange();
+  void drawNode(Canvas& canvas, int64_t node) const;
+  void drawRank(Canvas& canvas, int64_t rank) const;
+  void drawHeld(Canvas& canvas, const QRectF& area, size_t rank) const;
+  void drawWaited(Canvas& canvas, const QRectF& area, size_t rank) const;
+  void drawGroups(Canvas& canvas, const QRectF& area, int64_t rank) const;
+  [[nodiscard]] QString linkText() const;
+
+  MeshPicture picture_;
+  MeshLayout layout_;
+  std::optional<int64_t> hovered_, chosen_;
+  std::string lit_;
+  Bytes scale_ = 1;          // bytes of a full bar
+  Nanoseconds longest_ = 1;  // that a rank waited
+  const Theme* theme_;
+};
+
+}  // namespace shardlens::gui

@@ -1,0 +1,63 @@
+#include <vector>
+
+#include <QLabel>
+#include <QTableView>
+
+#include "gui/model/tables/communication_table.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+#include "gui/view/panels/panel_views.h"
+
+namespace shardlens::gui {
+namespace {
+
+// What the ranks communicate for: by purpose, group and kind, of the run and of the edited plan.
+class CommunicationPanel final : public Panel {
+ public:
+  explicit CommunicationPanel(const PanelContext& context) : Panel(context) {
+    setView(*view_);
+    stack({note_, view_});
+    watchWidth();
+    connect(&session(), &PlanSession::simulatedOne, this, &CommunicationPanel::refresh);
+  }
+  void planChanged() override { refresh(); }
+  void becameVisible() override { fill(); }
+
+ protected:
+  void selectionChanged() override { refresh(); }
+  void fitColumns() override { elided_ = fit_columns(*view_); }
+  void widthChanged() override { share_width(*view_, elided_); }
+
+ private:
+  // All collectives of the window are summed, which takes some time in a large run.
+  void refresh() {
+    if (isSeen()) {
+      fill();
+    }
+  }
+  void fill() {
+    const bool empty = table_.rowCount() == 0;
+    table_.show(selection(), session());
+    note_->setText(
+        table_.rowCount() == 0
+            ? tr("Nothing communicates in what is chosen.")
+            : tr("What the ranks communicate for, in the chosen steps or range and in the "
+                 "simulated step."));
+    if (empty && table_.rowCount() > 0) {
+      fitColumns();
+      widthChanged();
+    }
+  }
+  CommunicationTable table_;
+  QTableView* view_ = make_table(table_, tr("Communication by purpose"));
+  QLabel* note_ = make_note();
+  std::vector<int> elided_;
+};
+
+}  // namespace
+
+PanelPointer make_communication_panel(const PanelContext& context) {
+  return std::make_unique<CommunicationPanel>(context);
+}
+
+}  // namespace shardlens::gui

@@ -1,0 +1,122 @@
+#include <optional>
+#include <vector>
+
+#include <QBoxLayout>
+#include <QLabel>
+#include <QTableView>
+
+#include "gui/model/tables/mesh_table.h"
+#include "gui/view/panel_parts/mesh_bar.h"
+#include "gui/view/panel_parts/mesh_map.h"
+#include "gui/view/panels/panel.h"
+#include "gui/view/panels/panel_table.h"
+#include "gui/view/panels/panel_views.h"
+#include "gui/view/widgets/text_lines.h"
+
+namespace shardlens::gui {
+namespace {
+
+// The ranks of the plan as they are arranged: a drawing, and a table of what each holds.
+class MeshPanel final : public Panel {
+ public:
+  explicit MeshPanel(const PanelContext& context) : Panel(context) {
+    setView(*view_);
+    onChosen(
+        [this](const QModelIndex& index) { choose(static_cast<int64_t>(table_.rowAt(index))); });
+    auto* both = new QWidget;
+    auto* row = new QHBoxLayout(both);
+    row->setContentsMargins(0, 0, 0, 0);
+    row->setSpacing(0);
+    row->addWidget(map_, 3);
+    row->addWidget(view_, 2);
+    stack({bar_, note_, both});
+    static_cast<QBoxLayout*>(layout())->setStretchFactor(both, 1);
+    watchWidth();
+    connect(map_, &MeshMap::rankChosen, this, &MeshPanel::choose);
+    connect(map_, &MeshMap::rankOpened, this, &Panel::goRequested);
+    connect(bar_, &MeshBar::axisLit, map_, &MeshMap::lightAxis);
+    connect(&session(), &PlanSession::simulatedOne, this, &MeshPanel::refresh);
+  }
+  void setTheme(const Theme& theme) override {
+    map_->setTheme(theme);
+    bar_->setTheme(theme);
+  }
+  void planChanged() override { refresh(); }
+  void becameVisible() override { fill(); }
+
+ protected:
+  void runChanged() override { refresh(); }
+  void selectionChanged() override { refresh(); }
+  void fitColumns() override { elided_ = fit_columns(*view_); }
+  void widthChanged() override { share_width(*view_, elided_); }
+
+ private:
+  // The rank is shown in all panels if the run has it.
+  void choose(int64_t rank) {
+    chosen_ = rank;
+    const auto index = static_cast<size_t>(rank);
+    if (index < table_.picture().ranks.size() && table_.picture().ranks[index].in_run) {
+      selection().selectRank(*table_.picture().ranks[index].in_run);
+    }
+    map_->setChosen(chosen_);
+    show_row(*view_, table_.indexOf(index));
+  }
+  // The drawing costs a resolved plan, so it is only made while it can be seen.
+  void refresh() {
+    if (isSeen()) {
+      fill();
+    }
+  }
+  void fill() {
+    const bool empty = table_.rowCount() == 0;
+    table_.show(mesh_picture(selection(), session()));
+    const MeshPicture& picture = table_.picture();
+    map_->show(picture);
+    // Another rank was selected elsewhere, unless the chosen one is not in the run.
+    const auto ranks = std::ssize(picture.ranks);
+    const RankData* rank = selection().rank();
+    if (!chosen_ || *chosen_ >= ranks || picture.ranks[static_cast<size_t>(*chosen_)].in_run) {
+      chosen_ = rank != nullptr && rank->figures.rank < ranks
+                    ? std::optional<int64_t>(rank->figures.rank)
+                    : std::nullopt;
+    }
+    map_->setChosen(chosen_);
+    show_row(*view_, chosen_ ? table_.indexOf(static_cast<size_t>(*chosen_)) : QModelIndex());
+    note_->setText(text(picture));
+    if (empty && table_.rowCount() > 0) {
+      fitColumns();
+      widthChanged();
+    }
+  }
+  static QString text(const MeshPicture& picture) {
+    if (!picture.why.isEmpty()) {
+      return with_breaks(picture.why);
+    }
+    const QString of = picture.title.isEmpty() ? tr("The plan") : picture.title;
+    return picture.peak
+               ? picture.measured
+                     ? tr("%1: what each rank holds at its simulated peak, and how long "
+                          "it waited for communication, measured.")
+                           .arg(of)
+                     : tr("%1: what each rank holds at its peak, and how long it waits for "
+                          "communication, simulated.")
+                           .arg(of)
+               : tr("%1: the parameters of each rank. The plan is not simulated.").arg(of);
+  }
+
+  MeshTable table_;
+  QTableView* view_ = make_table(table_, tr("Ranks of the mesh"));
+  QLabel* note_ = make_note();
+  MeshBar* bar_ = new MeshBar(session());
+  MeshMap* map_ = new MeshMap;
+  std::optional<int64_t> chosen_;
+  std::vector<int> elided_;
+};
+
+}  // namespace
+
+PanelPointer make_mesh_panel(const PanelContext& context) {
+  return std::make_unique<MeshPanel>(context);
+}
+
+}  // namespace shardlens::gui
