@@ -30,7 +30,8 @@ OUTPUT_FOLDERS = ("core", "profiler", "sim", "gui", "cli", "python/shardlens")
 DATA = re.compile(r"\bwrite_data\(")
 DATA_FILES = ("cli/command/advise_command.cpp", "cli/command/analyze_command.cpp", "cli/command/calibrate_command.cpp", "cli/command/check_command.cpp",
               "cli/command/checkpoint_command.cpp", "cli/command/command_line.cpp", "cli/command/compare_command.cpp", "cli/command/completion_command.cpp",
-              "cli/command/docs_command.cpp", "cli/command/doctor_command.cpp", "cli/command/merge_command.cpp", "cli/command/plan_command.cpp", "cli/command/search_command.cpp",
+              "cli/command/docs_command.cpp", "cli/command/doctor_command.cpp", "cli/command/merge_command.cpp", "cli/command/plan_command.cpp", "cli/command/schema_command.cpp",
+              "cli/command/search_command.cpp",
               "cli/command/simulate_command.cpp", "cli/command/validate_command.cpp", "cli/results/parameter_ranges.cpp", "cli/results/plan_from_trace.cpp",
               "core/base/standard_output.h", "gui/app/main.cpp", "gui/app/startup.cpp")
 OUTPUT_FILES = ("core/base/standard_output.cpp", "python/shardlens/shown.py")

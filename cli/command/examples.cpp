@@ -50,6 +50,8 @@ std::vector<ExampleInfo> examples_of(std::string_view subcommand) {
       Row{"doctor", "", "what works on this machine, and what to install"},
       Row{"docs", "plan", "the plan file, key by key"},
       Row{"docs", "metrics exposed", "how exposed time is defined"},
+      Row{"schema", "analyze", "what analyze --json prints, as a JSON Schema"},
+      Row{"schema", "plan_file", "for editors and programs that write a plan.json"},
       Row{"completion", "bash", "to be evaluated: eval \"$(shardlens completion bash)\""},
       Row{"completion", "man --out man1", "manual pages"},
   };

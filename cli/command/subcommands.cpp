@@ -20,6 +20,7 @@ Action add_gui_command(CLI::App& app);
 Action add_merge_command(CLI::App& app);
 Action add_plan_command(CLI::App& app);
 Action add_report_command(CLI::App& app);
+Action add_schema_command(CLI::App& app);
 Action add_search_command(CLI::App& app);
 Action add_simulate_command(CLI::App& app);
 Action add_validate_command(CLI::App& app);
@@ -60,6 +61,8 @@ std::span<const Subcommand> subcommands() {
                  add_doctor_command},
       Subcommand{"docs", "print a page of the documentation, or the sections about something",
                  add_docs_command},
+      Subcommand{"schema", "print the JSON Schema of a file or of a command's --json",
+                 add_schema_command},
       Subcommand{"completion", "print completions of the command line, or write manual pages",
                  add_completion_command},
   };

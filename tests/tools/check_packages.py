@@ -18,7 +18,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FILES = {
     "shardlens": ["usr/bin/shardlens", "usr/share/man/man1/shardlens.1", "usr/share/man/man1/shardlens-analyze.1",
                   "usr/share/bash-completion/completions/shardlens", "usr/share/zsh/vendor-completions/_shardlens",
-                  "usr/share/fish/vendor_completions.d/shardlens.fish", "usr/share/doc/shardlens/copyright"],
+                  "usr/share/fish/vendor_completions.d/shardlens.fish", "usr/share/shardlens/schemas/analyze.json",
+                  "usr/share/doc/shardlens/copyright"],
     "libshardlens-dev": ["usr/lib/libshardlens_scenario.a", "usr/include/shardlens/sim/scenario/scenario.h", "usr/lib/cmake/Shardlens/ShardlensConfig.cmake",
                          "usr/share/doc/libshardlens-dev/copyright"],
     "shardlens-gui": ["usr/bin/shardlens-gui", "usr/share/applications/shardlens.desktop", "usr/share/mime/packages/shardlens.xml",
