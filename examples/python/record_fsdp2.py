@@ -13,13 +13,14 @@ from torch.distributed.fsdp import fully_shard
 import shardlens
 
 
-def main(directory):
+def main(directory: str) -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     torch.set_num_threads(1)
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(d_model=64, nhead=4, dim_feedforward=256, dropout=0.0, batch_first=True)
-    model = nn.Sequential(nn.Embedding(256, 64), nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False), nn.Linear(64, 256))
-    for block in model[1].layers:
+    encoder = nn.TransformerEncoder(layer, num_layers=4, enable_nested_tensor=False)
+    model = nn.Sequential(nn.Embedding(256, 64), encoder, nn.Linear(64, 256))
+    for block in encoder.layers:
         fully_shard(block)
     fully_shard(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)

@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import shardlens
 
 
-def main(directory):
+def main(directory: str) -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     torch.set_num_threads(1)
     torch.manual_seed(0)

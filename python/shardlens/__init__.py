@@ -12,7 +12,22 @@
 
 Only Python's standard library is imported here; torch and pandas are imported by what needs them.
 """
+from __future__ import annotations
+
 from importlib import import_module
+
+TYPE_CHECKING = False  # see program.py
+if TYPE_CHECKING:  # the names below, for type checkers
+    from typing import Any
+
+    from .program import ShardlensError as ShardlensError
+    from .recorder import Recorder as Recorder
+    from .recorder import record as record
+    from .run import Run as Run
+    from .run import advise as advise
+    from .run import open as open  # noqa: A004
+    from .run import search as search
+    from .run import simulate as simulate
 
 __version__ = "0.2.0"
 
@@ -29,14 +44,14 @@ _NAMES = {
     "advise": "run",
     "ShardlensError": "program",
 }
-__all__ = ["__version__", *_NAMES]
+__all__ = ["__version__", *_NAMES]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(import_module(f".{_NAMES[name]}", __name__), name)
     raise AttributeError(f"module 'shardlens' has no attribute {name!r}")
 
 
-def __dir__():
+def __dir__() -> list[str]:
     return sorted(__all__)

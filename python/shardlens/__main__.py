@@ -6,7 +6,7 @@ from . import program
 from .shown import give_up
 
 
-def main():
+def main() -> None:
     try:
         path = program.path()
     except program.ShardlensError as error:

@@ -2,23 +2,35 @@
 
 Each answer gives figures of the program's own JSON; nothing is computed here but sums and shares.
 """
+from __future__ import annotations
+
+import json
 import os
 import shlex
+from typing import TYPE_CHECKING, Any
 
 from .ranks import is_remote
 from .run import _flags, _ms, _percent, parts_of
 from .run import open as open_run
 from .shown import quoted, shown
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from .run import Place, Plan, Run
+    from .types import AdvisedChange, PartFigures, PlanFile, Simulation, UnitRow
+
 LIMIT = 2000  # bytes of UTF-8
 # Flags that a client may set: none that writes, runs or loads anything but what is named here.
 _SIMULATE = ("hardware", "stack", "transport", "strategy", "mesh", "world_size", "batch", "seq", "accumulate", "no_sync", "optimizer", "optimizer_impl", "momentum",
              "precision", "expert_skew", "ranks", "slow_rank", "host", "operator_us", "action_us", "unit_us", "waits_for_loss")
 _ADVISE = ("memory_limit", "top")
+_SEARCH = ("hardware", "stack", "transport", "plan", "precisions", "per_block", "world_size", "batch", "seq", "accumulate", "no_sync", "optimizer", "optimizer_impl", "momentum",
+           "precision", "expert_skew", "compile", "cuda_graphs", "matmul_dtype", "loss_chunks")
 _LINE = 300
 
 
-def _shorter(text, limit):
+def _shorter(text: str, limit: int) -> str:
     """The text, or its two ends, in at most `limit` bytes."""
     encoded = text.encode()
     if len(encoded) <= limit:
@@ -27,11 +39,11 @@ def _shorter(text, limit):
     return encoded[:half].decode(errors="ignore") + " … " + encoded[-half:].decode(errors="ignore")
 
 
-def fitted(lines, evidence):
+def fitted(lines: Sequence[str], evidence: Sequence[Sequence[object]]) -> str:
     """The lines that fit, how many do not, and the commands of `evidence` that print everything."""
     commands = [_shorter(shown("evidence: " + shlex.join(map(str, ["shardlens", *command]))), 400) for command in evidence]
     room = LIMIT - sum(len(line.encode()) + 1 for line in commands) - 40
-    kept = []
+    kept: list[str] = []
     for line in lines:
         line = _shorter(shown(line), _LINE)
         room -= len(line.encode()) + 1
@@ -43,29 +55,30 @@ def fitted(lines, evidence):
     return "\n".join([*kept, *commands])
 
 
-def _unit(name):
+def _unit(name: str) -> str:
     return name or "(root)"
 
 
-def _by(figures):
+def _by(figures: PartFigures | UnitRow) -> str:
     return f", issued by {figures['issued_by']}" if figures["issued_by"] else ""
 
 
-def _warnings(run):
-    return [f"warning: {entry['message']}" for entry in run.analysis["diagnostics"] if entry["severity"] != "info"]
+def _warnings(run: Run) -> list[str]:
+    return [f"{entry['severity']}: {entry['message']}" for entry in run.analysis["diagnostics"]]
 
 
-def _order(run):
+def _order(run: Run) -> Iterator[str]:
     """A line for each rank whose actions came in another order than planned."""
     for rank in run.analysis["ranks"]:
-        for name, (first, second) in {"planned_vs_issued": ("planned", "issued"), "issued_vs_started": ("issued", "started")}.items():
-            difference = rank["order"][name]["first_difference"]
+        order = rank["order"]
+        for check, first, second in ((order["planned_vs_issued"], "planned", "issued"), (order["issued_vs_started"], "issued", "started")):
+            difference = check["first_difference"]
             if difference:
                 yield (f"order, rank {rank['rank']}, step {difference['step']}: {first} {difference['expected']}, {second} {difference['found']}"
                        + "".join(f"; {row['collective']} {row['found']} times, expected {row['expected']}" for row in difference.get("counts", [])))
 
 
-def _waste(run, unit=None):
+def _waste(run: Run, unit: str | None = None) -> Iterator[str]:
     for rank in run.analysis["ranks"]:
         for row in rank["waste"]:
             if unit is not None and row["where"] not in (unit, _unit(unit)):
@@ -73,7 +86,7 @@ def _waste(run, unit=None):
             yield f"waste, rank {rank['rank']}: {row['kind']} of {_unit(row['where'])}, {row['count']} times, {_ms(row['lost_ns'])} ms lost"
 
 
-def _allowed(settings, names):
+def _allowed(settings: Mapping[str, Any] | None, names: Sequence[str]) -> Mapping[str, Any]:
     """The settings, if all are among `names` and simple values. Errors: ValueError; a client's text must not become another flag."""
     settings = settings or {}
     for key, value in settings.items():
@@ -86,14 +99,14 @@ def _allowed(settings, names):
     return settings
 
 
-def _local(path):
+def _local(path: Place) -> Place:
     """A path of a run, which the program cannot take for a flag. Errors: ValueError for a URL: a client chooses no servers."""
     if is_remote(path):
         raise ValueError(f"{path}: expected a path of this machine")
     return os.path.abspath(path) if str(path).startswith("-") else path
 
 
-def analyze(path):
+def analyze(path: Place) -> str:
     """What a run did: times of each rank, the collectives that are exposed most and why, differences of order, waste."""
     path = _local(path)
     run = open_run(path)
@@ -115,7 +128,7 @@ def analyze(path):
     return fitted([*lines, *_warnings(run)], [["analyze", path], ["analyze", path, "--by", "span", "--csv"]])
 
 
-def explain(path, unit, rank=0):
+def explain(path: Place, unit: str, rank: int = 0) -> str:
     """Why one unit's collectives are exposed: counts, bytes, times and causes, and the collectives with most exposed time."""
     path = _local(path)
     run = open_run(path)
@@ -142,7 +155,7 @@ def explain(path, unit, rank=0):
     return fitted([*lines, *_warnings(run)], [["analyze", path, "--by", "span", "--csv"]])
 
 
-def compare(before, after):
+def compare(before: Place, after: Place) -> str:
     """What changed from one run to another: times, where the change of the step comes from, and what the steps did differently."""
     before, after = _local(before), _local(after)
     answer = open_run(before).compare(open_run(after))
@@ -161,7 +174,7 @@ def compare(before, after):
     return fitted(lines, [["compare", before, after]])
 
 
-def simulate(path, plan=None, settings=None):
+def simulate(path: Place, plan: Plan | None = None, settings: Mapping[str, Any] | None = None) -> str:
     """What another plan would take: of a recorded run (its own error first), or of a model's config on a machine (settings: hardware)."""
     from . import run as runs
 
@@ -185,21 +198,51 @@ def simulate(path, plan=None, settings=None):
     return fitted(lines, [["simulate", *runs._source(path), *given, *_flags(settings)]])
 
 
-def _extrapolated(priced):
+def search(path: Place, memory_limit: str, settings: Mapping[str, Any] | None = None) -> str:
+    """The fastest plans that fit into a memory limit: of a model's config on a machine (settings: hardware), or of a run that has its model's config. Then the best plan's contents."""
+    from . import run as runs
+
+    path = _local(path)
+    chosen = {**_allowed(settings, _SEARCH), **_allowed({"memory_limit": memory_limit}, ("memory_limit",))}
+    answer = runs.search(path, **chosen)
+    best = answer["best"]
+    lines = [f"{answer['candidates']} plans, {answer['evaluated']} simulated, {answer['pruned']} left out because they cannot be faster, {answer['refused']} impossible"]
+    if best is None:
+        lines.append(f"no plan fits into {memory_limit}")
+    else:
+        lines += [f"best: {best['name']}", f"why: {best['why']}"]
+    for found in answer["pareto"][:6]:
+        lines.append(f"{found['name']}: {_ms(found['step_ns'])} ms a step, {_ms(found['exposed_comm_ns'])} ms communication exposed, peak {found['peak_reserved_bytes']} bytes reserved, "
+                     f"batch {found['batch']}, accumulate {found['accumulate']}")
+    if len(answer["pareto"]) > 6:
+        lines.append(f"{len(answer['pareto']) - 6} more plans, slower and smaller")
+    if answer["per_block"]:
+        lines.append(f"with blocks that differ: {answer['per_block']['name']}, {_ms(answer['per_block']['step_ns'])} ms a step")
+    if best is not None:
+        lines += ["plan: " + line for line in _plan_lines(best["plan"])]
+    return fitted(lines, [["search", *runs._source(path), *_flags(chosen)]])
+
+
+def _plan_lines(plan: PlanFile) -> list[str]:
+    """The keys of a plan file, a line each."""
+    return [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in plan.items()]
+
+
+def _extrapolated(priced: Simulation | AdvisedChange) -> list[str]:
     return [f"   rests on a size that was not measured: {row['work']} at {row['beyond']:.3g} x the nearest measured size ({100 * row['share']:.1f} % of the step)"
             for row in priced.get("extrapolated", [])]
 
 
-def _interval(change):
+def _interval(change: AdvisedChange) -> str:
     low, high = (f"{bound / 1e6:+.3f}" for bound in change["interval_ns"])
     return f"{change['change_ns'] / 1e6:+.3f} ms (90 %: {low} to {high})"
 
 
-def _verdict(change):
+def _verdict(change: AdvisedChange) -> str:
     return change["verdict"] + ("" if change["odds"] is None else f", odds {change['odds']} in 100")
 
 
-def advise(path, settings=None, measure=None):
+def advise(path: Place, settings: Mapping[str, Any] | None = None, measure: int | None = None) -> str:
     """The changes of a recorded run's plan that would make its steps shorter, after the simulator's error for the run as it is, and its waste.
 
     `measure`: the first so many changes are also captured on this machine, which runs the recorded training again.
@@ -219,8 +262,9 @@ def advise(path, settings=None, measure=None):
         lines.append("uncertain: this error is larger than the gains below")
     for number, change in enumerate(changes, 1):
         lines.append(f"{number}. {change['title']}: {_ms(change['step_ns'])} ms a step, {_interval(change)}, {_verdict(change)}, peak {change['peak_allocated_bytes']} bytes allocated")
-        if change.get("measured_change_ns") is not None:
-            lines.append(f"   measured: {change['measured_change_ns'] / 1e6:+.3f} ms, ± {change['measured_error_ns'] / 1e6:.3f}")
+        measured, error = change.get("measured_change_ns"), change.get("measured_error_ns")
+        if measured is not None and error is not None:
+            lines.append(f"   measured: {measured / 1e6:+.3f} ms, ± {error / 1e6:.3f}")
         if change["hides"]:
             first, more = change["hides"][0], len(change["hides"]) - 1
             lines.append(f"   exposes less: {first['collective']} of {_unit(first['unit'])} {_ms(first['ns'])} ms" + (f", {more} more" if more else ""))

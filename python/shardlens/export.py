@@ -9,6 +9,8 @@ backward) is recorded at two batches; every other batch follows from these.
 `make_model()` returns a torch.nn.Module and a function `inputs(batch)` or `inputs(batch, seq)` that makes its arguments: a tensor, a tuple, or
 a dict of keywords. A third result `loss(output)` is needed where the model returns neither a scalar nor something with a `loss`.
 """
+from __future__ import annotations
+
 import argparse
 import importlib
 import inspect
@@ -17,9 +19,13 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from . import __version__, files
 from .shown import complain, complain_lines, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 DTYPES = ("bfloat16", "float16", "float32")
 
@@ -31,11 +37,11 @@ class ExportError(RuntimeError):
 class Source:
     """A model and how to run it. `inputs(batch, seq)`: arguments and keywords; `loss(output)`; `seq`: None if it takes no tokens."""
 
-    def __init__(self, model, inputs, loss, seq, origin, experts=None):
+    def __init__(self, model: Any, inputs: Any, loss: Any, seq: int | None, origin: Any, experts: tuple[int, int] | None = None) -> None:
         self.model, self.inputs, self.loss, self.seq, self.origin, self.experts = model, inputs, loss, seq, origin, experts
 
 
-def _loss_of(out):
+def _loss_of(out: Any) -> Any:
     import torch
 
     loss = out.get("loss") if isinstance(out, dict) else getattr(out, "loss", None)
@@ -48,7 +54,7 @@ def _loss_of(out):
 # --- transformers
 
 
-def _experts_of(config):
+def _experts_of(config: Any) -> Any:
     for name in ("num_local_experts", "num_experts", "n_routed_experts"):
         count = getattr(config, name, None)
         if count:
@@ -56,7 +62,7 @@ def _experts_of(config):
     return None
 
 
-def _decide_as_if_not_traced():
+def _decide_as_if_not_traced() -> None:
     """With fake tensors transformers makes masks that a real step does without. Their values are known here, so it need not."""
     from transformers import masking_utils
 
@@ -65,7 +71,7 @@ def _decide_as_if_not_traced():
         masking_utils.is_tracing = lambda tensor=None: asks()
 
 
-def from_transformers(directory, seq, dtype):
+def from_transformers(directory: Any, seq: int | None, dtype: Any) -> Any:
     """A Source of the config.json in `directory`, or of the file that it names."""
     import torch
 
@@ -87,7 +93,7 @@ def from_transformers(directory, seq, dtype):
     origin = {"source": str(directory), "transformers": transformers.__version__}
     experts = _experts_of(config)
     if model.main_input_name == "pixel_values":
-        def images(batch, _):
+        def images(batch: int, _: Any) -> Any:
             size = config.image_size if isinstance(config.image_size, (tuple, list)) else (config.image_size,) * 2
             return (), {"pixel_values": torch.empty(batch, config.num_channels, *size), "labels": torch.empty(batch, dtype=torch.long)}
 
@@ -95,7 +101,7 @@ def from_transformers(directory, seq, dtype):
     if model.main_input_name != "input_ids" or config.is_encoder_decoder:
         raise ExportError(f"{type(model).__name__}: expected a model of tokens or images; use --call with a function that makes its inputs")
 
-    def tokens(batch, length):
+    def tokens(batch: int, length: int) -> Any:
         ids = torch.empty(batch, length, dtype=torch.long)
         return (), {"input_ids": ids, "labels": torch.empty(batch, length, dtype=torch.long)}
 
@@ -106,13 +112,13 @@ def from_transformers(directory, seq, dtype):
 # --- a function of the user
 
 
-def _arguments(made):
+def _arguments(made: Any) -> Any:
     if isinstance(made, dict):
         return (), made
     return (tuple(made), {}) if isinstance(made, (tuple, list)) else ((made,), {})
 
 
-def from_call(name, seq):
+def from_call(name: str, seq: int | None) -> Any:
     """A Source of the function `pkg.mod:function`."""
     import torch
 
@@ -125,16 +131,16 @@ def from_call(name, seq):
     except (ImportError, AttributeError) as error:
         raise ExportError(f"--call {name}: {error}") from error
     made = factory()
-    parts = made if isinstance(made, tuple) else (made,)
+    parts: tuple[Any, ...] = made if isinstance(made, tuple) else (made,)
     if len(parts) not in (2, 3) or not isinstance(parts[0], torch.nn.Module):
         raise ExportError(f"--call {name}: expected a model and a function that makes its inputs from a batch, and perhaps a function of the loss")
-    model, inputs = parts[:2]
+    model, inputs = parts[0], parts[1]
     loss = parts[2] if len(parts) == 3 else _loss_of
     takes_tokens = len(inspect.signature(inputs).parameters) > 1
     if takes_tokens and seq is None:
         raise ExportError(f"--call {name}: the inputs depend on the sequence; --seq is needed")
 
-    def make(batch, length):
+    def make(batch: int, length: int | None) -> Any:
         return _arguments(inputs(batch, length) if takes_tokens else inputs(batch))
 
     return Source(model, make, loss, seq if takes_tokens else None, {"source": name})
@@ -143,14 +149,14 @@ def from_call(name, seq):
 # --- recording
 
 
-def _described(args, kwargs):
+def _described(args: Any, kwargs: Any) -> dict[str, Any]:
     import torch
 
     named = {**{str(i): value for i, value in enumerate(args)}, **kwargs}
     return {name: (list(value.shape), str(value.dtype).removeprefix("torch.")) for name, value in named.items() if isinstance(value, torch.Tensor)}
 
 
-def _input_rows(described, batches, seq):
+def _input_rows(described: Any, batches: Sequence[int], seq: int | None) -> Any:
     """Inputs with "batch" and "seq" in place of sizes that follow them."""
     rows = []
     for name, (shape, dtype) in described[0].items():
@@ -163,11 +169,11 @@ def _input_rows(described, batches, seq):
     return rows
 
 
-def _step(tracer, source, batch):
+def _step(tracer: Any, source: Any, batch: int) -> Any:
     """One recorded step, and its inputs' shapes."""
     described = {}
 
-    def forward():
+    def forward() -> Any:
         args, kwargs = source.inputs(batch, source.seq)
         described.update(_described(args, kwargs))
         return source.loss(source.model(*args, **kwargs))
@@ -177,7 +183,7 @@ def _step(tracer, source, batch):
     return {"batch": batch, "seq": source.seq, "tensors": tracer.tensors, "operators": tracer.operators, "order": tracer.order}, described
 
 
-def export(make_source, batches=(2, 4), dtype="bfloat16", experts=None):
+def export(make_source: Callable[[], Source], batches: Sequence[int] = (2, 4), dtype: str = "bfloat16", experts: tuple[int, int] | None = None) -> dict[str, Any]:
     """The contents of model.json. `make_source()`: a Source; called with fake tensors and `dtype` as the default dtype.
 
     Errors: ExportError, which names the module, if the model needs values that depend on data."""
@@ -188,10 +194,10 @@ def export(make_source, batches=(2, 4), dtype="bfloat16", experts=None):
     from .export_values import Unknown
     from .live_model import model_of
 
+    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True), experts)
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
     try:
-        tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True), experts)
         with tracer.modes():
             source = make_source()
             source.model.train()
@@ -226,25 +232,25 @@ def export(make_source, batches=(2, 4), dtype="bfloat16", experts=None):
     return out
 
 
-def write(contents, path):
+def write(contents: Any, path: str | os.PathLike[str]) -> None:
     """Writes model.json."""
     files.write(path, json.dumps(contents, separators=(",", ":")))
 
 
-def _pair(text):
+def _pair(text: str) -> tuple[int, int]:
     parts = text.split(",")
     if len(parts) != 2 or not all(part.isdigit() and int(part) > 0 for part in parts):
         raise argparse.ArgumentTypeError("expected COUNT,PER_TOKEN")
     return int(parts[0]), int(parts[1])
 
 
-def _positive(text):
+def _positive(text: str) -> int:
     if not text.isdigit() or int(text) == 0:
         raise argparse.ArgumentTypeError("expected a positive number")
     return int(text)
 
 
-def _is_of_model(path, folder):
+def _is_of_model(path: Path, folder: Path) -> bool:
     """Whether the file is the model's config or weights, by any name."""
     if not path.exists() or not folder.exists():
         return False
@@ -253,7 +259,7 @@ def _is_of_model(path, folder):
     return any((each.name == "config.json" or each.suffix in (".safetensors", ".bin")) and each.samefile(path) for each in folder.iterdir())
 
 
-def main(arguments=None):
+def main(arguments: Any = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m shardlens.export", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--hf", metavar="DIR", help="folder with a config.json of transformers, or such a file")

@@ -2,7 +2,10 @@
 
 A product is (batch, m, n, k): batch times [m, k]·[k, n]. FLOPs are those of torch.utils.flop_counter, where it has a formula.
 """
+from __future__ import annotations
+
 import math
+from typing import Any
 
 GEMM, GROUPED, ATTENTION, CONVOLUTION = "gemm", "grouped_gemm", "attention", "convolution"
 
@@ -24,17 +27,17 @@ _REDUCES = ("sum", "mean", "amax", "amin")
 class Product:
     """One matrix product. `flops` counts a multiplication and an addition each."""
 
-    def __init__(self, batch, m, n, k, flops=None, causal=None):
+    def __init__(self, batch: int, m: int, n: int, k: int, flops: int | None = None, causal: bool | None = None) -> None:
         self.sizes = [int(batch), int(m), int(n), int(k)]
         self.flops = int(flops if flops is not None else 2 * batch * m * n * k)
         self.causal = causal
 
 
-def _gemm(a, b, batch=1):
+def _gemm(a: Any, b: Any, batch: int = 1) -> Any:
     return Product(batch, a.shape[-2], b.shape[-1], a.shape[-1])
 
 
-def _grouped(a, b, out):
+def _grouped(a: Any, b: Any, out: Any) -> Any:
     """Of torch._grouped_mm, whose groups are chosen equally often."""
     if a.dim() == 2 and b.dim() == 3:
         groups = min(b.shape[0], a.shape[0])
@@ -48,7 +51,7 @@ def _grouped(a, b, out):
     return _gemm(a, b, a.shape[0])
 
 
-def _convolution(x, weight, out, transposed, groups):
+def _convolution(x: Any, weight: Any, out: Any, transposed: Any, groups: Any) -> Any:
     """As the product of the unfolded image and the kernels."""
     spatial = math.prod((x if transposed else out).shape[2:])
     taps = math.prod(weight.shape[2:])
@@ -58,7 +61,7 @@ def _convolution(x, weight, out, transposed, groups):
     return Product(groups, rows, weight.shape[0] // groups, weight.shape[1] * taps)
 
 
-def _convolution_gradients(out_gradient, x, weight, transposed, groups, wanted):
+def _convolution_gradients(out_gradient: Any, x: Any, weight: Any, transposed: Any, groups: Any, wanted: Any) -> Any:
     batch, m, n, k = _convolution(x, weight, out_gradient, transposed, groups).sizes
     found = []
     if wanted[0]:
@@ -68,7 +71,7 @@ def _convolution_gradients(out_gradient, x, weight, transposed, groups, wanted):
     return found
 
 
-def _attention(query, key, value, backward, causal, pairs):
+def _attention(query: Any, key: Any, value: Any, backward: bool, causal: bool | None, pairs: Any) -> Any:
     """Scores and their product with the values; backward computes the scores again and four gradients."""
     batch, rows, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
     if pairs is not None and 0 < pairs < rows * (keys + 1) // 2 and rows == keys:
@@ -80,7 +83,7 @@ def _attention(query, key, value, backward, causal, pairs):
     return Product(batch, rows, keys, query.shape[-1], flops, causal)
 
 
-def products_of(name, named, outputs, pairs_of):
+def products_of(name: str, named: Any, outputs: Any, pairs_of: Any) -> Any:
     """The kind of an operator that is made of products, and these; otherwise None. `named`: arguments by name. `pairs_of(mask)`: how many
     pairs of a query and a key a mask allows, or None."""
     base = name.rstrip("_")
@@ -104,7 +107,7 @@ def products_of(name, named, outputs, pairs_of):
     return None
 
 
-def _scaled_dot_product(backward, named, pairs_of):
+def _scaled_dot_product(backward: bool, named: Any, pairs_of: Any) -> Any:
     query, key, value = named["query"], named["key"], named["value"]
     mask = named.get("attn_mask", named.get("attn_bias"))
     pairs = pairs_of(mask) if mask is not None else None
@@ -113,7 +116,7 @@ def _scaled_dot_product(backward, named, pairs_of):
     return _attention(query, key, value, backward, causal, pairs)
 
 
-def kind_of(func, name):
+def kind_of(func: Any, name: str) -> str:
     """The kind of an operator without products."""
     import torch
 
@@ -131,12 +134,12 @@ def kind_of(func, name):
     return "other"
 
 
-def extent(tensor):
+def extent(tensor: Any) -> Any:
     """Bytes of memory that a tensor covers; an expanded dimension covers none."""
     return math.prod(size for size, stride in zip(tensor.shape, tensor.stride()) if stride != 0 or size == 0) * tensor.element_size()
 
 
-def traffic(name, inputs, outputs):
+def traffic(name: str, inputs: Any, outputs: Any) -> Any:
     """Bytes that the operator reads and writes."""
     read, written = sum(map(extent, inputs)), sum(map(extent, outputs))
     if not inputs:

@@ -1,13 +1,20 @@
 """Records the operators of one training step on fake tensors: no weights, no GPU, nothing is computed."""
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING, Any
 
 from .export_operators import NO_KERNEL, kind_of, products_of, traffic
 from .export_values import Unknown, Values
+from .live_units import autograd_functions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SKIPPED = ("prim::", "prims::")
 
 
-def _arguments(func, args, kwargs):
+def _arguments(func: Any, args: Any, kwargs: Any) -> Any:
     """The arguments of an ATen operator by name."""
     named = {a.name: a.default_value for a in func._schema.arguments if a.has_default_value()}
     named.update(zip((a.name for a in func._schema.arguments), args))
@@ -15,24 +22,24 @@ def _arguments(func, args, kwargs):
     return named
 
 
-def _tensors(values):
+def _tensors(values: Any) -> list[Any]:
     import torch
     from torch.utils._pytree import tree_leaves
 
     return [t for t in tree_leaves(values) if isinstance(t, torch.Tensor)]
 
 
-def _make_mode():
+def _make_mode() -> Any:
     """The dispatch mode below; a function, because torch is imported only when it is used."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
-        def __init__(self, tracer):
+        def __init__(self, tracer: Any) -> None:
             super().__init__()
             self.tracer = tracer
 
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return self.tracer.dispatch(torch, func, args, kwargs or {})
 
     return Mode
@@ -44,29 +51,32 @@ class Tracer:
     After a step: `tensors`, `operators` and `order` as in model.json (`shardlens docs models`), `missing`, and `trained`, the storages of gradients.
     """
 
-    def __init__(self, fake_mode, experts=None):
+    def __init__(self, fake_mode: Any, experts: tuple[int, int] | None = None) -> None:
         self.values = Values(experts)
-        self.missing = []
+        self.missing: list[Any] = []
         self._fake_mode = fake_mode
-        self._names = {}
-        self._parameters = set()
+        self._names: dict[Any, Any] = {}
+        self._parameters: set[Any] = set()
         self.recording = False
         self._reset()
 
-    def _reset(self):
-        self.tensors, self.operators, self.order = [], [], []
-        self._ids, self._tensor_ids = {}, {}
-        self._pairs = {}
-        self._storages = []  # kept, so that their addresses are not used again
-        self._by_sequence = {}  # operator of forward by the number of the autograd node that it made
-        self._saves = {}  # tensors by the number of the node that keeps them
+    def _reset(self) -> None:
+        self.tensors: list[dict[str, Any]] = []
+        self.operators: list[dict[str, Any]] = []
+        self.order: list[str] = []
+        self._ids: dict[int, int] = {}
+        self._tensor_ids: dict[tuple[int, int, str], int] = {}
+        self._pairs: dict[Any, Any] = {}
+        self._storages: list[Any] = []  # kept, so that their addresses are not used again
+        self._by_sequence: dict[Any, Any] = {}  # operator of forward by the number of the autograd node that it made
+        self._saves: dict[Any, Any] = {}  # tensors by the number of the node that keeps them
         self._in_backward = False
         self._last = None  # operator of forward whose gradient is computed
         self._modules = [""]
 
     # --- what is known about the model
 
-    def know(self, model):
+    def know(self, model: Any) -> None:
         """Names of modules (the first, if there are several) and the memory of parameters."""
         self._names, self._parameters = {}, set()
         for name, module in model.named_modules(remove_duplicate=False):
@@ -75,18 +85,18 @@ class Tracer:
             self._parameters.add(self._keep(parameter))
 
     @property
-    def module(self):
+    def module(self) -> Any:
         """The module whose forward runs."""
         return self._modules[-1]
 
-    def say(self, sentence):
+    def say(self, sentence: str) -> None:
         if sentence not in self.missing:
             self.missing.append(sentence)
 
     # --- a step
 
     @contextlib.contextmanager
-    def modes(self):
+    def modes(self) -> Iterator[Any]:
         import torch.nn.functional as functional
 
         plain = functional.scaled_dot_product_attention
@@ -97,7 +107,7 @@ class Tracer:
         finally:
             functional.scaled_dot_product_attention = plain
 
-    def step(self, model, forward):
+    def step(self, model: Any, forward: Any) -> None:
         """Records `forward()`, which returns the loss, and its backward."""
         import torch
         from torch.nn.modules import module as hooks
@@ -122,13 +132,13 @@ class Tracer:
                 handle.remove()
         self._drop_idle_views()
 
-    def _enter(self, module, args):
+    def _enter(self, module: Any, args: Any) -> None:
         name = self._names.get(id(module))
         if name is not None and not self._in_backward:
             self._modules.append(name)
             self.order.append(f">{name}")
 
-    def _leave(self, module, args, out):
+    def _leave(self, module: Any, args: Any, out: Any) -> None:
         name = self._names.get(id(module))
         if name is not None and not self._in_backward and self._modules[-1] == name:
             self._modules.pop()
@@ -136,7 +146,7 @@ class Tracer:
 
     # --- operators
 
-    def dispatch(self, torch, func, args, kwargs):
+    def dispatch(self, torch: Any, func: Any, args: Any, kwargs: Any) -> Any:
         name = func._schema.name.removeprefix("aten::")
         inputs = _tensors((args, kwargs))
         known = self.values.wanted(func, inputs)
@@ -165,17 +175,17 @@ class Tracer:
             self._record(func, name, args, kwargs, inputs, _tensors(out))
         return out
 
-    def _forget_written(self, func, args):
+    def _forget_written(self, func: Any, args: Any) -> None:
         if func._schema.is_mutable:
             for argument, tensor in zip(func._schema.arguments, args):
                 if argument.alias_info is not None and argument.alias_info.is_write and hasattr(tensor, "untyped_storage"):
                     self.values.forget(tensor)
 
-    def _unknown(self, func):
+    def _unknown(self, func: Any) -> str:
         return (f"module '{self._modules[-1]}': what {func._schema.name} returns depends on data; "
                 "declare the routing of experts with --experts COUNT,PER_TOKEN, or avoid the operator")
 
-    def _value(self, func, args, kwargs, known):
+    def _value(self, func: Any, args: Any, kwargs: Any, known: Any) -> Any:
         """A number that Python asks for."""
         if known:
             return self.values.compute(func, args, kwargs)
@@ -185,7 +195,7 @@ class Tracer:
             return False
         raise Unknown(self._unknown(func))
 
-    def _from_values(self, func, args, kwargs):
+    def _from_values(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The result of an operator whose shape depends on values that are known."""
         from torch.utils._pytree import tree_map
 
@@ -195,7 +205,7 @@ class Tracer:
         out = tree_map(lambda t: self._fake_mode.from_tensor(t, static_shapes=True) if isinstance(t, torch.Tensor) else t, real)
         return out, real
 
-    def _indices_of_masks(self, torch, name, args):
+    def _indices_of_masks(self, torch: Any, name: str, args: Any) -> Any:
         """Masks that are known, as the indices that they choose."""
         indices = [args[1]] if name == "masked_select" else args[1]
         out = []
@@ -214,7 +224,7 @@ class Tracer:
                 out.append(fake)
         return args[0], out
 
-    def _counts(self, torch, args, kwargs):
+    def _counts(self, torch: Any, args: Any, kwargs: Any) -> Any:
         """bincount of unknown numbers: known only under declared routing, where all are equal."""
         least = args[2] if len(args) > 2 else kwargs.get("minlength", 0)
         if self.values.experts is None or least != self.values.experts[0]:
@@ -228,7 +238,7 @@ class Tracer:
         self.values.routed = True
         return out
 
-    def _record(self, func, name, args, kwargs, inputs, outputs):
+    def _record(self, func: Any, name: str, args: Any, kwargs: Any, inputs: Any, outputs: Any) -> None:
         if not outputs or name in NO_KERNEL or func._schema.name.startswith(_SKIPPED):
             return
         memory = {self._keep(t) for t in inputs}
@@ -261,7 +271,7 @@ class Tracer:
                 operator["outputs"] = [self._tensor(part)]
                 operator["written_bytes"] = written // len(products)
 
-    def _flops(self, func, args, kwargs, outputs):
+    def _flops(self, func: Any, args: Any, kwargs: Any, outputs: Any) -> int:
         """Of products that have a formula in torch.utils.flop_counter and no sizes here; 0 for everything else."""
         from torch.utils.flop_counter import flop_registry
 
@@ -272,12 +282,11 @@ class Tracer:
         return int(formula(*args, **kwargs, out_val=outputs[0] if len(outputs) == 1 else tuple(outputs)))
 
     @staticmethod
-    def _sequence():
-        import torch
+    def _sequence() -> int:
+        number: int = autograd_functions()._get_sequence_nr()
+        return number
 
-        return torch._C._autograd._get_sequence_nr()
-
-    def _phase(self):
+    def _phase(self) -> Any:
         """The phase, and the operator of forward that is differentiated."""
         import torch
 
@@ -289,20 +298,20 @@ class Tracer:
             self._last = found if found is not None else self._last
         return "backward", self._last
 
-    def _save(self, tensor):
+    def _save(self, tensor: Any) -> Any:
         """Autograd keeps `tensor` for the operator whose node it makes."""
         if self.recording and not self._in_backward:
             self._saves.setdefault(self._sequence() - 1, []).append(self._tensor(tensor, whole=True))
         return tensor
 
-    def _keep(self, tensor):
+    def _keep(self, tensor: Any) -> Any:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._ids:
             self._ids[storage._cdata] = len(self._storages)
             self._storages.append(storage)
         return self._ids[storage._cdata]
 
-    def _tensor(self, tensor, whole=False):
+    def _tensor(self, tensor: Any, whole: bool = False) -> Any:
         """The number of a tensor: its memory, size and dtype. `whole`: of all the memory that a view keeps alive."""
         from .export_operators import extent
 
@@ -318,7 +327,7 @@ class Tracer:
             self.tensors.append(row)
         return self._tensor_ids[key]
 
-    def _drop_idle_views(self):
+    def _drop_idle_views(self) -> None:
         """Adds what autograd keeps to the operators, and drops views that keep nothing and have no backward of their own."""
         owners = sorted(self._by_sequence)
         for sequence, saved in self._saves.items():
@@ -335,10 +344,10 @@ class Tracer:
 
     # --- attention
 
-    def _pairs_of(self, mask):
+    def _pairs_of(self, mask: Any) -> Any:
         return self._pairs.get(mask.untyped_storage()._cdata)
 
-    def _count_pairs(self, mask):
+    def _count_pairs(self, mask: Any) -> Any:
         """How many pairs of a query and a key a mask of booleans allows in a head, if its values are known."""
         real = self.values.of(mask)
         if real is None or mask.dim() < 2:
@@ -349,7 +358,7 @@ class Tracer:
             heads = max(real.numel() // (mask.shape[-1] * mask.shape[-2]), 1)
             return int(real.sum()) // heads
 
-    def _fused_attention(self, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    def _fused_attention(self, query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: Any = 0.0, is_causal: bool = False, scale: Any = None, enable_gqa: bool = False) -> Any:
         """The kernel that a GPU takes for scaled_dot_product_attention; on the CPU PyTorch would often take none."""
         import torch
 

@@ -3,7 +3,10 @@
 Fake tensors have shapes and no values. Code that makes a mask, counts tokens per expert or asks how long a tensor is needs some values, all of
 which follow from constants (arange, zeros, …) or from the declared routing. They are computed here on small real tensors next to the fake ones.
 """
+from __future__ import annotations
+
 import math
+from typing import Any
 
 MOST_ELEMENTS = 1 << 24  # of integers and booleans
 MOST_FLOATS = 1 << 16
@@ -15,24 +18,24 @@ class Unknown(RuntimeError):
     """An operator's result depends on values that are not known."""
 
 
-def _key(tensor):
+def _key(tensor: Any) -> Any:
     return tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
 
 
 class Values:
     """The known values of fake tensors, by their place in memory. Keeps every storage that it has values of."""
 
-    def __init__(self, experts=None):
+    def __init__(self, experts: tuple[int, int] | None = None) -> None:
         self.experts = experts  # (count, chosen per token) or None
         self.routed = False  # the declared routing was used
-        self._known = {}  # storage: {place: real tensor}
-        self._storages = []
+        self._known: dict[Any, Any] = {}  # storage: {place: real tensor}
+        self._storages: list[Any] = []
 
-    def clear(self):
+    def clear(self) -> None:
         self._known.clear()
         self._storages.clear()
 
-    def of(self, tensor):
+    def of(self, tensor: Any) -> Any:
         from torch._subclasses.fake_tensor import FakeTensor
 
         if not isinstance(tensor, FakeTensor):
@@ -41,16 +44,16 @@ class Values:
             return tensor.constant
         return self._known.get(tensor.untyped_storage()._cdata, {}).get(_key(tensor))
 
-    def set(self, tensor, real):
+    def set(self, tensor: Any, real: Any) -> None:
         storage = tensor.untyped_storage()
         if storage._cdata not in self._known:
             self._storages.append(storage)
         self._known.setdefault(storage._cdata, {})[_key(tensor)] = real
 
-    def forget(self, tensor):
+    def forget(self, tensor: Any) -> None:
         self._known.pop(tensor.untyped_storage()._cdata, None)
 
-    def wanted(self, func, tensors):
+    def wanted(self, func: Any, tensors: Any) -> bool:
         """Whether the operator's values follow from known ones."""
         import torch
 
@@ -60,7 +63,7 @@ class Values:
             return all(self.of(t) is not None for t in tensors)
         return func._schema.name.removeprefix("aten::") in _FACTORIES
 
-    def compute(self, func, args, kwargs):
+    def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The operator's result on the known values."""
         import torch
         from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -73,7 +76,7 @@ class Values:
             return func(*args, **kwargs)
 
     @staticmethod
-    def is_small(out):
+    def is_small(out: Any) -> bool:
         """Whether the values of a result are kept."""
         import torch
         from torch.utils._pytree import tree_leaves
@@ -81,7 +84,7 @@ class Values:
         tensors = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
         return all(t.numel() <= (MOST_FLOATS if t.dtype.is_floating_point else MOST_ELEMENTS) and not t.is_complex() for t in tensors)
 
-    def note(self, out, real):
+    def note(self, out: Any, real: Any) -> None:
         """Keeps the values of a result."""
         import torch
         from torch.utils._pytree import tree_leaves
@@ -90,7 +93,7 @@ class Values:
             if isinstance(fake, torch.Tensor) and isinstance(value, torch.Tensor):
                 self.set(fake, value)
 
-    def route(self, name, args, out):
+    def route(self, name: str, args: Any, out: Any) -> None:
         """The declared routing: each expert is chosen equally often. Applies to a choice of the best among as many as there are experts."""
         import torch
         from torch._subclasses.fake_tensor import unset_fake_temporarily

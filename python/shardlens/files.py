@@ -4,6 +4,8 @@ A file is written under a random name that did not exist and gets its own name w
 or the new one, whenever the program ends. A file that is replaced passes its permissions on. Folders are held open while they are written to,
 and nothing is removed that was not made here.
 """
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -12,21 +14,26 @@ import stat
 import tempfile
 import time
 import weakref
+from typing import IO, TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
 
 _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC
 _NAME_MAX = 255
 
 
-def make_folder(path):
+def make_folder(path: str | os.PathLike[str]) -> None:
     """Makes a folder and those above it, if they do not exist."""
     os.makedirs(path, exist_ok=True)
 
 
-def _same(a, b):
+def _same(a: os.stat_result, b: os.stat_result) -> bool:
     return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 
 
-def _find(name, folder):
+def _find(name: str, folder: int) -> os.stat_result | None:
     """What has the name, without following a symlink; None if nothing has."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
@@ -34,19 +41,19 @@ def _find(name, folder):
         return None
 
 
-def _remove(name, folder, made):
+def _remove(name: str, folder: int, made: os.stat_result) -> None:
     """Removes a file or an empty folder, if it still is the one that was made."""
     found = _find(name, folder)
     if found is not None and _same(found, made):
         (os.rmdir if stat.S_ISDIR(found.st_mode) else os.unlink)(name, dir_fd=folder)
 
 
-def _temporary_name(name):
+def _temporary_name(name: str) -> str:
     ending = ".tmp" + secrets.token_hex(16)
     return os.fsencode(name)[: _NAME_MAX - len(ending)].decode(errors="ignore") + ending
 
 
-def _take_permissions(file, old):
+def _take_permissions(file: int, old: os.stat_result) -> None:
     """Permissions of the replaced file, and its group if this user may; else what the group was allowed only if all others were too."""
     mode = stat.S_IMODE(old.st_mode) & 0o777
     if os.fstat(file).st_gid != old.st_gid:
@@ -57,7 +64,7 @@ def _take_permissions(file, old):
     os.fchmod(file, mode)
 
 
-def _sync_folder(folder):
+def _sync_folder(folder: int) -> None:
     try:
         readable = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=folder)
     except PermissionError:  # one may write to it, but not read it
@@ -72,7 +79,7 @@ def _sync_folder(folder):
 
 
 @contextlib.contextmanager
-def _naming(path):
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
     """Errors name the path that the caller gave."""
     try:
         yield
@@ -81,7 +88,7 @@ def _naming(path):
         raise
 
 
-def _open_special(name, folder, seconds=10):
+def _open_special(name: str, folder: int, seconds: float = 10) -> int:
     """A descriptor of a device or a FIFO. A FIFO that no one reads within this time is an error; otherwise opening would wait for ever."""
     flags = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     end = time.monotonic() + seconds
@@ -98,7 +105,7 @@ def _open_special(name, folder, seconds=10):
 
 
 @contextlib.contextmanager
-def create(path):
+def create(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A binary file to write. A symlink stays, and its target is written; a device or a FIFO is written directly. After an exception the old
     file is there, unchanged."""
     place, name = os.path.split(os.path.realpath(path))
@@ -135,13 +142,13 @@ def create(path):
         os.close(folder)
 
 
-def write(path, content):
+def write(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Writes a file of text or bytes."""
     with create(path) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-def _empty(folder, device):
+def _empty(folder: int, device: int) -> None:
     """Removes all that is in an open folder, not through symlinks and not on other file systems."""
     for name in os.listdir(folder):
         found = _find(name, folder)
@@ -160,7 +167,7 @@ def _empty(folder, device):
             os.unlink(name, dir_fd=folder)
 
 
-def _remove_private(parent, name, folder):
+def _remove_private(parent: int, name: str, folder: int) -> None:
     try:
         own = os.fstat(folder)
         _empty(folder, own.st_dev)
@@ -176,7 +183,7 @@ class PrivateFolder:
     """A folder that only this user can access, removed with this object or at the end of `with`. `path`: where; `below`: the folder to make it
     in, by default the one for temporary files."""
 
-    def __init__(self, below=None):
+    def __init__(self, below: str | os.PathLike[str] | None = None) -> None:
         below = os.fspath(below or tempfile.gettempdir())
         name = "shardlens-" + secrets.token_hex(16)
         parent = os.open(below, os.O_PATH | _FOLDER)
@@ -189,9 +196,9 @@ class PrivateFolder:
         self.path = os.path.join(below, name)
         self.remove = weakref.finalize(self, _remove_private, parent, name, folder)
 
-    def __enter__(self):
+    def __enter__(self) -> str:
         return self.path
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Literal[False]:
         self.remove()
         return False

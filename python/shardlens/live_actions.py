@@ -6,12 +6,18 @@ its call and what changed. Actions are written when the recording ends. FSDP1's 
 
 Fields that PyTorch has no counterpart of are null: `hook_seq` is the number of the hook's own line.
 """
+from __future__ import annotations
+
 import json
 import time
 import weakref
+from typing import TYPE_CHECKING, Any
 
 from . import live_fsdp1
 from .live_units import fsdp2_units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 # name of the group's method: the hook that it is in the schedule
 _HOOKS = {
@@ -28,20 +34,20 @@ class ActionLog:
     `failure`: what went wrong inside a wrapper, or None. Nothing is recorded after it; what the wrapper is around runs as always.
     """
 
-    def __init__(self, model):
-        self.rows = []  # (kind, op or hook, unit, stream, buffer, cause, axis, hook index, step, start, end)
+    def __init__(self, model: Any) -> None:
+        self.rows: list[Any] = []  # (kind, op or hook, unit, stream, buffer, cause, axis, hook index, step, start, end)
         self.recording = False
         self.step = 0
-        self.missing = []
-        self.failure = None
-        self.kept = set()  # units whose parameters a backward left unsharded
-        self.partly_reduced = set()  # units whose gradients a backward reduced only over the shard axis
-        self._undo = []  # functions that give an object or a module its own function back
-        self._hooks = []  # (row index, unit name) of the hooks that are running
+        self.missing: list[Any] = []
+        self.failure: str | None = None
+        self.kept: set[Any] = set()  # units whose parameters a backward left unsharded
+        self.partly_reduced: set[Any] = set()  # units whose gradients a backward reduced only over the shard axis
+        self._undo: list[Any] = []  # functions that give an object or a module its own function back
+        self._hooks: list[Any] = []  # (row index, unit name) of the hooks that are running
         self._cause = None  # of an unshard that a prefetch asked for
         self._install(model)
 
-    def _install(self, model):
+    def _install(self, model: Any) -> None:
         units = fsdp2_units(model)
         for unit in units:
             for method, hook in _HOOKS.items():
@@ -54,16 +60,16 @@ class ActionLog:
         else:
             live_fsdp1.install(self, model)
 
-    def fail(self, error):
+    def fail(self, error: Any) -> None:
         """Keeps the first fault and stops recording. Never raises."""
         self.recording = False
         if self.failure is None:
             self.failure = f"{type(error).__name__}: {error}"
 
-    def around(self, call, before, after):
+    def around(self, call: Any, before: Any, after: Any) -> Callable[..., Any]:
         """`call` with observations: `before(*arguments)`, whose result `after(result, start, end)` gets. A fault in either is kept, not raised."""
 
-        def wrapped(*args, **kwargs):
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             if not self.recording:
                 return call(*args, **kwargs)
             try:
@@ -82,7 +88,7 @@ class ActionLog:
 
         return wrapped
 
-    def _wrap(self, group, method, before, after):
+    def _wrap(self, group: Any, method: str, before: Any, after: Any) -> None:
         original = getattr(group, method, None)
         if original is None:
             if method not in self.missing:
@@ -101,13 +107,13 @@ class ActionLog:
 
         self._undo.append(undo)
 
-    def replace(self, owner, name, function):
+    def replace(self, owner: Any, name: str, function: Any) -> None:
         """Sets an attribute of a class or module until remove()."""
         original = owner.__dict__[name]
         setattr(owner, name, function)
         self._undo.append(lambda: setattr(owner, name, original) if owner.__dict__.get(name) is function else None)
 
-    def _wrap_prefetch(self, group_class):
+    def _wrap_prefetch(self, group_class: Any) -> None:
         """`_prefetch_unshard` is a static method that the class itself is asked for; it only sets the cause of the unshard inside."""
         original = group_class.__dict__.get("_prefetch_unshard")
         if original is None:
@@ -117,55 +123,55 @@ class ActionLog:
         # A list that the user set, or the order of the forward.
         self.replace(group_class, "_prefetch_unshard", staticmethod(self.caused(function, lambda target, pass_type: _prefetch_cause(self, pass_type))))
 
-    def caused(self, call, cause_of):
+    def caused(self, call: Any, cause_of: Any) -> Any:
         """`call`, whose actions inside have the cause `cause_of(*arguments)`."""
 
-        def before(*args):
+        def before(*args: Any) -> Any:
             previous, self._cause = self._cause, cause_of(*args)
             return previous
 
-        def after(previous, start, end):
+        def after(previous: Any, start: int, end: int) -> None:
             self._cause = previous
 
         return self.around(call, before, after)
 
-    def remove(self):
+    def remove(self) -> None:
         """Gives everything its own functions back. Never raises."""
         self.recording = False
         while self._undo:
             self._undo.pop()()
 
-    def add(self, op, unit, stream, buffer, axis, start, end, cause=None):
+    def add(self, op: str, unit: Any, stream: str | None, buffer: str | None, axis: str | None, start: int, end: int, cause: Any = None) -> None:
         """Appends an action of the hook that is running."""
         hook = self._hooks[-1][0] if self._hooks else None
         self.rows.append((op, unit, stream, buffer, cause or self._cause or "own", axis, hook, self.step, start, end))
 
-    def begin_hook(self, unit):
+    def begin_hook(self, unit: Any) -> Any:
         """A hook of the unit begins: its row is before those of the actions inside. Returns what end_hook() takes."""
         index = len(self.rows)
         self.rows.append(None)
         self._hooks.append((index, unit))
         return index
 
-    def end_hook(self, index, hook, start, end):
+    def end_hook(self, index: int, hook: str, start: int, end: int) -> None:
         _, unit = self._hooks.pop()
         self.rows[index] = (hook, unit, None, None, None, None, None, self.step, start, end)
 
-    def running_hook(self):
+    def running_hook(self) -> Any:
         """The unit of the hook that is running, or None."""
         return self._hooks[-1][1] if self._hooks else None
 
-    def reduced(self, unit, shards, replicates, start, end):
+    def reduced(self, unit: Any, shards: Any, replicates: Any, start: int, end: int) -> None:
         """The collectives of a reduction over the axes."""
         if shards:
             self.add("reduce_scatter", unit, "reduce_scatter", "reduce_output", "shard", start, end, "own")
         if replicates:
             self.add("all_reduce", unit, "all_reduce", "reduce_output", "replicate", start, end, "own")
 
-    def _hook(self, unit, hook):
+    def _hook(self, unit: Any, hook: str) -> Any:
         group, reduces = unit.group, hook == "grads_ready"
 
-        def before(*_):
+        def before(*_: Any) -> Any:
             if hook == "pre_forward" and group._training_state.name == "FORWARD":
                 return None, None  # torch 2.15 calls it for each module of a unit; the forward has begun with the first
             if reduces:
@@ -174,7 +180,7 @@ class ActionLog:
             # Weak, so that its memory is freed as early as ever.
             return self.begin_hook(unit.name), (lambda: None) if last is None else weakref.ref(last)
 
-        def after(seen, start, end):
+        def after(seen: Any, start: int, end: int) -> None:
             index, last = seen
             if index is None:
                 return
@@ -187,7 +193,7 @@ class ActionLog:
 
         return before, after
 
-    def _see_settings(self, unit):
+    def _see_settings(self, unit: Any) -> None:
         """What a program may set anew for each microbatch."""
         group = unit.group
         if not getattr(group, "reshard_after_backward", True):
@@ -195,10 +201,10 @@ class ActionLog:
         if getattr(group, "reduce_grads", True) and not getattr(group, "all_reduce_grads", True):
             self.partly_reduced.add(unit.name)
 
-    def _unshard(self, unit):
+    def _unshard(self, unit: Any) -> Any:
         group = unit.group
 
-        def after(pending, start, end):
+        def after(pending: Any, start: int, end: int) -> None:
             if not pending and group._all_gather_result is not None and _gathers(group):
                 axis = f"sub_shard{group.post_forward_mesh_info.shard_mesh_size}" if group.is_sharded_post_forward else "shard"
                 cause = self._cause or ("own" if self._hooks else "user")
@@ -206,10 +212,10 @@ class ActionLog:
 
         return lambda *_: group._all_gather_result is not None, after
 
-    def _wait(self, unit):
+    def _wait(self, unit: Any) -> Any:
         group = unit.group
 
-        def after(pending, start, end):
+        def after(pending: Any, start: int, end: int) -> None:
             if not pending:
                 return
             self.add("stream_wait", unit.name, "compute", None, "none", start, end, "own")
@@ -219,10 +225,10 @@ class ActionLog:
 
         return lambda *_: group._all_gather_result is not None, after
 
-    def _reshard(self, unit):
+    def _reshard(self, unit: Any) -> Any:
         group = unit.group
 
-        def after(before, start, end):
+        def after(before: Any, start: int, end: int) -> None:
             if group._sharded_state != before:
                 if group.is_sharded_post_forward:
                     self.add("copy_out", unit.name, "compute", "sub_shard", "none", start, end, "own")
@@ -231,11 +237,11 @@ class ActionLog:
 
         return lambda *_: group._sharded_state, after
 
-    def lines(self):
+    def lines(self) -> Iterator[Any]:
         """JSON lines, in the order in which the host began them."""
         hook_seq = {}  # index of a row: seq of its hook
         hooks = actions = 0
-        generations = {}
+        generations: dict[Any, Any] = {}
         for index, row in enumerate(self.rows):
             if row is None:
                 continue
@@ -258,18 +264,18 @@ class ActionLog:
                 "generation": generation, "event": None, "cause": cause, "axis": axis, "step": step, "t_ns": start, "end_ns": end})
 
 
-def _last_reduction(group):
+def _last_reduction(group: Any) -> Any:
     """The input of the last reduction that is still kept, or None. Later versions than torch 2.11 have a list of them."""
     context = group.comm_ctx
     states = context.reduce_scatter_states if hasattr(context, "reduce_scatter_states") else [context.reduce_scatter_state]
     return states[-1].reduce_scatter_input if states and states[-1] is not None else None
 
 
-def _gathers(group):
+def _gathers(group: Any) -> bool:
     """Whether the group's unshard is a collective: on one rank it is not."""
     return getattr(group.mesh_info, "shard_mesh_size", 1) > 1
 
 
-def _prefetch_cause(log, pass_type):
+def _prefetch_cause(log: Any, pass_type: Any) -> Any:
     # The default prefetch runs within pre_backward of the group; lists are read after it, by the state.
     return "backward_prefetch" if pass_type == "backward" and log.running_hook() is not None else "explicit_prefetch"

@@ -2,10 +2,16 @@
 
 The hooks of saved tensors return what they get, so training's numbers are the same.
 """
+from __future__ import annotations
+
 import contextlib
 import time
+from typing import TYPE_CHECKING, Any
 
-from .live_units import clean_name, fsdp1_units
+from .live_units import autograd_functions, clean_name, fsdp1_units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class ActivationLog:
@@ -18,18 +24,21 @@ class ActivationLog:
     `failure`      what went wrong, or None; nothing is counted after it
     """
 
-    def __init__(self, model):
-        self.rows, self.seconds, self.failure = [], 0.0, None
+    def __init__(self, model: Any) -> None:
+        self.rows: list[list[Any]] = []
+        self.seconds = 0.0
+        self.failure: str | None = None
         self._model = model
         self._names = {id(module): clean_name(name) for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         self._running = [""]  # modules whose forward runs
-        self._owned, self._owned_for = set(), None  # storages of parameters and buffers, and the state for which they were found
-        self._saved, self._again = {}, {}  # storage: a weak reference to it
+        self._owned: set[int] = set()  # storages of parameters and buffers
+        self._owned_for: tuple[str, ...] | None = None  # the state for which they were found
+        self._saved: dict[int, Any] = {}  # storage: a weak reference to it
+        self._again: dict[int, Any] = {}
         self._in_backward = self._done = False  # done: a forward after the first backward has begun
-        self._undo = []
+        self._undo: list[Any] = []
 
-    def install(self):
-        import torch
+    def install(self) -> None:
         import torch.utils.checkpoint as checkpoint
         from torch.autograd import graph
         from torch.multiprocessing.reductions import StorageWeakRef
@@ -42,48 +51,44 @@ class ActivationLog:
         self._replace(checkpoint, "_checkpoint_hook", self._seen_checkpoint)
         self._replace(graph, "disable_saved_tensors_hooks", self._standing_aside)
         self._hooks = (self._pack, self._unpack)
-        torch._C._autograd._push_saved_tensors_default_hooks(*self._hooks)
+        autograd_functions()._push_saved_tensors_default_hooks(*self._hooks)
         self._undo.append(self._pop)
 
-    def remove(self):
+    def remove(self) -> None:
         while self._undo:
             self._undo.pop()()
         self._saved, self._again, self._owned = {}, {}, set()
 
-    def json(self):
+    def json(self) -> list[Any] | None:
         """The rows for run.json, or None if nothing was counted."""
         if self.failure or not self.rows:
             return None
         return [{"module": module, "saved": saved, "recomputed": again} for module, saved, again in self.rows]
 
-    def _replace(self, owner, name, make):
+    def _replace(self, owner: Any, name: str, make: Any) -> None:
         original = getattr(owner, name, None)
         if original is not None:
             setattr(owner, name, make(original))
             self._undo.append(lambda: setattr(owner, name, original))
 
-    def _pop(self):
-        import torch
-
+    def _pop(self) -> None:
         if self._is_on_top():
-            torch._C._autograd._pop_saved_tensors_default_hooks()
+            autograd_functions()._pop_saved_tensors_default_hooks()
         else:
             self.failure = self.failure or "other hooks of saved tensors were left behind"
 
-    def _is_on_top(self):
-        import torch
-
-        top = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    def _is_on_top(self) -> bool:
+        top = autograd_functions()._top_saved_tensors_default_hooks(True)
         return top is not None and top[0] == self._hooks[0]
 
-    def _seen_checkpoint(self, original):
+    def _seen_checkpoint(self, original: Any) -> Callable[..., Any]:
         """PyTorch's hook of a checkpoint's forward gets what the recomputation will save."""
 
-        def hook(frame, *args, **kwargs):
+        def hook(frame: Any, *args: Any, **kwargs: Any) -> Any:
             made = original(frame, *args, **kwargs)
             pack = made.pack_hook
 
-            def seen(tensor):
+            def seen(tensor: Any) -> Any:
                 self._count(tensor, True)
                 return pack(tensor)
 
@@ -92,43 +97,41 @@ class ActivationLog:
 
         return hook
 
-    def _standing_aside(self, original):
+    def _standing_aside(self, original: Any) -> Callable[..., Any]:
         """torch.func refuses to run beside hooks of saved tensors, even those of the recorder."""
 
         @contextlib.contextmanager
-        def disabled(*args, **kwargs):
-            import torch
-
+        def disabled(*args: Any, **kwargs: Any) -> Iterator[Any]:
             aside = self._is_on_top()
             if aside:
-                torch._C._autograd._pop_saved_tensors_default_hooks()
+                autograd_functions()._pop_saved_tensors_default_hooks()
             try:
                 with original(*args, **kwargs):
                     yield
             finally:
                 if aside:
-                    torch._C._autograd._push_saved_tensors_default_hooks(*self._hooks)
+                    autograd_functions()._push_saved_tensors_default_hooks(*self._hooks)
 
         return disabled
 
-    def _before_forward(self, module, _):
+    def _before_forward(self, module: Any, _: Any) -> None:
         self._running.append(self._names.get(id(module), self._running[-1]))
 
-    def _after_forward(self, *_):
+    def _after_forward(self, *_: Any) -> None:
         if len(self._running) > 1:
             self._running.pop()
 
-    def _pack(self, tensor):
+    def _pack(self, tensor: Any) -> Any:
         import torch
 
         self._count(tensor, torch._C._current_graph_task_id() != -1)
         return tensor
 
-    def _unpack(self, tensor):
+    def _unpack(self, tensor: Any) -> Any:
         self._in_backward = True
         return tensor
 
-    def _count(self, tensor, again):
+    def _count(self, tensor: Any, again: bool) -> None:
         import torch
 
         self._done = self._done or (self._in_backward and torch._C._current_graph_task_id() == -1)
@@ -141,7 +144,7 @@ class ActivationLog:
             self.failure = f"{type(error).__name__}: {error}"
         self.seconds += time.perf_counter() - began
 
-    def _add(self, tensor, again):
+    def _add(self, tensor: Any, again: bool) -> None:
         storage = getattr(tensor, "_local_tensor", tensor).untyped_storage()
         key = storage._cdata
         for known in (self._saved, self._again) if again else (self._saved,):
@@ -160,7 +163,7 @@ class ActivationLog:
             self.rows.append(row)
         row[2 if again else 1] += storage.nbytes()
 
-    def _is_owned(self, key):
+    def _is_owned(self, key: Any) -> bool:
         """Whether it is the storage of a parameter or buffer. Parameters get new ones when a unit is gathered, so they are read when another module runs."""
         state = tuple(self._running)
         if key not in self._owned and state != self._owned_for:

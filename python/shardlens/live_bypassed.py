@@ -3,6 +3,10 @@
 Hooks run where a module is called. A wrapper that calls a compiled `forward` instead leaves them out. Without the root's hooks, each unit inside
 becomes a root of its own, and no unit knows which one comes next.
 """
+from __future__ import annotations
+
+from typing import Any
+
 from .live_units import clean_name, fsdp2_units
 
 REMEDY = "compile in place, `module.compile()`, before fully_shard"
@@ -11,12 +15,12 @@ REMEDY = "compile in place, `module.compile()`, before fully_shard"
 class TrainedUnits:
     """The units of a model, and how often their parameters had been changed when the recording began."""
 
-    def __init__(self, model):
+    def __init__(self, model: Any) -> None:
         self._model = model
         self._units = fsdp2_units(model)
         self._before = [_changes(unit) for unit in self._units]
 
-    def bypassed(self, log):
+    def bypassed(self, log: Any) -> str | None:
         """A sentence about the units whose hooks did not run; None: all ran, or nothing was trained."""
         if "pre_forward" in log.missing:
             return None
@@ -31,12 +35,12 @@ class TrainedUnits:
         return f"FSDP's hooks did not run in {len(missed)} of {len(units)} units: {what} is prefetched; {REMEDY}"
 
 
-def _changes(unit):
+def _changes(unit: Any) -> Any:
     """How often the optimizer and others changed the unit's parameters in place. A step without gradients changes none."""
     return sum(parameter.sharded_param._version for parameter in unit.group.fsdp_params)
 
 
-def _outer_without_hooks(model):
+def _outer_without_hooks(model: Any) -> Any:
     """Modules of fully_shard inside which a unit became a root: PyTorch makes a root of the outermost module whose hook runs first."""
     try:
         from torch.distributed.fsdp import FSDPModule

@@ -1,6 +1,12 @@
 """Which modules a training step runs under activation checkpointing, seen while it runs: calls of torch.utils.checkpoint leave no mark on a module."""
+from __future__ import annotations
+
 import functools
 import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 
 class CheckpointLog:
@@ -11,12 +17,14 @@ class CheckpointLog:
     `failure`     what went wrong while watching, or None; nothing is watched after it
     """
 
-    def __init__(self):
-        self.modules, self.selective, self.failure = {}, False, None
-        self._undo = []
-        self._depths = []  # for each region that runs: how many modules are running inside it; None: its module is known
+    def __init__(self) -> None:
+        self.modules: dict[int, Any] = {}
+        self.selective = False
+        self.failure: str | None = None
+        self._undo: list[Any] = []
+        self._depths: list[Any] = []  # for each region that runs: how many modules are running inside it; None: its module is known
 
-    def install(self, compiled=False):
+    def install(self, compiled: bool = False) -> None:
         """`compiled`: the model is compiled, and hooks on every module would compile it again; then only calls with a module are seen."""
         import torch.utils.checkpoint as checkpoint
         from torch.nn.modules import module
@@ -34,22 +42,22 @@ class CheckpointLog:
             after = module.register_module_forward_hook(self._after_forward, always_call=True)
             self._undo += [before.remove, after.remove]
 
-    def remove(self):
+    def remove(self) -> None:
         while self._undo:
             self._undo.pop()()
 
-    def _replace(self, owner, name, function):
+    def _replace(self, owner: Any, name: str, function: Any) -> None:
         original = owner.__dict__[name]
         setattr(owner, name, function)
         self._undo.append(lambda: setattr(owner, name, original))
 
-    def _without_reentrant(self, original):
+    def _without_reentrant(self, original: Any) -> Callable[..., Any]:
         @functools.wraps(original)
-        def generator(fn, *args, **kwargs):
-            import torch
+        def generator(fn: Any, *args: Any, **kwargs: Any) -> Iterator[Any]:
+            from torch.utils.checkpoint import noop_context_fn
 
             policy = kwargs.get("context_fn", args[1] if len(args) > 1 else None)
-            self._begin(fn, policy not in (None, torch.utils.checkpoint.noop_context_fn))
+            self._begin(fn, policy not in (None, noop_context_fn))
             try:
                 yield from original(fn, *args, **kwargs)
             finally:
@@ -57,9 +65,9 @@ class CheckpointLog:
 
         return generator
 
-    def _reentrant(self, original):
+    def _reentrant(self, original: Any) -> Callable[..., Any]:
         @functools.wraps(original)
-        def forward(ctx, run_function, *args):
+        def forward(ctx: Any, run_function: Any, *args: Any) -> Any:
             self._begin(run_function, False)
             try:
                 return original(ctx, run_function, *args)
@@ -68,7 +76,7 @@ class CheckpointLog:
 
         return forward
 
-    def _begin(self, function, selective):
+    def _begin(self, function: Any, selective: bool) -> None:
         try:
             self.selective = self.selective or selective
             module = _module_of(function)
@@ -79,21 +87,21 @@ class CheckpointLog:
             self.failure = self.failure or f"{type(error).__name__}: {error}"
             self._depths.append(None)
 
-    def _end(self):
+    def _end(self) -> None:
         self._depths.pop()
 
-    def _before_forward(self, module, _):
+    def _before_forward(self, module: Any, _: Any) -> None:
         if self._depths and self._depths[-1] is not None:
             if self._depths[-1] == 0:
                 self.modules.setdefault(id(module), module)
             self._depths[-1] += 1
 
-    def _after_forward(self, *_):
+    def _after_forward(self, *_: Any) -> None:
         if self._depths and self._depths[-1]:
             self._depths[-1] -= 1
 
 
-def _module_of(function):
+def _module_of(function: Any) -> Any:
     """The module that is called, or whose method is; None: another function."""
     import torch
 

@@ -1,16 +1,19 @@
 """What drives a training loop, so that advice can name its settings."""
+from __future__ import annotations
+
 import importlib.metadata
 import sys
+from typing import Any
 
 _TITAN = "torchtitan.train"
 
 
-def _runs_torchtitan(modules):
+def _runs_torchtitan(modules: Any) -> Any:
     spec = getattr(modules.get("__main__"), "__spec__", None)  # of `python -m torchtitan.train`
     return _TITAN in modules or getattr(spec, "name", None) == _TITAN
 
 
-def _name(modules):
+def _name(modules: Any) -> Any:
     if _runs_torchtitan(modules):
         return "torchtitan"
     state = modules.get("accelerate.state")
@@ -21,7 +24,7 @@ def _name(modules):
     return "transformers" if "transformers.trainer" in modules else "accelerate"
 
 
-def framework(modules=None):
+def framework(modules: Any = None) -> dict[str, Any] | None:
     """The name and version for run.json, or None: PyTorch alone. Never raises."""
     try:
         name = _name(sys.modules if modules is None else modules)

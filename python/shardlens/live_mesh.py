@@ -1,6 +1,12 @@
 """How the ranks of a live FSDP2 model are arranged, and how tensor and expert parallelism divide its parameters, in the words of a plan file."""
+from __future__ import annotations
+
 import re
 from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
 
 
 class UnknownMesh(ValueError):
@@ -10,23 +16,23 @@ class UnknownMesh(ValueError):
 class Division:
     """How a parameter was divided before FSDP sharded it: along `dim` over `ranks`; dim None: each of them has the whole parameter."""
 
-    def __init__(self, ranks, dim, axis):
+    def __init__(self, ranks: Sequence[int], dim: int | None, axis: str) -> None:
         self.ranks, self.dim, self.axis = ranks, dim, axis
 
 
-def _ranks(group):
+def _ranks(group: Any) -> list[Any]:
     import torch.distributed as dist
 
     return sorted(dist.get_process_group_ranks(group))
 
 
-def dtensor_spec(parameter):
+def dtensor_spec(parameter: Any) -> Any:
     """The DTensorSpec that one of FSDP2's parameters had before FSDP sharded it; None: it was no DTensor."""
     # `_tp_spec` until torch 2.12, then the other; each has only one of them.
     return getattr(parameter, "_tp_spec", None) or getattr(parameter, "_unsharded_dtensor_spec", None)
 
 
-def division_of(name, parameter):
+def division_of(name: str, parameter: Any) -> Any:
     """The Division of one of FSDP2's parameters; None: it was not a DTensor."""
     if not getattr(parameter, "is_dtensor", False):
         return None
@@ -53,7 +59,7 @@ def division_of(name, parameter):
     return found
 
 
-def _is_expert(division, parameter):
+def _is_expert(division: Any, parameter: Any) -> Any:
     """Whether the division is that of experts, by the name of its axis or, if that says nothing, by shape: weights of experts are [expert, …, …]."""
     words = set(re.split("[^a-z]+", division.axis.lower()))
     if words & {"ep", "expert", "experts", "moe"}:
@@ -63,7 +69,7 @@ def _is_expert(division, parameter):
     return division.dim == 0 and len(parameter._orig_size) == 3
 
 
-def has_experts(group):
+def has_experts(group: Any) -> bool:
     """Whether a group of parameters is on the experts' mesh."""
     for p in group.fsdp_params:
         division = division_of(p._module_info.param_name, p)
@@ -78,7 +84,7 @@ class UnitMesh:
     module_names    by id of a module: its name in the model
     """
 
-    def __init__(self, unit, module_names):
+    def __init__(self, unit: Any, module_names: Any) -> None:
         mesh = unit.group.mesh_info
         self.unit = unit
         self.shard = _ranks(mesh.shard_process_group) if hasattr(mesh, "shard_process_group") else [0]
@@ -103,18 +109,18 @@ class UnitMesh:
             raise UnknownMesh(f"the unit {unit.name!r} shards parameters of experts and of tensor parallelism over the same ranks: a plan file has a mesh for each")
 
 
-def _stride(ranks):
+def _stride(ranks: Sequence[int]) -> Any:
     """The distance between the ranks; None: they are not at equal distances."""
     steps = {b - a for a, b in zip(ranks, ranks[1:])}
     return steps.pop() if len(steps) == 1 else 1 if not steps else None
 
 
-def _require(ranks, stride, what):
+def _require(ranks: Sequence[int], stride: int, what: str) -> None:
     if len(ranks) > 1 and _stride(ranks) != stride:
         raise UnknownMesh(f"{what} is over the ranks {', '.join(map(str, ranks))}; a plan file needs ranks that are {stride} apart")
 
 
-def mesh_of(units, groups):
+def mesh_of(units: Any, groups: Any) -> Any:
     """The "mesh" of a plan file, and for each unit whether it is on the experts' mesh.
 
     units     UnitMesh of each unit
@@ -155,13 +161,13 @@ def mesh_of(units, groups):
     return mesh
 
 
-def _is_context(description):
+def _is_context(description: str) -> Any:
     """Whether a process group is that of context parallelism only: torchtitan's "dp_shard_cp" shards."""
     words = set(re.split("[^a-z]+", description.lower()))
     return bool(words & {"cp", "context"}) and not words & {"dp", "shard", "fsdp", "replicate"}
 
 
-def _style(kind, dims):
+def _style(kind: Any, dims: Any) -> Any:
     """The style of a module whose own parameters are divided along these dimensions (by short name), or None."""
     weight, bias = dims.get("weight"), dims.get("bias")
     if set(dims) <= {"weight", "bias"}:
@@ -174,11 +180,11 @@ def _style(kind, dims):
     return None
 
 
-def _pattern(name):
+def _pattern(name: str) -> Any:
     return ".".join("*" if part.isdigit() else part for part in name.split("."))
 
 
-def _shortened(entries, names):
+def _shortened(entries: Any, names: Collection[str]) -> Any:
     """{glob: value} of {name: value}: numbers in names become * where all names that then match have the same value."""
     by_pattern = defaultdict(set)
     for name in names:
@@ -191,13 +197,13 @@ def _shortened(entries, names):
     return short
 
 
-def tensor_parallel_of(units, model):
+def tensor_parallel_of(units: Any, model: Any) -> dict[str, Any]:
     """The "tensor_parallel" of a plan file: styles of modules, and dimensions of parameters whose module has no style's."""
     from .live_units import clean_name
 
     modules = {clean_name(name): module for name, module in model.named_modules()}
     parameters = [clean_name(name) for name, _ in model.named_parameters(remove_duplicate=False)]
-    of_module = defaultdict(dict)
+    of_module: defaultdict[Any, dict[Any, Any]] = defaultdict(dict)
     for each in units:
         for name in each.shard_dims:
             division = each.divisions.get(name)
@@ -216,9 +222,9 @@ def tensor_parallel_of(units, model):
     return {**_shortened(styles, modules), **_shortened(dims, parameters)}
 
 
-def _globs(names, others):
+def _globs(names: Iterable[str], others: Any) -> list[Any]:
     """Globs that match the parameters `names` and none of `others`: modules with all of their parameters, where these are among them."""
-    globs = {}  # in order
+    globs: dict[Any, Any] = {}  # in order
     for name in names:
         parts = name.split(".")
         prefixes = [".".join(parts[:length]) + "." for length in range(1, len(parts))]
@@ -227,13 +233,13 @@ def _globs(names, others):
     return list(globs)
 
 
-def groups_of(meshes, any_experts):
+def groups_of(meshes: Any, any_experts: bool) -> Any:
     """The "groups" of a unit in a plan file; None: those that it has by default.
 
     meshes         UnitMesh of each group of the unit's parameters
     any_experts    whether the plan's mesh divides experts: parameters of modules named "experts" are then a group of their own by default
     """
-    kinds = {}  # (whether of experts, dimension): names of parameters
+    kinds: dict[Any, Any] = {}  # (whether of experts, dimension): names of parameters
     for each in meshes:
         for name, dim in each.shard_dims.items():
             kinds.setdefault((each.expert is not None, dim), []).append(name)

@@ -1,22 +1,25 @@
 """The module tree of a live model as a model file (`shardlens docs models`), with the shapes of its whole parameters."""
+from __future__ import annotations
+
 import math
 from collections import Counter
+from typing import Any
 
 from .live_mesh import dtensor_spec
 from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, unwrap_ddp
 
 
-def _is_wrapper(module):
+def _is_wrapper(module: Any) -> Any:
     return is_a(module, "FullyShardedDataParallel", "CheckpointWrapper", "OptimizedModule")
 
 
-def _class_of(module):
+def _class_of(module: Any) -> Any:
     """The class without the mixin that `fully_shard` puts in front of it."""
     kind = type(module)
     return next((base.__name__ for base in kind.__mro__[2:3]), kind.__name__) if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 and kind.__mro__[1].__name__ == "FSDPModule" else kind.__name__
 
 
-def _flattened(model):
+def _flattened(model: Any) -> Any:
     """For FSDP1: name of each original parameter: shape, over all flat parameters."""
     shapes = {}
     for prefix, module in fsdp1_units(model):
@@ -30,7 +33,7 @@ def _flattened(model):
     return shapes
 
 
-def _whole(model):
+def _whole(model: Any) -> Any:
     """For FSDP2: id of each parameter: the shape that it has when no rank has only a part of it."""
     shapes = {}
     for unit in fsdp2_units(model):
@@ -44,11 +47,11 @@ def _whole(model):
     return shapes
 
 
-def _dtype(tensor):
+def _dtype(tensor: Any) -> Any:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def model_of(model):
+def model_of(model: Any) -> dict[str, Any]:
     """A dict with the contents of model.json, without steps."""
     import torch
 
@@ -58,8 +61,10 @@ def model_of(model):
     named = model
     while _is_wrapper(named):  # the model's own class
         named = next(child for short, child in named.named_children() if clean_name(short) == "")
-    modules, parameters, buffers = [], [], []
-    first = {}  # id of a parameter or buffer: its first name
+    modules: list[dict[str, Any]] = []
+    parameters: list[dict[str, Any]] = []
+    buffers: list[dict[str, Any]] = []
+    first: dict[Any, Any] = {}  # id of a parameter or buffer: its first name
     seen = set()
     base_forwards = (torch.nn.ModuleList.forward, torch.nn.Module.forward)
     for raw, module in model.named_modules(remove_duplicate=False):
@@ -87,14 +92,14 @@ def model_of(model):
     for full, shape in shapes.items():  # FSDP1 without use_orig_params: the modules have plain tensors
         if full not in known:
             parameters.append({"name": full, "shape": shape, "dtype": "float32", "requires_grad": True})
-    elements = Counter()
+    elements: Counter[Any] = Counter()
     for row in parameters:
         if "same_as" not in row:
             elements[row["dtype"]] += math.prod(row["shape"])
     return {
         "shardlens_model": 1,
         "name": _class_of(named),
-        "dtype": max(elements, key=elements.get, default="float32"),
+        "dtype": max(elements, key=lambda dtype: elements[dtype], default="float32"),
         "origin": {"made_by": "shardlens.record", "torch": torch.__version__},
         "modules": modules,
         "parameters": parameters,

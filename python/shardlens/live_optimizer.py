@@ -1,13 +1,16 @@
 """The optimizer of a recorded program as step settings: AdamW keeps two values for each parameter, SGD with momentum one, without momentum none. And what it
 keeps for each parameter on this rank, in bytes."""
+from __future__ import annotations
+
 from collections import Counter
+from typing import Any
 
 from .live_units import clean_name, fsdp1_units, unwrap_ddp
 
 _KNOWN = {"Adam": "adamw", "AdamW": "adamw", "SGD": "sgd"}
 
 
-def unwrapped(optimizer):
+def unwrapped(optimizer: Any) -> Any:
     """The optimizer inside wrappers such as accelerate's AcceleratedOptimizer and ZeroRedundancyOptimizer."""
     from torch.optim import Optimizer
 
@@ -20,7 +23,7 @@ def unwrapped(optimizer):
         optimizer = inside
 
 
-def parts_of(optimizer):
+def parts_of(optimizer: Any) -> list[Any]:
     """The optimizers of torch.optim that it consists of: itself, those of a list, or those that an object of the program's own has."""
     from torch.optim import Optimizer
 
@@ -35,7 +38,7 @@ def parts_of(optimizer):
     return [each for each in map(unwrapped, inside) if isinstance(each, Optimizer)]
 
 
-def in_backward(model, optimizer):
+def in_backward(model: Any, optimizer: Any) -> Any:
     """The optimizer of a program, where `optimizer` is that which record() was given or None, and a note if it steps in backward or may do so."""
     parameters = list(model.parameters())
     # Of torch.distributed.optim._apply_optimizer_in_backward: a list for each parameter.
@@ -48,7 +51,7 @@ def in_backward(model, optimizer):
     return optimizer, None
 
 
-def settings_of(optimizer):
+def settings_of(optimizer: Any) -> Any:
     """(step settings, note or None). An optimizer that is neither of the two counts as the one that keeps as many values for each parameter."""
     parts = parts_of(optimizer)
     if len({type(each) for each in parts}) != 1:
@@ -70,14 +73,14 @@ def settings_of(optimizer):
 _KEPT = {0: "no value", 1: "one value", 2: "two values"}
 
 
-def _alike(states):
+def _alike(states: int) -> Any:
     """The step settings and the name of an optimizer with so many values for each parameter."""
     if states == 2:
         return {"optimizer": "adamw"}, "AdamW"
     return {"optimizer": "sgd", "momentum": 0.9 if states else 0.0}, "SGD with momentum" if states else "SGD"
 
 
-def _settings_of_several(name, parts):
+def _settings_of_several(name: str, parts: Any) -> Any:
     """The same of an object that is several optimizers of different kinds, or none of torch.optim."""
     states = states_of(parts)
     kinds = ", ".join(sorted({type(each).__name__ for each in parts}))
@@ -88,24 +91,24 @@ def _settings_of_several(name, parts):
     return settings, f"the optimizer {inside} keeps {_KEPT[states]} for most parameters, so its step is simulated as that of {alike}"
 
 
-def states_of(parts):
+def states_of(parts: Any) -> Any:
     """How many values the optimizers keep for most elements of the parameters; None: none has stepped."""
-    elements = Counter()
+    elements: Counter[Any] = Counter()
     for optimizer in parts:
         for parameter, state in optimizer.state.items():
             kept = sum(1 for value in state.values() if getattr(value, "shape", None) == parameter.shape and parameter.dim() > 0)
             elements[kept] += parameter.numel()
-    return max(elements, key=elements.get) if elements else None
+    return max(elements, key=lambda states: elements[states]) if elements else None
 
 
-def states_by_parameter(model, optimizer):
+def states_by_parameter(model: Any, optimizer: Any) -> Any:
     """([{parameters, elements, bytes}], note or None): what the optimizer keeps on this rank for each parameter that it may train, on the device of the parameter.
 
     `elements`: of the rank's part of the parameter. A flat parameter of FSDP1 is one row with the names of those in it. None if no optimizer has stepped yet,
     or if it keeps states for tensors that are no parameters of the model.
     """
     model, _ = unwrap_ddp(model)
-    names = {}  # id of a parameter: the names of those in it
+    names: dict[Any, Any] = {}  # id of a parameter: the names of those in it
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             names.setdefault(id(parameter), (parameter, [clean_name(name)]))
@@ -114,7 +117,8 @@ def states_by_parameter(model, optimizer):
         if handle is not None and id(handle.flat_param) in names:
             inside = [clean_name(f"{prefix}.{name}" if prefix else name) for name in handle.flat_param._fqns]
             names[id(handle.flat_param)] = (handle.flat_param, inside)
-    sizes, seen = dict.fromkeys(names, 0), set()
+    sizes = dict.fromkeys(names, 0)
+    seen: set[Any] = set()
     stepped = False
     for each in parts_of(optimizer):
         for parameter, state in each.state.items():
@@ -129,12 +133,12 @@ def states_by_parameter(model, optimizer):
     return [{"parameters": inside, "elements": _local(parameter).numel(), "bytes": sizes[key]} for key, (parameter, inside) in names.items()], None
 
 
-def _local(tensor):
+def _local(tensor: Any) -> Any:
     """The part of a DTensor that this rank has, else the tensor."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def _size_of(value, device, seen):
+def _size_of(value: Any, device: Any, seen: Any) -> Any:
     """Bytes of the tensors in a state, which may be in lists and dicts, on the device (None: on any); those in `seen` are counted already."""
     import torch
 

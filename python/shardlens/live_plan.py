@@ -1,4 +1,8 @@
 """The plan file (`shardlens docs plan`) of a live model, read from the FSDP2, FSDP1 or DDP objects themselves."""
+from __future__ import annotations
+
+from typing import Any
+
 from .live_mesh import UnitMesh, UnknownMesh, groups_of, mesh_of, tensor_parallel_of
 from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, process_groups, unwrap_ddp
 
@@ -9,7 +13,7 @@ class NoPlan(ValueError):
     """The model has no plan that a plan file can describe; the text says why."""
 
 
-def _dtype(dtype):
+def _dtype(dtype: Any) -> Any:
     if dtype is None:
         return None
     name = str(dtype).removeprefix("torch.")
@@ -18,7 +22,7 @@ def _dtype(dtype):
     return _DTYPES[name]
 
 
-def plan_of(model, log=None, checkpoints=None):
+def plan_of(model: Any, log: Any = None, checkpoints: Any = None) -> Any:
     """A dict with the contents of plan.json. Raises NoPlan for a model that nothing shards.
 
     log            the ActionLog of a recording: it saw settings that the program changes between the microbatches of a step.
@@ -36,7 +40,7 @@ def plan_of(model, log=None, checkpoints=None):
                  "record() the wrapper")
 
 
-def _otherwise_parallel(model):
+def _otherwise_parallel(model: Any) -> str:
     """What is known of a model that is parallel without the objects that a plan is read from; "": nothing is."""
     from torch.distributed._composable.contract import _get_registry
 
@@ -48,25 +52,25 @@ def _otherwise_parallel(model):
     if replicated:
         return (f"replicate() was applied to {', '.join(replicated[:4])}{', …' if len(replicated) > 4 else ''}: it averages gradients as DistributedDataParallel does, "
                 "whose plan has one unit, the whole model; without plan.json it is recovered from the trace")
-    placed = {}  # how parameters are placed: how many
+    placed: dict[Any, Any] = {}  # how parameters are placed: how many
     for parameter in model.parameters():
         if hasattr(parameter, "placements"):
             axes = ", ".join(f"{placement} over {size}" for placement, size in zip(parameter.placements, parameter.device_mesh.shape))
             placed[axes] = placed.get(axes, 0) + 1
     if placed:
-        axes = max(placed, key=placed.get)
+        axes = max(placed, key=lambda axes: placed[axes])
         return (f"{sum(placed.values())} parameters are DTensors, {placed[axes]} of them {axes} ranks, which no fully_shard gathers: the program itself does, "
                 "as SimpleFSDP, or they stay divided, as under tensor parallelism alone; FSDP's hooks, whose order a plan describes, are not there")
     return ""
 
 
-def _common(values):
+def _common(values: Any) -> Any:
     """The value that all have, and whether they all have the same."""
     values = list(values)
     return values[0], all(value == values[0] for value in values)
 
 
-def _spread(plan, units, key, values):
+def _spread(plan: Any, units: Any, key: Any, values: Any) -> None:
     """Writes one value for the whole plan if all units have the same, otherwise one for each."""
     value, same = _common(values)
     if same:
@@ -76,18 +80,18 @@ def _spread(plan, units, key, values):
             unit[key] = each
 
 
-def _unmanaged(model, managed):
+def _unmanaged(model: Any, managed: Any) -> list[Any]:
     """Names of the parameters that no unit has."""
     return sorted(clean_name(name) for name, p in model.named_parameters() if id(p) not in managed)
 
 
-def _frozen(model):
+def _frozen(model: Any) -> list[Any]:
     return [clean_name(name) for name, p in model.named_parameters() if not p.requires_grad]
 
 
-def _checkpointed(model, seen):
+def _checkpointed(model: Any, seen: Any) -> list[Any]:
     """Modules whose activations are checkpointed: those that ran so (`seen`, by id), and those that an attribute shows, PyTorch's wrapper and transformers' layers."""
-    names = {}  # in order
+    names: dict[Any, Any] = {}  # in order
     for name, module in model.named_modules():
         if is_a(module, "CheckpointWrapper"):
             names[clean_name(f"{name}._checkpoint_wrapped_module")] = None
@@ -96,7 +100,7 @@ def _checkpointed(model, seen):
     return list(names)
 
 
-def _reshard_after_forward(group):
+def _reshard_after_forward(group: Any) -> Any:
     """true, false, or the number of ranks over which the parameters stay sharded after forward."""
     after = group.post_forward_mesh_info
     if after is None:
@@ -105,7 +109,7 @@ def _reshard_after_forward(group):
     return True if size == whole else size
 
 
-def _of_groups(units, key, value_of):
+def _of_groups(units: Any, key: Any, value_of: Any) -> Any:
     """What the groups of one unit's parameters have in common."""
     value, same = _common(value_of(unit) for unit in units)
     if not same:
@@ -113,7 +117,7 @@ def _of_groups(units, key, value_of):
     return value
 
 
-def _reshard_of_groups(units):
+def _reshard_of_groups(units: Any) -> Any:
     """_reshard_after_forward() of one unit; a number of ranks is the whole of a group that has so many."""
     values = {_reshard_after_forward(unit.group) for unit in units}
     numbers = [value for value in values if type(value) is int]
@@ -122,7 +126,7 @@ def _reshard_of_groups(units):
     return _of_groups(units, "reshard_after_forward", lambda unit: _reshard_after_forward(unit.group))
 
 
-def _mixed_precision(unit):
+def _mixed_precision(unit: Any) -> dict[str, Any]:
     """The precision of a unit. torch 2.11 keeps it in the group, later versions in each parameter."""
     group = unit.group
     policies = [group.mp_policy] if hasattr(group, "mp_policy") else [p.mp_policy for p in group.fsdp_params]
@@ -138,10 +142,10 @@ def _mixed_precision(unit):
             "cast_forward_inputs": policy.cast_forward_inputs}
 
 
-def _fsdp2_plan(model, units, log):
+def _fsdp2_plan(model: Any, units: Any, log: Any) -> Any:
     from torch.distributed.fsdp import CPUOffloadPolicy
 
-    of_state = {}  # id(state): its units, one for each group of parameters
+    of_state: dict[Any, Any] = {}  # id(state): its units, one for each group of parameters
     for unit in units:
         of_state.setdefault(id(unit.state), []).append(unit)
     groups = list(of_state.values())
@@ -161,7 +165,7 @@ def _fsdp2_plan(model, units, log):
             entry["groups"] = own
     kept, partly = (log.kept, log.partly_reduced) if log is not None else ((), ())
 
-    def each(key, value_of):
+    def each(key: Any, value_of: Any) -> list[Any]:
         return [_of_groups(of, key, value_of) for of in groups]
 
     _spread(plan, entries, "reshard_after_forward", [_reshard_of_groups(of) for of in groups])
@@ -185,7 +189,7 @@ def _fsdp2_plan(model, units, log):
     return plan
 
 
-def _fsdp1_plan(model, wrapped):
+def _fsdp1_plan(model: Any, wrapped: Any) -> dict[str, Any]:
     from torch.distributed.fsdp import BackwardPrefetch, ShardingStrategy
 
     root = wrapped[0][1]
@@ -201,7 +205,7 @@ def _fsdp1_plan(model, wrapped):
         mesh = {"replicate": root._inter_node_pg.size() if hybrid else 1, "shard": world}
     precision = root.mixed_precision
     prefetch = {None: "none", BackwardPrefetch.BACKWARD_PRE: "pre", BackwardPrefetch.BACKWARD_POST: "post"}
-    managed = set()
+    managed: set[Any] = set()
     for _, module in wrapped:
         managed.update(id(p) for p in module.parameters())
     return {
@@ -223,7 +227,7 @@ def _fsdp1_plan(model, wrapped):
     }
 
 
-def _ddp_plan(ddp):
+def _ddp_plan(ddp: Any) -> dict[str, Any]:
     cap = None if getattr(ddp, "bucket_bytes_cap_default", False) else ddp.bucket_bytes_cap / 2**20
     ignored = set(ddp.parameters_to_ignore)
     return {

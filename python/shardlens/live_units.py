@@ -2,22 +2,25 @@
 
 Nothing here imports torch at the top: `shardlens` itself needs only the standard library.
 """
+from __future__ import annotations
+
+from typing import Any
 
 # What wrappers put into the names of the modules that they wrap.
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
 
 
-def clean_name(fqn):
+def clean_name(fqn: str) -> Any:
     """The name without the parts that FSDP1, checkpoint wrappers and torch.compile add."""
     return ".".join(part for part in fqn.split(".") if part not in _WRAPPERS)
 
 
-def is_a(module, *classes):
+def is_a(module: Any, *classes: Any) -> bool:
     """Whether the module is of a class with one of these names: fully_shard and others make subclasses with names of their own."""
     return any(base.__name__ in classes for base in type(module).__mro__)
 
 
-def unwrap_ddp(model):
+def unwrap_ddp(model: Any) -> Any:
     """The module inside DistributedDataParallel, else the model itself; and DDP's object, else None. torch.compile may be around DDP."""
     from torch.nn.parallel import DistributedDataParallel
 
@@ -34,12 +37,12 @@ class Fsdp2Unit:
     Fsdp2Unit for each, and `label` tells those after the first of their kind from it: "layers.0" and "layers.0 [expert]".
     """
 
-    def __init__(self, names, modules, state, group, label=""):
+    def __init__(self, names: Any, modules: Any, state: Any, group: Any, label: str = "") -> None:
         self.names, self.modules, self.state, self.group = names, modules, state, group
         self.name = ", ".join(names) + (f" [{label}]" if label else "")
 
 
-def _groups_of(state):
+def _groups_of(state: Any) -> list[Any]:
     """The parameter groups of an FSDPState: one in torch 2.11, a list in later versions, none for a module without parameters of its own."""
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
@@ -47,13 +50,13 @@ def _groups_of(state):
     return [group for group in groups if group is not None]
 
 
-def fsdp2_units(model):
+def fsdp2_units(model: Any) -> Any:
     """The units of `fully_shard`, in the order of named_modules()."""
     try:
         from torch.distributed.fsdp import FSDPModule
     except ImportError:  # a torch without distributed
         return []
-    states = {}  # id(state): (state, {name: module})
+    states: dict[Any, Any] = {}  # id(state): (state, {name: module})
     for name, module in model.named_modules():
         if isinstance(module, FSDPModule):
             state = module._get_fsdp_state()
@@ -72,7 +75,7 @@ def fsdp2_units(model):
     return units
 
 
-def _labels(groups):
+def _labels(groups: Any) -> list[Any]:
     """A label for each group of a unit, "" for the one that has the unit's name: the dense one of two, otherwise the first."""
     from .live_mesh import UnknownMesh, has_experts
 
@@ -85,7 +88,7 @@ def _labels(groups):
     return [str(index) if index else "" for index in range(len(groups))]
 
 
-def gradient_sync(model):
+def gradient_sync(model: Any) -> Any:
     """A function that says whether the next backward reduces gradients: not within no_sync, nor after set_requires_gradient_sync(False)."""
     model, ddp = unwrap_ddp(model)
     if ddp is not None:
@@ -97,7 +100,7 @@ def gradient_sync(model):
     return lambda: all(getattr(module, "_sync_gradients", True) for module in modules)
 
 
-def fsdp1_units(model):
+def fsdp1_units(model: Any) -> list[Any]:
     """(name, FullyShardedDataParallel) of each FSDP1 instance, in the order of named_modules()."""
     try:
         from torch.distributed.fsdp import FullyShardedDataParallel
@@ -106,7 +109,7 @@ def fsdp1_units(model):
     return [(clean_name(name), module) for name, module in model.named_modules() if isinstance(module, FullyShardedDataParallel)]
 
 
-def process_groups():
+def process_groups() -> list[Any]:
     """[{id, description, ranks}] of every process group of this process."""
     import torch.distributed as dist
 
@@ -117,3 +120,10 @@ def process_groups():
         {"id": name, "description": getattr(group, "group_desc", ""), "ranks": sorted(world.pg_group_ranks.get(group, {}))}
         for group, name in world.pg_names.items()
     ]
+
+
+def autograd_functions() -> Any:
+    """torch._C._autograd, which torch's own type stubs do not name."""
+    import torch
+
+    return vars(torch._C)["_autograd"]

@@ -1,22 +1,38 @@
 """Runs the program `shardlens` and reads its JSON."""
+from __future__ import annotations
+
 import os  # json, shutil and subprocess where they are used: the command `shardlens` needs none of them to start the program
 
 from .shown import shown, shown_lines
+
+TYPE_CHECKING = False  # as in typing, which takes longer to import than the rest
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Collection, Sequence
+    from typing import Any
 
 
 class ShardlensError(RuntimeError):
     """The program refused its input or failed. `exit_code`: 2 usage, 3 input, 4 fault of the run; negative: the signal that ended the program."""
 
-    def __init__(self, message, exit_code, lines=False):
+    def __init__(self, message: str, exit_code: int, lines: bool = False) -> None:
         """`lines`: the message has several, such as the program's."""
         super().__init__(shown_lines(message) if lines else shown(message))
         self.exit_code = exit_code
 
-    def __reduce__(self):  # it may come from another process
+    def __reduce__(self) -> tuple[type[ShardlensError], tuple[str, int, bool]]:  # it may come from another process
         return ShardlensError, (str(self), self.exit_code, True)
 
 
-def path():
+def says_everything(excinfo: Any) -> bool:
+    """Whether an error needs no lines of this package, of an exception as pytest has it."""
+    return isinstance(excinfo.value, (ShardlensError, ValueError))
+
+
+__tracebackhide__ = says_everything  # pytest then ends at the test's own line
+
+
+def path() -> str:
     """The program: $SHARDLENS_PROGRAM, else the one in this package, else the one on PATH."""
     chosen = os.environ.get("SHARDLENS_PROGRAM")
     if chosen:
@@ -32,7 +48,7 @@ def path():
     return found
 
 
-def _after_signal(arguments, done):
+def _after_signal(arguments: Sequence[object], done: subprocess.CompletedProcess[str]) -> str:
     """What is known of a program that a signal ended: the signal, and the last line that the program printed."""
     import signal
 
@@ -43,7 +59,7 @@ def _after_signal(arguments, done):
     return f"shardlens {arguments[0]} was ended by signal {number} ({name}); {said}"
 
 
-def run(arguments, exit_codes=(0,)):
+def run(arguments: Sequence[object], exit_codes: Collection[int] = (0,)) -> subprocess.CompletedProcess[str]:
     """Runs the program and returns the completed process. Raises ShardlensError with the program's message for another exit code."""
     import subprocess
 
@@ -56,7 +72,7 @@ def run(arguments, exit_codes=(0,)):
     return done
 
 
-def ask(arguments, exit_codes=(0,)):
+def ask(arguments: Sequence[object], exit_codes: Collection[int] = (0,)) -> Any:
     """The JSON that the program prints for `arguments` with --json."""
     import json
 

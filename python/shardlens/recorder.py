@@ -10,6 +10,8 @@ Per rank: `rank<r>.pt.trace.json.gz` (torch.profiler's) and `rank<r>.actions.jso
 
 Training is never changed. If anything in here fails, one warning says what, and the run goes on unrecorded.
 """
+from __future__ import annotations
+
 import functools
 import gzip
 import json
@@ -20,12 +22,23 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from . import __version__, files, recording_directory
 from .shown import complain, warn
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Concatenate, ParamSpec
 
-def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=None, memory=False, stacks=False, force=False):
+    import torch
+
+    P = ParamSpec("P")
+
+
+def record(directory: str | os.PathLike[str], *, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, warmup: int = 2, steps: int = 3,
+           accumulate: int | None = None, memory: bool = False, stacks: bool = False, force: bool = False) -> Recorder:
     """Records `steps` optimizer steps after `warmup` that are not recorded. Use as a context manager, and call step() once per optimizer step.
 
     directory    where the run is written; created if it is missing. All ranks of one machine give the same one.
@@ -40,26 +53,26 @@ def record(directory, *, model, optimizer=None, warmup=2, steps=3, accumulate=No
     return Recorder(directory, model, optimizer, warmup, steps, accumulate, memory, stacks, force)
 
 
-def _guarded(method):
+def _guarded(method: Callable[Concatenate[Recorder, P], None]) -> Callable[Concatenate[Recorder, P], None]:
     """A fault in the recorder is a warning, and the end of the recording, never an exception in the training loop."""
 
     @functools.wraps(method)
-    def guarded(self, *args, **kwargs):
+    def guarded(self: Recorder, *args: P.args, **kwargs: P.kwargs) -> None:
         if self._failed:
-            return None
+            return
         try:
-            return method(self, *args, **kwargs)
+            method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001  whatever it is, training goes on
             self._give_up(f"{type(error).__name__}: {error}")
-            return None
 
-    return guarded
+    return cast("Callable[Concatenate[Recorder, P], None]", guarded)  # wraps() would lose `self`
 
 
 class Recorder:
     """What `record` returns. `directory`: where the run is; `recording`: whether the present step is recorded."""
 
-    def __init__(self, directory, model, optimizer, warmup, steps, accumulate, memory, stacks, force=False):
+    def __init__(self, directory: str | os.PathLike[str], model: torch.nn.Module, optimizer: torch.optim.Optimizer | None, warmup: int | None, steps: int,
+                 accumulate: int | None, memory: bool, stacks: bool, force: bool = False) -> None:
         if (warmup is not None and warmup < 1) or steps < 1:
             raise ValueError("record: warmup and steps must be at least 1, because torch.profiler needs a step to start")
         self.directory = Path(directory)
@@ -70,31 +83,35 @@ class Recorder:
         self._accumulate, self._memory, self._stacks = accumulate, memory, stacks
         self._force = force
         self._failed = False
-        self._profiler = None
-        self._log = self._checkpoints = self._activations = self._trained = None
-        self._hook = None
+        self._profiler: Any = None
+        self._log: Any = None
+        self._checkpoints: Any = None
+        self._activations: Any = None
+        self._trained: Any = None
+        self._hook: Any = None
         self._step = 0
-        self._began = None
-        self._metrics = []  # (step, loss, milliseconds)
-        self._forwards = []  # of each recorded step
+        self._began = 0.0
+        self._metrics: list[tuple[int, Any, float]] = []  # (step, loss, milliseconds)
+        self._forwards: list[int] = []  # of each recorded step
         self._without_sync = False  # a recorded microbatch did not reduce its gradients
-        self._input_shape = None
-        self._notes = []
+        self._input_shape: tuple[list[int], bool] | None = None
+        self._notes: list[str] = []
         self._written = False
 
-    def __enter__(self):
+    def __enter__(self) -> Recorder:
         self._start()
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> Literal[False]:
         self._finish(error)
         return False
 
     @_guarded
-    def step(self, loss=None):
+    def step(self, loss: torch.Tensor | float | None = None) -> None:
         """Ends an optimizer step. `loss`: a number or a tensor, which is read only when the recording ends."""
         now = time.perf_counter()
-        self._metrics.append((self._step, loss.detach() if hasattr(loss, "detach") else loss, (now - self._began) * 1e3))
+        value: Any = loss
+        self._metrics.append((self._step, value.detach() if hasattr(value, "detach") else value, (now - self._began) * 1e3))
         self._step += 1
         self._checkpoints.remove()  # one step shows them all, and none that is recorded is watched
         self._stop_counting()
@@ -113,15 +130,15 @@ class Recorder:
         self._began = time.perf_counter()
 
     @property
-    def finished(self):
+    def finished(self) -> bool:
         """Whether the last recorded step has ended, or the recording has failed."""
         return self._failed or (self._first is not None and self._step >= self._end_step())
 
-    def _end_step(self):
+    def _end_step(self) -> int | None:
         """The first step after the recorded ones; None: not known yet."""
         return None if self._first is None else self._first + self._steps
 
-    def _action(self, step):
+    def _action(self, step: int) -> torch.profiler.ProfilerAction:
         """What torch.profiler does in a step."""
         from torch.profiler import ProfilerAction
 
@@ -132,7 +149,7 @@ class Recorder:
         return ProfilerAction.RECORD if step < self._end_step() - 1 else ProfilerAction.RECORD_AND_SAVE
 
     @_guarded
-    def _start(self):
+    def _start(self) -> None:
         import torch
         import torch.distributed as dist
 
@@ -173,11 +190,11 @@ class Recorder:
         self._profiler.start()
         self._began = time.perf_counter()
 
-    def _stop_counting(self):
+    def _stop_counting(self) -> None:
         if self._activations is not None:
             self._activations.remove()
 
-    def _set_recording(self, on):
+    def _set_recording(self, on: bool) -> None:
         self.recording = on
         self._log.recording = on
         self._log.step = self._step
@@ -188,7 +205,7 @@ class Recorder:
 
                 self._trained = TrainedUnits(self._model)
 
-    def _on_forward(self, module, args, kwargs):
+    def _on_forward(self, module: Any, args: Any, kwargs: Any) -> None:
         """A forward of the whole model: counted, and its first tensor's shape kept. Changes nothing."""
         if self._failed or not self.recording or not module.training:
             return None
@@ -203,7 +220,7 @@ class Recorder:
             self._give_up(f"{type(error).__name__}: {error}")
         return None
 
-    def _export(self, profiler):
+    def _export(self, profiler: Any) -> None:
         """torch.profiler calls this when the last recorded step has ended."""
         if self._failed:
             return
@@ -218,13 +235,13 @@ class Recorder:
         except Exception as error:  # noqa: BLE001
             self._give_up(f"the trace could not be written: {error}")
 
-    def _stop_profiler(self):
+    def _stop_profiler(self) -> None:
         """Stops torch.profiler once: some versions fault when one that has ended is stopped again."""
         profiler, self._profiler = self._profiler, None
         if profiler is not None:
             profiler.stop()
 
-    def _end_window(self):
+    def _end_window(self) -> None:
         """After the last recorded step: the model gets its own methods back, so that later steps run as if nothing had been recorded."""
         trained, self._trained = self._trained, None
         bypassed = trained and trained.bypassed(self._log)
@@ -239,7 +256,7 @@ class Recorder:
         self._hook.remove()
 
     @_guarded
-    def _finish(self, error):
+    def _finish(self, error: BaseException | None) -> None:
         self._end_window()
         self._stop_profiler()
         if not self._written and error is None:
@@ -250,12 +267,12 @@ class Recorder:
         if self._rank == 0:
             self._write_companions(error)
 
-    def _awaited(self):
+    def _awaited(self) -> str:
         if self._first is None:
             return f"the program had settled and {self._steps} steps were recorded"
         return f"the {self._end_step()} that record() was asked for"
 
-    def _write_companions(self, error):
+    def _write_companions(self, error: BaseException | None) -> None:
         from .live_model import model_of
         from .live_plan import NoPlan, plan_of
 
@@ -263,8 +280,8 @@ class Recorder:
             files.write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log, self._checkpoints), indent=2) + "\n")
         except NoPlan as reason:
             self._notes.append(f"no plan.json: {reason}")
-        except Exception as error:  # noqa: BLE001  another version of torch keeps things elsewhere; the rest of the recording is good
-            self._notes.append(f"no plan.json: {type(error).__name__}: {error}")
+        except Exception as fault:  # noqa: BLE001  another version of torch keeps things elsewhere; the rest of the recording is good
+            self._notes.append(f"no plan.json: {type(fault).__name__}: {fault}")
         if self._checkpoints.selective:
             self._notes.append("checkpoints with a policy (context_fn) keep some results: plan.json has none of them, as if all ran again")
         if self._activations is not None and self._activations.failure:
@@ -286,7 +303,7 @@ class Recorder:
         if run["activations"] is not None:
             complain(f"shardlens.record: counting what autograd keeps made the first step {run['activations_ms']:.1f} ms longer")
 
-    def _run_json(self):
+    def _run_json(self) -> dict[str, Any]:
         import torch
 
         from .live_framework import framework
@@ -310,9 +327,9 @@ class Recorder:
             "notes": self._notes,
         }
 
-    def _step_settings(self):
+    def _step_settings(self) -> Any:
         """The settings of a step, and what the optimizer keeps for each parameter, if that is known."""
-        shape, is_float = self._input_shape or ([], False)
+        shape, is_float = self._input_shape or (list[int](), False)
         counted = max(self._forwards, default=1) or 1
         settings = {
             "batch": shape[0] if shape else None,
@@ -337,7 +354,7 @@ class Recorder:
         self._notes += [note for note in notes if note]
         return settings, states
 
-    def _give_up(self, reason):
+    def _give_up(self, reason: str) -> None:
         """Restores the model and stops recording. Never raises."""
         self._failed = True
         self.recording = False
@@ -349,6 +366,6 @@ class Recorder:
                 pass
         self._warn(f"recording stopped, training goes on: {reason}")
 
-    def _warn(self, text):
+    def _warn(self, text: str) -> None:
         rank = f"[rank {self._rank}] " if hasattr(self, "_rank") else ""
         warn(f"{rank}shardlens.record: {text}", stacklevel=4)

@@ -2,7 +2,10 @@
 
 The mark is a file with an identifier, which run.json has too. Names such as run.json or plan.json do not say who made a file.
 """
+from __future__ import annotations
+
 import json
+import os
 import re
 import secrets
 from pathlib import Path
@@ -15,7 +18,7 @@ _OURS = re.compile(r"rank\d+\.(pt\.trace\.json\.gz|actions\.jsonl)|(run|plan|mod
 _MOST = 1 << 20  # bytes of a mark or a run.json
 
 
-def _content(path):
+def _content(path: Path) -> str:
     """The text of a small file, "" if there is none."""
     try:
         if not path.is_file() or path.stat().st_size > _MOST:
@@ -25,13 +28,13 @@ def _content(path):
         return ""
 
 
-def identifier(directory):
+def identifier(directory: str | os.PathLike[str]) -> str:
     """The identifier in the mark of a directory, for run.json; "" without a mark."""
     text = _content(Path(directory) / MARK)
     return text[len(_TEXT):].strip() if text.startswith(_TEXT) else ""
 
 
-def _is_ours(directory):
+def _is_ours(directory: Path) -> bool:
     """Whether the directory was made for a recording, finished or not."""
     marked = identifier(directory)
     if not marked or not (directory / "run.json").exists():  # not there if the recording ended before it wrote the file
@@ -43,7 +46,7 @@ def _is_ours(directory):
     return isinstance(run, dict) and run.get("recording") == marked
 
 
-def claim(directory, force=False):
+def claim(directory: str | os.PathLike[str], force: bool = False) -> None:
     """Makes the directory, and marks it if no rank has.
 
     No rank writes before it has seen a mark, so files that are there without one are from before: FileExistsError unless `force`."""

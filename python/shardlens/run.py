@@ -2,38 +2,55 @@
 
 Times are integer nanoseconds, sizes bytes, fractions of 1. A unit is named by the FQN of its module; "" is the root.
 """
+from __future__ import annotations
+
 import csv
 import io
 import os
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import files, program, ranks
 from .shown import quoted, shown
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pandas
+
+    from .types import (Advice, Analysis, CauseRow, CheckResult, CollectiveRow, Comparison, OrderRow, PartFigures, PlanFile, SearchResult, Simulation, StepRow,
+                        UnitFigures, UnitRow)
+
+    Place = str | os.PathLike[str]
+    Plan = Place | PlanFile | Mapping[str, Any]
+
+Row = TypeVar("Row")
+__tracebackhide__ = program.says_everything  # for pytest
+
 _NOT_COLLECTIVES = ("copy", "copy_in", "copy_out", "compute")
 
 
-def parts_of(unit):
+def parts_of(unit: UnitFigures) -> list[tuple[str, PartFigures]]:
     """Names and figures of a unit's collectives, in the order of `analyze --json`."""
-    return [(part, figures) for part, figures in unit.items() if isinstance(figures, dict)]
+    return [(part, cast("PartFigures", figures)) for part, figures in unit.items() if isinstance(figures, dict)]
 
 
-class Rows(list):
+class Rows(list[Row]):
     """A list of dicts with equal keys. `columns`: the keys, also where there is no row."""
 
-    def __init__(self, rows=(), columns=()):
+    def __init__(self, rows: Iterable[Row] = (), columns: Iterable[str] = ()) -> None:
         super().__init__(rows)
-        self.columns = list(columns) or list(self[0] if self else ())
+        self.columns = list(columns) or list(cast("Mapping[str, object]", self[0]) if self else ())
 
-    def to_pandas(self):
+    def to_pandas(self) -> pandas.DataFrame:
         """The rows as a pandas.DataFrame."""
         import pandas
 
         return pandas.DataFrame.from_records(self, columns=self.columns)
 
 
-def open(path, *more, on=None, summaries=None):  # noqa: A001  shardlens.open reads as files do
+def open(path: Place | Sequence[Place], *more: Place, on: Any = None, summaries: Place | None = None) -> Run:  # noqa: A001  shardlens.open reads as files do
     """The run at `path`: a run directory, a directory of traces, or traces; also a list of these, and summaries of `analyze --summarize`.
 
     With `on`, each trace is summarized where it is read, and the summaries are analyzed: `on` is an executor of concurrent.futures, a Dask client, the
@@ -42,15 +59,15 @@ def open(path, *more, on=None, summaries=None):  # noqa: A001  shardlens.open re
 
     Errors: ShardlensError if it contains no trace.
     """
-    paths = [*(path if isinstance(path, (list, tuple)) else [path]), *more]
+    paths: list[Place] = [*(path if isinstance(path, (list, tuple)) else [cast("Place", path)]), *more]
     if on is not None or summaries is not None or any(map(ranks.is_remote, paths)):
         return MergedRun(paths, on, summaries)
     return Run(paths)
 
 
-def _flags(settings):
+def _flags(settings: Mapping[str, object]) -> list[str]:
     """Keyword arguments as flags: world_size=8 is --world-size 8, no_sync=True is --no-sync; None and False are left out."""
-    flags = []
+    flags: list[str] = []
     for key, value in settings.items():
         if value is None or value is False:
             continue
@@ -64,21 +81,21 @@ def _flags(settings):
     return flags
 
 
-def _with_plan(command, plan, settings):
+def _with_plan(command: Sequence[object], plan: Plan | None, settings: Mapping[str, object]) -> Simulation:
     """The program's answer for a plan: a path, or a dict with a plan file's contents."""
     if plan is None:
-        return program.ask([*command, *_flags(settings)])
+        return cast("Simulation", program.ask([*command, *_flags(settings)]))
     if isinstance(plan, (str, os.PathLike)):
-        return program.ask([*command, "--plan", plan, *_flags(settings)])
+        return cast("Simulation", program.ask([*command, "--plan", plan, *_flags(settings)]))
     import json
 
     with files.PrivateFolder() as directory:
         file = Path(directory) / "plan.json"
         files.write(file, json.dumps(plan))
-        return program.ask([*command, "--plan", file, *_flags(settings)])
+        return cast("Simulation", program.ask([*command, "--plan", file, *_flags(settings)]))
 
 
-def _source(run_or_model):
+def _source(run_or_model: Run | Place) -> list[Place]:
     """The flag for what is simulated: a recorded run, or a model's config or model file."""
     if isinstance(run_or_model, Run):
         return ["--workload", run_or_model.paths[0]]
@@ -87,23 +104,23 @@ def _source(run_or_model):
     return ["--workload" if recorded else "--model", path]
 
 
-def simulate(run_or_model, plan=None, **settings):
+def simulate(run_or_model: Run | Place, plan: Plan | None = None, **settings: object) -> Simulation:
     """`shardlens simulate --json` as a dict. Keywords are its flags: strategy="shard_grad_op", hardware="8xH100", accumulate=4."""
     return _with_plan(["simulate", *_source(run_or_model)], plan, settings)
 
 
-def search(model, **settings):
+def search(run_or_model: Run | Place, **settings: object) -> SearchResult:
     """`shardlens search --json` as a dict. Keywords are its flags: hardware="8xH100", memory_limit="70GiB", …"""
-    return program.ask(["search", "--model", model, *_flags(settings)], exit_codes=(0, 1))
+    return cast("SearchResult", program.ask(["search", *_source(run_or_model), *_flags(settings)], exit_codes=(0, 1)))
 
 
-def advise(run, **settings):
+def advise(run: Run | Place, **settings: object) -> Advice:
     """The changes of a recorded run's plan that would pay: `shardlens advise --json` as a dict. `run`: a Run or a path; keywords are flags: top=3."""
-    paths = run.paths if isinstance(run, Run) else [run]
-    return program.ask(["advise", *paths, *_flags(settings)], exit_codes=(0, 5))
+    paths: Sequence[Place] = run.paths if isinstance(run, Run) else [run]
+    return cast("Advice", program.ask(["advise", *paths, *_flags(settings)], exit_codes=(0, 5)))
 
 
-def _cell(key, text):
+def _cell(key: str, text: str) -> str | int | float | None:
     """A cell of the program's CSV: an integer, a fraction, a text, or None if it is empty."""
     if key in ("unit", "hook_unit", "what", "kind", "steps"):  # may look like numbers, or be ""
         return text
@@ -119,7 +136,7 @@ def _cell(key, text):
     return text
 
 
-def _has_traces(directory):
+def _has_traces(directory: Path) -> bool:
     return any(any(directory.glob(pattern)) for pattern in ("*.json.gz", "*.json.zst", "*.spool", "rank*.json"))
 
 
@@ -129,75 +146,76 @@ class Run:
     A directory of several run directories is one Run too: check() compares all of them, every other figure is of the first by name.
     """
 
-    def __init__(self, paths):
-        self.paths = [Path(path) for path in paths]
-        for path in self.paths:
+    def __init__(self, paths: Sequence[Place]) -> None:
+        found = [Path(path) for path in paths]
+        for path in found:
             if not path.exists():
                 raise program.ShardlensError(f"{path}: no such file or directory", 3)
-        self.checked = self.paths  # what check() compares with the baseline
-        merged = ranks.are_summaries(self.paths)
-        if not merged and len(self.paths) == 1 and self.paths[0].is_dir() and not _has_traces(self.paths[0]):
-            runs = sorted(path for path in self.paths[0].iterdir() if path.is_dir() and _has_traces(path))
-            self.paths = runs[:1] or self.paths
+        self.checked: Sequence[Place] = found  # what check() compares with the baseline
+        merged = ranks.are_summaries(found)
+        if not merged and len(found) == 1 and found[0].is_dir() and not _has_traces(found[0]):
+            runs = sorted(path for path in found[0].iterdir() if path.is_dir() and _has_traces(path))
+            found = runs[:1] or found
+        self.paths: Sequence[Place] = found
         self._prepare(["merge" if merged else "analyze", *self.paths], has_traces=not merged)
 
-    def _prepare(self, command, has_traces):
+    def _prepare(self, command: Sequence[object], has_traces: bool) -> None:
         self._command, self._can_read_traces = command, has_traces
-        self.verdicts = []  # of check(), in order
-        self.baseline = None  # what check() compares with if it is not told
-        self._analysis = None
-        self._tables = {}
+        self.verdicts: list[Verdict] = []  # of check(), in order
+        self.baseline: Place | None = None  # what check() compares with if it is not told
+        self._analysis: Analysis | None = None
+        self._tables: dict[str, Rows[Any]] = {}
 
-    def _require_traces(self, what):
+    def _require_traces(self, what: str) -> None:
         if not self._can_read_traces:
             raise program.ShardlensError(f"{what} needs the traces as local files; this run was opened from summaries", 2)
 
     @property
-    def analysis(self):
+    def analysis(self) -> Analysis:
         """`shardlens analyze --json` as a dict (`shardlens docs metrics`)."""
         if self._analysis is None:
-            self._analysis = program.ask(self._command)
+            self._analysis = cast("Analysis", program.ask(self._command))
         return self._analysis
 
-    def _table(self, by):
+    def _table(self, by: str) -> Rows[Any]:
         if by not in self._tables:
             text = program.run([*self._command, "--by", by, "--csv"]).stdout
             reader = csv.DictReader(io.StringIO(text))
             self._tables[by] = Rows(({key: _cell(key, value) for key, value in row.items()} for row in reader), reader.fieldnames or ())
         return Rows(self._tables[by], self._tables[by].columns)
 
-    def units(self):
+    def units(self) -> Rows[UnitRow]:
         """One row for each rank, unit and kind of collective: rank, unit, collective, count, bytes, busy_ns, exposed_ns, lead_ns, cause, issued_by, …"""
-        rows = Rows({"rank": rank["rank"], "unit": unit["fqn"], "collective": part, **figures}
+        rows = Rows(cast("UnitRow", {"rank": rank["rank"], "unit": unit["fqn"], "collective": part, **figures})
                     for rank in self.analysis["ranks"] for unit in rank["units"] for part, figures in parts_of(unit))
         if not rows:
             rows.columns = ["collective" if column == "part" else column for column in self._table("unit").columns]
         return rows
 
-    def steps(self):
+    def steps(self) -> Rows[StepRow]:
         """One row for each rank and step: rank, step, span_ns, compute_ns, comm_ns, exposed_comm_ns, …"""
         return self._table("step")
 
-    def collectives(self):
+    def collectives(self) -> Rows[CollectiveRow]:
         """One row for each collective that ran: rank, unit, kind, section, step, issued_ns, start_ns, end_ns, exposed_ns, cause, bytes, …"""
         table = self._table("span")
         return Rows((row for row in table if row["kind"] not in _NOT_COLLECTIVES), table.columns)
 
-    def causes(self):
+    def causes(self) -> Rows[CauseRow]:
         """Exposed time by cause, the largest first: cause, exposed_ns, count."""
-        sums = {}
+        sums: dict[str | None, CauseRow] = {}
         for row in self.collectives():
-            if row["exposed_ns"]:
+            if row["exposed_ns"] and row["cause"] is not None:
                 entry = sums.setdefault(row["cause"], {"cause": row["cause"], "exposed_ns": 0, "count": 0})
                 entry["exposed_ns"] += row["exposed_ns"]
                 entry["count"] += 1
         return Rows(sorted(sums.values(), key=lambda entry: -entry["exposed_ns"]), ("cause", "exposed_ns", "count"))
 
-    def order(self):
+    def order(self) -> Rows[OrderRow]:
         """What the host did with each unit, in order: rank, steps, what, unit, section, by, hook_unit."""
         return self._table("order")
 
-    def gathers(self, unit, rank=0):
+    def gathers(self, unit: str, rank: int = 0) -> Count:
         """All-gathers of `unit` in a step. Errors: ValueError if steps differ or the rank has no such unit."""
         unit = "" if unit == "(root)" else unit
         steps = [row["step"] for row in self.steps() if row["rank"] == rank]
@@ -214,7 +232,7 @@ class Run:
             raise ValueError(f"steps differ: all-gathers of {quoted(unit)} in step " + ", ".join(f"{step}: {n}" for step, n in counts.items()))
         return Count(next(iter(counts.values())), self.worst(unit))
 
-    def hidden_fraction(self, unit=None):
+    def hidden_fraction(self, unit: str | None = None) -> Hidden:
         """The part of the communication time in which something computed, 0 to 1, over all ranks; of one unit's collectives if `unit` is given.
 
         Errors: ValueError if there is no communication, of which a part could be hidden.
@@ -234,19 +252,30 @@ class Run:
             raise ValueError(f"no communication{of_unit} in the recorded steps, so no part of it is hidden" + self._why_none())
         return Hidden(1 - exposed / busy, self.worst(unit))
 
-    def _why_none(self):
+    def peak_bytes(self, rank: int | None = None) -> int:
+        """The most bytes that PyTorch's allocator had given out in the recorded steps, of all ranks or of one.
+
+        Errors: ValueError if the trace has no allocations: record(memory=True), or torch.profiler's profile_memory.
+        """
+        peaks = [device["peak_allocated_bytes"] for each in self.analysis["ranks"] if rank in (None, each["rank"]) for device in each["memory"]]
+        known = [peak for peak in peaks if peak is not None]
+        if not known:
+            raise ValueError("the traces have no allocations; record them with shardlens.record(memory=True) or profile_memory of torch.profiler")
+        return max(known)
+
+    def _why_none(self) -> str:
         """What the program says about traces without communication."""
         about = [d["message"] for d in self.analysis["diagnostics"] if "no kernels" in d["message"] or "no event has a category" in d["message"]]
         return "".join(f"; {message}" for message in about)
 
-    def worst(self, unit=None):
+    def worst(self, unit: str | None = None) -> str:
         """The collectives with most exposed time, in words."""
         rows = sorted((row for row in self.units() if unit is None or row["unit"] == unit), key=lambda row: -row["exposed_ns"])[:3]
         return "; ".join(
             shown(f"{row['collective']} of {row['unit'] or '(root)'} on rank {row['rank']}: {_ms(row['exposed_ns'])} ms exposed, cause {row['cause']}")
             for row in rows if row["exposed_ns"])
 
-    def check(self, against=None, **settings):
+    def check(self, against: Place | None = None, **settings: object) -> Verdict:
         """Compares this run with a baseline: a path of a run or of a file of `check --save-baseline`. Returns a Verdict, true if it passed."""
         self._require_traces("check")
         against = against or self.baseline
@@ -256,30 +285,30 @@ class Run:
         self.verdicts.append(Verdict(program.ask(arguments, exit_codes=(0, 1, 5))))
         return self.verdicts[-1]
 
-    def simulate(self, plan=None, **settings):
+    def simulate(self, plan: Plan | None = None, **settings: object) -> Simulation:
         """What another plan would take on this run's machine: `shardlens simulate --workload` as a dict."""
         self._require_traces("simulate")
         return simulate(self, plan, **settings)
 
-    def advise(self, **settings):
+    def advise(self, **settings: object) -> Advice:
         """The changes of this run's plan that would pay, and what is wasteful as it is: `shardlens advise --json` as a dict."""
         self._require_traces("advise")
         return advise(self, **settings)
 
-    def compare(self, other):
+    def compare(self, other: Run | Place) -> Comparison:
         """`shardlens compare --json` of this run (A) and another (B)."""
         self._require_traces("compare")
-        return program.ask(["compare", self.paths[0], other.paths[0] if isinstance(other, Run) else other])
+        return cast("Comparison", program.ask(["compare", self.paths[0], other.paths[0] if isinstance(other, Run) else other]))
 
-    def summary(self):
+    def summary(self) -> str:
         """The output of `shardlens analyze`, for people."""
         return program.run(self._command).stdout
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         more = f", … ({len(self.paths)} paths)" if len(self.paths) > 8 else ""
         return f"shardlens.open({', '.join(quoted(path) for path in self.paths[:8])}{more})"
 
-    def _repr_html_(self):
+    def _repr_html_(self) -> str:
         """What a notebook shows: the ranks' figures, and the units with most exposed communication."""
         head = "".join(
             f"<tr><td>{rank['rank']}</td><td>{_ms(rank['span_ns'])}</td><td>{_ms(rank['compute_ns'])}</td><td>{_ms(rank['exposed_comm_ns'])}</td>"
@@ -297,7 +326,7 @@ class Run:
 class MergedRun(Run):
     """A run whose traces were summarized where they lie. What needs the traces themselves works if they are local files."""
 
-    def __init__(self, paths, on=None, summaries=None):
+    def __init__(self, paths: Sequence[Place], on: Any = None, summaries: Place | None = None) -> None:
         if summaries is None:
             self._directory = files.PrivateFolder()  # removed with this object
             summaries = self._directory.path
@@ -308,47 +337,48 @@ class MergedRun(Run):
 
 
 class Count(int):
-    """A number of collectives that says, where a test prints it, what they cost."""
+    """A number of collectives. `worst`: which of them are exposed most, in words, for the message of a test that fails."""
 
-    def __new__(cls, value, worst):
+    worst: str
+
+    def __new__(cls, value: int, worst: str) -> Count:
         self = super().__new__(cls, value)
         self.worst = worst
         return self
-
-    def __repr__(self):
-        return int.__repr__(self) + (f" ({self.worst})" if self.worst else "")
 
 
 class Hidden(float):
     """A fraction that says, where a test prints it, which collectives are exposed most."""
 
-    def __new__(cls, value, worst):
+    worst: str
+
+    def __new__(cls, value: float, worst: str) -> Hidden:
         self = super().__new__(cls, value)
         self.worst = worst
         return self
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return float.__repr__(self) + (f" (most exposed: {self.worst})" if self.worst else "")
 
 
 class Verdict:
     """What `check` found: true if it passed. `verdict`: "pass", "regression" or "inconclusive"; `details`: `check --json` (`shardlens docs ci`)."""
 
-    def __init__(self, details):
+    def __init__(self, details: CheckResult) -> None:
         self.details = details
         self.verdict = details["verdict"]
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.verdict == "pass"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.words()}>"
 
-    def words(self):
+    def words(self) -> str:
         """The verdict, what changed by how much, and where it comes from."""
         slower = [m for m in self.details["metrics"] if m["verdict"] == "regression"]
         changed = [f"{m['name']} {_ms(m['baseline'])} to {_ms(m['candidate'])} ms" for m in slower]
-        where = []  # what the changed times come from, the largest part first
+        where: list[str] = []  # what the changed times come from, the largest part first
         for metric in slower:
             rows = [row for row in self.details["attribution"] if row["metric"] == metric["name"] and row["delta_ns"] > 0]
             rows.sort(key=lambda row: -row["delta_ns"])
@@ -357,9 +387,9 @@ class Verdict:
         return "; ".join(shown(word) for word in words if word)
 
 
-def _ms(nanoseconds):
+def _ms(nanoseconds: float) -> str:
     return f"{nanoseconds / 1e6:.3f}"
 
 
-def _percent(fraction):
+def _percent(fraction: float | None) -> str:
     return "-" if fraction is None else f"{100 * fraction:.1f} %"

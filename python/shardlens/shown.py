@@ -2,7 +2,13 @@
 
 The same rules as core/base/shown.h of the program: one line, without characters that steer a terminal, are invisible or begin a command of a CI runner.
 """
+from __future__ import annotations
+
 import sys  # unicodedata and warnings where they are used: the command `shardlens` needs neither of them to start the program
+
+TYPE_CHECKING = False  # see program.py
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # Default_Ignorable_Code_Point of other categories than Cf, without the variation selectors of emoji.
@@ -10,7 +16,7 @@ _INVISIBLE = ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180
               (0xFFF0, 0xFFFB), (0xFFFE, 0xFFFF), (0xE0000, 0xE0FFF))
 
 
-def _changes_display(char):
+def _changes_display(char: str) -> bool:
     if char.isascii():
         return not char.isprintable()
     import unicodedata
@@ -18,20 +24,20 @@ def _changes_display(char):
     return unicodedata.category(char) in ("Cc", "Cf", "Cs", "Zl", "Zp") or any(first <= ord(char) <= last for first, last in _INVISIBLE)
 
 
-def _begins_command(text, at):
+def _begins_command(text: str, at: int) -> bool:
     """Whether "#vso[", "#[" or the like is there: the end of what begins a runner's command."""
     rest = text[at + 1:at + 40].lstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
     return rest.startswith("[")
 
 
-def _escape(char):
+def _escape(char: str) -> str:
     number = ord(char)
     if 0xDC80 <= number <= 0xDCFF:  # a byte that is not UTF-8, as os.fsdecode has it
         return f"\\x{number - 0xDC00:02x}"
     return _NAMED.get(char) or (f"\\x{number:02x}" if number < 0x80 else f"\\u{{{number:x}}}")
 
 
-def shown(text):
+def shown(text: object) -> str:
     """str(text) on one line, escaped. What is escaped already stays."""
     text = str(text)
     out, in_front = [], True  # only spaces so far
@@ -42,38 +48,38 @@ def shown(text):
     return "".join(out)
 
 
-def quoted(text):
+def quoted(text: object) -> str:
     """A name in quotes, for a message."""
     return f"'{shown(text)}'"
 
 
-def shown_lines(text):
+def shown_lines(text: object) -> str:
     """Text of several lines, such as the program's messages, each of them escaped."""
     return "\n".join(map(shown, str(text).split("\n")))
 
 
-def say(text):
+def say(text: object) -> None:
     """Prints one line."""
     print(shown(text))
 
 
-def complain(text):
+def complain(text: object) -> None:
     """Prints one line on stderr."""
     print(shown(text), file=sys.stderr)
 
 
-def complain_lines(text):
+def complain_lines(text: object) -> None:
     """Prints several lines on stderr, such as a traceback."""
     print(shown_lines(text).rstrip("\n"), file=sys.stderr)
 
 
-def give_up(text):
+def give_up(text: object) -> NoReturn:
     """Ends the program with a message and exit code 1."""
     complain(text)
     sys.exit(1)
 
 
-def warn(text, stacklevel):
+def warn(text: object, stacklevel: int) -> None:
     """A RuntimeWarning of the caller's caller, and so on."""
     import warnings
 

@@ -4,11 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from shardlens import answers
 from shardlens.program import ShardlensError, ask
+
+MODEL = str(Path(__file__).resolve().parent.parent / "data" / "llama-tiny")
 
 
 def test_an_answer_has_the_programs_figures_and_its_evidence(traces):
@@ -68,6 +71,19 @@ def test_advice_that_is_uncertain_or_empty_says_so(monkeypatch):
     assert answers.advise("r").splitlines()[1] == "no change fits"
 
 
+def test_a_search_has_the_programs_plans_and_the_best_ones_contents():
+    answer = answers.search(MODEL, "2GiB", {"hardware": "8xH100", "world_size": 4})
+    found = ask(["search", "--model", MODEL, "--hardware", "8xH100", "--world-size", "4", "--memory-limit", "2GiB"])
+    assert f"best: {found['best']['name']}" in answer and found["best"]["why"] in answer
+    assert f"{found['pareto'][0]['step_ns'] / 1e6:.3f} ms a step" in answer
+    assert f'plan: "mesh": {json.dumps(found["best"]["plan"]["mesh"])}' in answer
+    assert answer.splitlines()[-1] == f"evidence: shardlens search --model {MODEL} --hardware 8xH100 --world-size 4 --memory-limit 2GiB"
+    assert "no plan fits into 1KiB" in answers.search(MODEL, "1KiB", {"hardware": "8xH100"})
+    for settings in ({"out": "plan.json"}, {"state": "x"}, {"memory_limit": "1GiB"}):
+        with pytest.raises(ValueError, match="is not accepted here"):
+            answers.search(MODEL, "2GiB", settings)
+
+
 def test_answers_are_small_however_long_the_names_are():
     lines = [f"line {i} of unit {'layers.é' * 60}" for i in range(50)]
     text = answers.fitted(lines, [["analyze", "run " + "/deep" * 900], ["compare", "a", "b"]])
@@ -117,16 +133,16 @@ def test_assistants_ask_over_stdio(traces):
     tools, results = calls(
         ("analyze", {"path": default}), ("explain_unit", {"path": default, "unit": "model.layers.0", "rank": 1}), ("compare", {"before": before, "after": after}),
         ("simulate", {"path": default, "plan": plan}), ("simulate", {"path": default, "settings": {"strategy": "shard_grad_op"}}),
-        ("advise", {"path": default, "settings": {"top": 1}}),
+        ("advise", {"path": default, "settings": {"top": 1}}), ("search", {"path": MODEL, "memory_limit": "2GiB", "settings": {"hardware": "8xH100"}}),
         ("analyze", {"path": default + "/none"}), ("explain_unit", {"path": default, "unit": "nothing"}))
-    assert {tool.name for tool in tools} == {"analyze", "explain_unit", "compare", "simulate", "advise"}
-    assert all(tool.description for tool in tools)
+    assert {tool.name for tool in tools} == {"analyze", "explain_unit", "compare", "simulate", "advise", "search"}
+    assert all(tool.description and tool.annotations.read_only_hint and not tool.annotations.open_world_hint for tool in tools)
     texts = []
     for result in results:
         (content,) = result.content
         assert len(content.text.encode()) <= 2000
         texts.append(content.text)
-    assert [result.is_error for result in results] == [False] * 6 + [True] * 2
+    assert [result.is_error for result in results] == [False] * 7 + [True] * 2
     assert texts[0] == answers.analyze(default)
     assert texts[1] == answers.explain(default, "model.layers.0", 1)
     assert "1 × all_gather_backward after" in texts[2]
@@ -134,7 +150,8 @@ def test_assistants_ask_over_stdio(traces):
     assert f"this plan: {step / 1e6:.3f} ms a step" in texts[4]
     assert "error +" in texts[3] and "this plan: " in texts[3] and json.dumps(plan) not in texts[3]
     assert texts[5] == answers.advise(default, {"top": 1})
-    assert "no such file or directory" in texts[6] and "'model.layers.1'" in texts[7]
+    assert texts[6] == answers.search(MODEL, "2GiB", {"hardware": "8xH100"})
+    assert "no such file or directory" in texts[7] and "'model.layers.1'" in texts[8]
 
 
 def test_a_server_measures_only_if_it_was_started_for_it(traces):
@@ -143,7 +160,7 @@ def test_a_server_measures_only_if_it_was_started_for_it(traces):
     tools, (refused, settings, too_many) = calls(
         ("measure", {"path": path}), ("advise", {"path": path, "settings": {"measure": 1}}), ("measure", {"path": path, "changes": 1000}),
         flags=["--allow-measure"])
-    assert "measure" in {tool.name for tool in tools}
+    assert [tool.annotations.read_only_hint for tool in tools if tool.name == "measure"] == [False]
     assert "--measure" in refused.content[0].text and "is not a capture" in refused.content[0].text
     assert settings.is_error and "'measure' is not accepted" in settings.content[0].text
     assert too_many.is_error and "expected 1 to 5" in too_many.content[0].text

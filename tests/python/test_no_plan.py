@@ -1,10 +1,13 @@
 """What is said of parallel models that have no objects from which a plan can be read."""
+import json
+
 import pytest
 
 torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
+import shardlens  # noqa: E402
 from shardlens.live_model import model_of  # noqa: E402
 from shardlens.live_plan import NoPlan, plan_of  # noqa: E402
 from shardlens.live_units import gradient_sync  # noqa: E402
@@ -78,3 +81,21 @@ def test_parameters_that_are_dtensors_are_counted():
     parts[2].weight = torch.nn.Parameter(distribute_tensor(parts[2].weight.data, mesh, [Shard(0)]))
     with pytest.raises(NoPlan, match=r"2 parameters are DTensors, 2 of them S\(0\) over 1 ranks, which no fully_shard gathers"):
         plan_of(parts)
+
+
+def test_a_plan_that_cannot_be_read_is_a_note_and_the_rest_is_recorded(tmp_path, monkeypatch):
+    """As with a version of PyTorch that keeps its objects elsewhere."""
+    from shardlens import live_plan
+
+    def other_version(*_):
+        raise AttributeError("no '_fsdp_param_group'")
+
+    monkeypatch.setattr(live_plan, "plan_of", other_version)
+    plain = model()
+    with shardlens.record(tmp_path / "run", model=plain, warmup=1, steps=1) as rec:
+        for _ in range(2):
+            plain(torch.ones(2, 4)).sum().backward()
+            rec.step()
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "no plan.json: AttributeError: no '_fsdp_param_group'" in run["notes"]
+    assert (tmp_path / "run" / "model.json").exists()

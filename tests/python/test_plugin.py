@@ -73,3 +73,14 @@ def test_a_marker_names_the_run_and_no_run_is_an_error(tmp_path, traces):
     assert done.returncode == 0, done.stdout
     done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    pass\n")
     assert done.returncode == 1 and "--shardlens-run DIR" in done.stdout
+
+
+def test_errors_of_the_program_have_no_traceback_of_the_plugin(tmp_path, traces):
+    missing = "import pytest\n@pytest.mark.shardlens_run('none')\ndef test_run(shardlens_run):\n    pass\n"
+    unnamed = missing.replace("'none'", "")
+    unknown = "def test_run(shardlens_run):\n    shardlens_run.gathers('nothing')\n"
+    for test, words in ((missing, "none: no such file or directory"), (unnamed, "expected a run, such as @pytest.mark.shardlens_run("),
+                        (unknown, "rank 0 has no collective of a unit 'nothing'; its units: ")):
+        done, _ = pytest_of(tmp_path, test, "--shardlens-run", str(traces / "fsdp2-default"))
+        assert done.returncode == 1 and words in done.stdout, done.stdout
+        assert "pytest_plugin.py" not in done.stdout and "run.py" not in done.stdout, done.stdout

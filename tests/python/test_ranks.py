@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -108,6 +108,18 @@ def test_faults_are_those_of_the_first_trace(many, tmp_path):
         shardlens.open(many[0], on=3)
     with pytest.raises(ValueError, match='found "?.spark'):
         shardlens.open(many[0], on="spark")
+
+
+def test_a_worker_that_ends_is_named_with_its_trace(many):
+    with ProcessPoolExecutor(1, initializer=os._exit, initargs=(1,)) as pool, pytest.raises(shardlens.ShardlensError, match="rank0.*because a worker failed: Broken") as error:
+        shardlens.open(many[0], on=pool)
+    assert error.value.exit_code == 4
+
+
+def test_dask_without_a_client_says_what_to_do(many):
+    pytest.importorskip("distributed")
+    with pytest.raises(shardlens.ShardlensError, match=r"make a client first, distributed.Client"):
+        shardlens.open(many[0], on="dask")
 
 
 def test_a_missing_package_is_named(many):

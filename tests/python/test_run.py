@@ -1,4 +1,5 @@
 """shardlens.open on recorded traces of PyTorch: two ranks, two blocks, two steps."""
+import gzip
 import json
 
 import pytest
@@ -21,10 +22,21 @@ def test_blocks_are_gathered_twice_and_the_root_once(run):
     assert run.gathers("model.layers.0") == 2
     assert run.gathers("model.layers.1", rank=1) == 2
     assert run.gathers("") == run.gathers("(root)") == 1
+    assert [str(run.gathers("")), repr(run.gathers("")), f"{run.gathers('')}", "%s" % run.gathers("")] == ["1"] * 4
 
 
 def test_a_plan_that_keeps_parameters_gathers_once(traces):
     assert shardlens.open(traces / "fsdp2-no-reshard").gathers("model.layers.0") == 1
+
+
+def test_the_peak_is_that_of_the_traces_own_events(traces):
+    (trace,) = (traces / "fsdp2-memory").glob("*.pt.trace.json*")
+    events = json.loads((gzip.decompress(trace.read_bytes()) if trace.suffix == ".gz" else trace.read_bytes()))["traceEvents"]
+    totals = [event["args"]["Total Allocated"] for event in events if event.get("name") == "[memory]"]
+    run = shardlens.open(traces / "fsdp2-memory")
+    assert run.peak_bytes() == run.peak_bytes(rank=0) == max(totals)
+    with pytest.raises(ValueError, match=r"record\(memory=True\)"):
+        shardlens.open(traces / "fsdp2-default").peak_bytes()
 
 
 def test_an_unknown_unit_is_an_error_that_lists_the_units(run):
