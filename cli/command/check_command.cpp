@@ -170,6 +170,25 @@ ExitCode run_interleaved(const CheckCommand& options,
   return report(check_interleaved(interleaved, settings, selection), options, files);
 }
 
+// Shows what the candidate's runs change, and makes them the saved baseline.
+ExitCode update_baseline(const CheckCommand& options,
+                         const check::CheckOptions& settings,
+                         const check::SummaryOptions& selection) {
+  const fs::path file = options.outputs.file("--update-baseline");
+  const CheckFiles files{"", options.outputs.file("--junit"), options.outputs.file("--markdown")};
+  const std::vector<check::RunSummary> candidate = read_side(options.candidate, selection);
+  if (fs::exists(file)) {
+    if (!check::is_baseline_file(file)) {
+      throw InputError(file.string(),
+                       "is no baseline; --update-baseline replaces only a file that check wrote");
+    }
+    (void)report(check::check_runs(check::read_runs(file, selection), candidate, settings), options,
+                 files);
+  }
+  save(candidate, file);
+  return ExitCode::kOk;
+}
+
 ExitCode run(const CheckCommand& options) {
   check::CheckOptions settings;
   settings.paired = options.paired;
@@ -186,12 +205,23 @@ ExitCode run(const CheckCommand& options) {
           "--run and --against need each other: the flags of capture, as one argument each");
     }
     if (!options.baseline.empty() || !options.candidate.empty() || options.paired ||
-        options.outputs.given("--save-baseline")) {
+        options.outputs.given("--save-baseline") || options.outputs.given("--update-baseline")) {
       throw UsageError(
-          "--run captures both sides itself: leave out --baseline, --candidate, --paired and "
-          "--save-baseline");
+          "--run captures both sides itself: leave out --baseline, --candidate, --paired, "
+          "--save-baseline and --update-baseline");
     }
     return run_interleaved(options, settings, selection);
+  }
+  if (options.outputs.given("--update-baseline")) {
+    if (!options.baseline.empty() || options.paired || options.outputs.given("--save-baseline")) {
+      throw UsageError(
+          "--update-baseline names the baseline itself: leave out --baseline, --save-baseline and "
+          "--paired");
+    }
+    if (options.candidate.empty()) {
+      throw UsageError("--update-baseline needs --candidate: the runs to save");
+    }
+    return update_baseline(options, settings, selection);
   }
   if (options.baseline.empty()) {
     throw UsageError("--baseline is required: expected runs, or a file written by --save-baseline");
@@ -248,6 +278,9 @@ Action add_check_command(CLI::App& app) {
   options->outputs.add(app, "--save-baseline",
                        "save the baseline runs in this file; those that come from no such file "
                        "become a new session of it");
+  options->outputs.add(app, "--update-baseline",
+                       "show what the candidate changes in this saved baseline, and save the "
+                       "candidate's runs in its place");
   app.add_option("--inconclusive-is", options->inconclusive_is,
                  "exit code 0 or 1 instead of 5 if there is no verdict")
       ->option_text("pass|fail");

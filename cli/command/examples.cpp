@@ -27,6 +27,8 @@ std::vector<ExampleInfo> examples_of(std::string_view subcommand) {
       Row{"check", "--baseline before --candidate after", "exit code 1 if steps became slower"},
       Row{"check", "--baseline before --candidate after --metric structure",
           "only the order and number of collectives"},
+      Row{"check", "--candidate run --update-baseline baseline.json",
+          "show what changed, and accept it"},
       Row{"report", "run --simulate --advise --out run.html", "one page to share"},
       Row{"simulate", "--model llama --hardware 8xH100 --strategy full_shard",
           "time and memory of a step on eight GPUs"},

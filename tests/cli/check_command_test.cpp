@@ -43,6 +43,38 @@ class CheckCommandTest : public ShardlensCommandTest {
   }
 };
 
+TEST_F(CheckCommandTest, AnUpdateShowsWhatChangesAndSavesIt) {
+  GeneratedRun slow;
+  slow.more_compute = 1e6;
+  const std::string base = write("base", {}), slower = write("slower", slow, 3, 80);
+  const std::string file = folder_ + "/baseline.json";
+  const CommandResult first = run("check --candidate " + base + " --update-baseline " + file);
+  EXPECT_EQ(first.code, 0);
+  EXPECT_EQ(first.out, "");
+  EXPECT_THAT(first.err, HasSubstr("saved 3 runs of 1 session in"));
+  EXPECT_EQ(check(file, slower).code, 1);
+  const CommandResult update = run("check --candidate " + slower + " --update-baseline " + file);
+  EXPECT_EQ(update.code, 0);
+  EXPECT_THAT(update.out, HasSubstr("regression: step_time rose by"));
+  EXPECT_EQ(check(file, slower).code, 0);
+}
+
+TEST_F(CheckCommandTest, AnUpdateReplacesNothingButABaseline) {
+  const std::string base = write("base", {}, 1);
+  const std::string trace = base + "/run0/rank0.pt.trace.json";
+  const auto size = fs::file_size(trace);
+  const CommandResult refused = run("check --candidate " + base + " --update-baseline " + trace);
+  EXPECT_NE(refused.code, 0);
+  EXPECT_EQ(fs::file_size(trace), size);
+  std::ofstream(folder_ + "/notes.txt") << "mine";
+  const CommandResult notes =
+      run("check --candidate " + base + " --update-baseline " + folder_ + "/notes.txt");
+  EXPECT_EQ(notes.code, 3);
+  EXPECT_THAT(notes.err, HasSubstr("is no baseline; --update-baseline replaces only"));
+  EXPECT_EQ(run("check --update-baseline " + folder_ + "/b.json").code, 2);
+  EXPECT_EQ(check(base, base, "--update-baseline " + folder_ + "/b.json").code, 2);
+}
+
 TEST_F(CheckCommandTest, PassRegressionAndInconclusiveHaveTheirExitCodes) {
   const std::string base = write("base", {}), same = write("same", {}, 3, 50);
   GeneratedRun slow;
