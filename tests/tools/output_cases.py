@@ -195,12 +195,17 @@ def of_simulated_runs():
                    ("simulate", "--workload", "{out}/run", "--json"), ("check", "--baseline", "{out}/run", "--candidate", "{out}/run", "--json"))
 
 
+def of_schemas():
+    for path in sorted((ROOT / "docs/schemas").glob("*.json")):
+        yield "schema", path.stem
+
+
 RUNS, MODELS = runs(), models()
 
 
 def all_cases():
     """Every case once."""
-    found = [(command,) for group in (of_plans, of_models, of_runs) for command in group()] + list(of_simulated_runs())
+    found = [(command,) for group in (of_plans, of_models, of_runs, of_schemas) for command in group()] + list(of_simulated_runs())
     return list(dict.fromkeys(found))
 
 
