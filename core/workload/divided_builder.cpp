@@ -87,10 +87,19 @@ Communication DividedBuilder::activations(CollectiveKind kind, Bytes bytes, Byte
 }
 
 // Of all rows, from or to the order in which collectives have them.
-Operator DividedBuilder::copy_of_rows(int64_t features) const {
+Operator DividedBuilder::copy_of(Bytes rows) const {
   Operator op = make(OperatorKind::kElementwise, "aten::cat");
-  op.read = op.written = rows_ * features * size_of(op.dtype);
+  op.read = op.written = rows;
   return op;
+}
+
+void DividedBuilder::gather_rows_of(Bytes whole) {
+  const Bytes part = whole / tensor_ranks();
+  communicate(activations(CollectiveKind::kAllGather, whole, whole), part,
+              activations(CollectiveKind::kReduceScatter, whole, part));
+  if (out_.batch > 1) {
+    forward(copy_of(whole), whole, {copy_of(whole)});
+  }
 }
 
 bool DividedBuilder::gather_rows(int64_t features) {
@@ -98,15 +107,23 @@ bool DividedBuilder::gather_rows(int64_t features) {
     return false;
   }
   divided_ = Divided::kNothing;
-  const Bytes part = rows_ * features * size_of(plan_.param_dtype(unit()));
   rows_ *= tensor_ranks();
-  const Bytes whole = part * tensor_ranks();
-  communicate(activations(CollectiveKind::kAllGather, whole, whole), part,
-              activations(CollectiveKind::kReduceScatter, whole, part));
-  if (out_.batch > 1) {
-    forward(copy_of_rows(features), whole, {copy_of_rows(features)});
-  }
+  gather_rows_of(rows_ * features * size_of(plan_.param_dtype(unit())));
   return true;
+}
+
+void DividedBuilder::sum_terms_of(Bytes whole) {
+  if (!plan_.plan.sequence_parallel) {
+    return communicate(activations(CollectiveKind::kAllReduce, whole, whole), whole);
+  }
+  std::vector<Operator> backward;
+  if (out_.batch > 1) {
+    backward.push_back(copy_of(whole));
+  }
+  forward(copy_of(whole), whole, std::move(backward));
+  const Bytes part = whole / tensor_ranks();
+  communicate(activations(CollectiveKind::kReduceScatter, whole, part), whole,
+              activations(CollectiveKind::kAllGather, whole, whole));
 }
 
 void DividedBuilder::sum_terms(int64_t features) {
@@ -116,32 +133,30 @@ void DividedBuilder::sum_terms(int64_t features) {
 }
 
 void DividedBuilder::add_terms(int64_t features) {
-  const Bytes whole = rows_ * features * size_of(plan_.param_dtype(unit()));
   divided_ = Divided::kNothing;
-  if (!plan_.plan.sequence_parallel) {
-    return communicate(activations(CollectiveKind::kAllReduce, whole, whole), whole);
+  sum_terms_of(rows_ * features * size_of(plan_.param_dtype(unit())));
+  if (plan_.plan.sequence_parallel) {
+    rows_ /= tensor_ranks();
+    divided_ = Divided::kRows;
   }
-  std::vector<Operator> backward;
-  if (out_.batch > 1) {
-    backward.push_back(copy_of_rows(features));
-  }
-  forward(copy_of_rows(features), whole, std::move(backward));
-  const Bytes part = whole / tensor_ranks();
-  communicate(activations(CollectiveKind::kReduceScatter, whole, part), whole,
-              activations(CollectiveKind::kAllGather, whole, whole));
-  rows_ /= tensor_ranks();
-  divided_ = Divided::kRows;
 }
 
 // The part of the gradient that is this rank's is copied.
-void DividedBuilder::gather_logits(int64_t vocabulary) {
-  const Bytes whole = rows_ * vocabulary * size_of(plan_.param_dtype(unit()));
+void DividedBuilder::gather_features_of(Bytes whole) {
   const Bytes part = whole / tensor_ranks();
-  divided_ = Divided::kNothing;
   communicate(activations(CollectiveKind::kAllGather, whole, whole), part);
   Operator slice = make(OperatorKind::kElementwise, "aten::clone");
   slice.read = slice.written = part;
-  forward(copy_of_rows(vocabulary), whole, {slice});
+  forward(copy_of(whole), whole, {slice});
+}
+
+void DividedBuilder::gather_logits(int64_t vocabulary) {
+  divided_ = Divided::kNothing;
+  gather_features_of(rows_ * vocabulary * size_of(plan_.param_dtype(unit())));
+}
+
+void DividedBuilder::sum_gradient_of(Bytes whole, size_t at) {
+  communicate_in_backward(activations(CollectiveKind::kAllReduce, whole, whole), at);
 }
 
 // Source  loss_parallel() in torch/distributed/tensor/parallel/loss.py, torch 2.11.
@@ -271,7 +286,7 @@ void DividedBuilder::gather_tokens(int64_t features) {
   const Bytes whole = part * tensor_ranks();
   communicate(activations(CollectiveKind::kAllGather, whole, whole), part);
   if (out_.batch > 1) {
-    forward(copy_of_rows(features), whole, {});
+    forward(copy_of(whole), whole, {});
   }
 }
 

@@ -20,6 +20,18 @@ class DividedBuilder : public CompiledBuilder {
   // result before.
   void sum_terms(int64_t features);
 
+  // The same of recorded layers, whose tensors have these bytes on all ranks together, inside the
+  // module that issues it: after a layer that is divided by rows, before and after one by columns,
+  // and of the gradient of its input before operator `at` of those that differentiate the last one.
+  void sum_terms_of(Bytes whole);
+  void gather_rows_of(Bytes whole);
+  void gather_features_of(Bytes whole);
+  void sum_gradient_of(Bytes whole, size_t at);
+  // The gradients of the innermost module's parameters are sums over the ranks of the axis, each of
+  // which has a term.
+  void sum_over_tensor() { CompiledBuilder::sum_over_tensor(); }
+  [[nodiscard]] int64_t tensor_ranks() const { return plan_.mesh.size(mesh::kTensor); }
+
   struct HeadSizes {  // of the rank's part
     int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0;
   };
@@ -45,10 +57,9 @@ class DividedBuilder : public CompiledBuilder {
   enum class Divided : uint8_t { kNothing, kRows, kFeatures };
   // The dimension along which `tensor` divides the innermost module's weight; -1: none.
   [[nodiscard]] int64_t divided_dimension() const;
-  [[nodiscard]] int64_t tensor_ranks() const { return plan_.mesh.size(mesh::kTensor); }
   [[nodiscard]] int64_t expert_ranks() const { return plan_.expert_mesh.size(mesh::kExpert); }
   [[nodiscard]] Communication activations(CollectiveKind kind, Bytes bytes, Bytes written) const;
-  [[nodiscard]] Operator copy_of_rows(int64_t features) const;
+  [[nodiscard]] Operator copy_of(Bytes rows) const;
   // Gathers the rows that the ranks have before a layer that is divided by columns. Its gradient is
   // the sum over the ranks, of which each keeps its rows. Returns whether there was anything to do.
   bool gather_rows(int64_t features);

@@ -6,13 +6,17 @@
 #include "core/base/error.h"
 #include "core/plan/unit_sizes.h"
 #include "core/workload/differentiated.h"
+#include "core/workload/divided_weights.h"
 #include "core/workload/host_launches.h"
 #include "core/workload/optimizer_operators.h"
 
 namespace shardlens::plan {
 
 PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
-    : plan_(plan), rows_(batch * seq), entered_(plan.units.size(), 0) {
+    : plan_(plan),
+      divided_dimensions_(divided_weights(plan)),
+      rows_(batch * seq),
+      entered_(plan.units.size(), 0) {
   out_.batch = batch;
   out_.seq = seq;
   for (UnitId id = 0; id < plan.units.size(); ++id) {
@@ -40,18 +44,6 @@ PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
   }
   for (const uint32_t module : plan.checkpointed_modules) {
     checkpointed_.insert(plan.tree.modules[module].fqn);
-  }
-  const mesh::GroupId tensor = plan.group_named(mesh::kTensor);
-  const bool divides = plan.mesh.size(mesh::kTensor) > 1;
-  for (size_t i = 0; i < plan.placements.size() && divides; ++i) {
-    constexpr std::string_view kWeight = ".weight";
-    std::vector<std::string> names = plan.tree.parameters[i].aliases;
-    names.push_back(plan.tree.parameters[i].fqn);
-    for (const std::string& name : names) {
-      if (plan.placements[i].group == tensor && name.ends_with(kWeight)) {
-        divided_dimensions_[name.substr(0, name.size() - kWeight.size())] = plan.placements[i].dim;
-      }
-    }
   }
 }
 

@@ -227,6 +227,41 @@ constexpr Piece kCrossEntropyForward[] = {
     {.name = "aten::cross_entropy_loss", .read_f32 = 1, .written_f32 = 1, .read_row = 2},
 };
 
+// Of a part of the vocabulary. Between these parts the ranks reduce a number for each row: the
+// largest logit, the sum of exponentials, the logit of the label. Backward multiplies a sum of two
+// tensors, one of which it keeps until it ends, and reads the result of forward.
+// Source  _log_softmax(), _nll_loss_forward() and _nll_loss_and_log_softmax_backward() in
+//         torch/distributed/tensor/parallel/loss.py, torch 2.11.
+constexpr Piece kLargestLogit[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::amax", .read_f32 = 1, .written_row = 1},
+};
+constexpr Piece kSumOfExponentials[] = {
+    {.name = "aten::sub", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::exp", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::sum", .read_f32 = 1, .written_row = 1},
+};
+constexpr Piece kLogitOfLabel[] = {
+    {.name = "aten::log", .read_row = 1, .written_row = 1},
+    {.name = "aten::gather", .read_row = 3, .written_row = 1},  // of the result of the last one
+    {.name = "aten::sub", .read_f32 = 1, .written_f32 = 1},
+};
+constexpr Piece kParallelLossBackward[] = {
+    {.name = "aten::zeros_like", .written_f32 = 1},
+    {.name = "aten::index_put_", .read_row = 2, .written_row = 1},
+    {.name = "aten::exp", .read_f32 = 1, .written_f32 = 1, .takes = kTakesSaved},
+    {.name = "aten::add",
+     .read_f32 = 2,
+     .written_f32 = 1,
+     .takes = takes_before(1) | takes_before(2)},
+    {.name = "aten::mul",
+     .read_f32 = 1,
+     .written_f32 = 1,
+     .takes = takes_before(1) | takes_before(3),
+     .frees = 2},  // what forward saved: fp32 numbers, where the next one is not idle
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+};
+
 // Of the scores between the two products of attention: softmax in fp32.
 constexpr std::array kSoftmaxForward = std::to_array<Piece>({
     {.name = "aten::add", .read = 1, .written = 1},  // the mask
@@ -312,6 +347,8 @@ constexpr Unfused kGate{kGateForward, kGateBackward, 3};
 constexpr Unfused kGelu{kGeluForward, kGeluBackward, 4};
 constexpr Unfused kLoss{kLossForward, kLossBackward, 0, 1, 2};
 constexpr Unfused kCrossEntropy{kCrossEntropyForward, kLossBackward, 0, 1, 2};
+constexpr Unfused kParallelLoss[] = {
+    {kLargestLogit, {}}, {kSumOfExponentials, {}}, {kLogitOfLabel, kParallelLossBackward, 0, 1, 2}};
 
 }  // namespace
 
@@ -347,6 +384,9 @@ const Unfused& unfused_loss() {
 }
 const Unfused& unfused_cross_entropy() {
   return kCrossEntropy;
+}
+std::span<const Unfused> unfused_parallel_loss() {
+  return kParallelLoss;
 }
 const Unfused& unfused_cap() {
   return kCap;

@@ -48,6 +48,9 @@ unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights
 [[nodiscard]] const Unfused& unfused_gelu();           // NewGELUActivation (gelu_new)
 [[nodiscard]] const Unfused& unfused_loss();           // ForCausalLMLoss: logits in fp32
 [[nodiscard]] const Unfused& unfused_cross_entropy();  // the same of the engine (token_loss)
+// The same of a part of the vocabulary (loss_parallel): after each part the ranks reduce a number
+// for each row.
+[[nodiscard]] std::span<const Unfused> unfused_parallel_loss();
 
 [[nodiscard]] const Unfused& unfused_cap();  // of the logits (final_logit_softcapping)
 // Between the two products of attention that transformers runs without a kernel for both.

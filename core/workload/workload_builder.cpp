@@ -1,5 +1,6 @@
 #include "core/workload/workload_builder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -78,7 +79,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
     backward.push_back(gradient_sum(shape.in));
   }
   if (gathered && requires_grad_ && out_.batch == 1) {
-    backward.push_back(copy_of_rows(shape.in));
+    backward.push_back(copy_of(rows_ * shape.in * element));
   } else if (shape.routes && whole_tokens_ && requires_grad_) {
     backward.push_back(slice_of_rows(shape.in));
   }
@@ -87,8 +88,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
           trains_weight || trains_bias);
   routes_ = false;
   if (sum_at) {
-    const Bytes bytes = rows_ * shape.in * element;
-    communicate_in_backward(activations(CollectiveKind::kAllReduce, bytes, bytes), *sum_at);
+    sum_gradient_of(rows_ * shape.in * element, *sum_at);
   }
   if (by_columns) {
     divided_ = Divided::kFeatures;
@@ -163,18 +163,27 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   forward(add, add.read, trains_bias ? std::vector{sum} : std::vector<Operator>(), trains_bias);
 }
 
-// The weight of the innermost entered module, if other modules have it too.
-const Parameter* WorkloadBuilder::tied_table() const {
+// The weight of the innermost entered module.
+const Parameter& WorkloadBuilder::weight() const {
   const std::string name = open_.back().module + ".weight";
-  for (const Parameter& parameter : plan_.tree.parameters) {
-    if (parameter.fqn == name && !parameter.aliases.empty()) {
-      return &parameter;
-    }
-  }
-  return nullptr;
+  const auto found = std::ranges::find(plan_.tree.parameters, name, &Parameter::fqn);
+  SHARDLENS_CHECK(found != plan_.tree.parameters.end(), "a table is a parameter of its module");
+  return *found;
 }
 
+Operator WorkloadBuilder::rows_of_table(Bytes whole) const {
+  Operator rows = make(OperatorKind::kElementwise, "aten::clone");
+  rows.read = rows.written = whole / tensor_ranks();
+  rows.takes = takes_before(1);
+  return rows;
+}
+
+// Of a table whose rows the axis `tensor` divides, DTensor computes the gradient of the whole table
+// on every rank, of which the rank's rows are copied.
+// Source  embedding_dense_backward_strategy() in torch/distributed/tensor/_ops/_embedding_ops.py,
+//         torch 2.11; FSDPParam._get_grad_inner_tensor.
 void WorkloadBuilder::embedding(int64_t features) {
+  const bool divided = divided_dimension() == 0;
   Operator op = make(OperatorKind::kEmbedding, "aten::embedding");
   const Bytes values = rows_ * features * size_of(op.dtype);
   op.read = values + rows_ * kIndexBytes;
@@ -184,12 +193,22 @@ void WorkloadBuilder::embedding(int64_t features) {
   grad.flops = rows_ * features;
   grad.read = op.read;
   grad.written = values;
-  if (const Parameter* table = is_engine() ? nullptr : tied_table()) {
-    grad.m = table->shape.front();
-    grad.n = table->shape.back();
+  const Parameter& table = weight();
+  std::vector<Operator> backward;
+  if (!is_frozen("weight")) {
+    backward.push_back(std::move(grad));
+    if (divided) {
+      backward.front().written = table.numel * size_of(op.dtype);
+      backward.front().takes = kTakesGradient;
+      backward.push_back(rows_of_table(backward.front().written));
+    }
+    if (!is_engine() && !table.aliases.empty()) {
+      backward.back().m = table.shape.front() / (divided ? tensor_ranks() : 1);
+      backward.back().n = table.shape.back();
+    }
   }
-  const bool trains = !is_frozen("weight");
-  forward(op, rows_ * kIndexBytes, trains ? std::vector{grad} : std::vector<Operator>(), trains);
+  const bool trains = !backward.empty();
+  forward(op, rows_ * kIndexBytes, std::move(backward), trains);
 }
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {

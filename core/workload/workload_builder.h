@@ -65,9 +65,13 @@ class WorkloadBuilder : public DividedBuilder {
   // A linear layer that makes the logits, and which loss() may compute in parts. `shape` has all
   // logits, or with the plan's loss_parallel those of this rank; in linear() it is the rank's part.
   void head(const std::string& module, const Linear& shape);
+  // The same of logits of which each rank has a part; `vocabulary`: of all ranks.
+  void parallel_loss(int64_t vocabulary);
+  // Copies the rank's rows of the gradient of a whole table, of `whole` bytes, which the operator
+  // before it makes.
+  [[nodiscard]] Operator rows_of_table(Bytes whole) const;
 
  private:
-  void parallel_loss(int64_t vocabulary);
   struct Head {  // a product that loss() computes
     std::string module;
     UnitId unit = 0;
@@ -79,8 +83,9 @@ class WorkloadBuilder : public DividedBuilder {
   // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.
   void batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept);
   void cast_products(const Linear& shape, Operator& op, std::vector<Operator>& backward);
+  void loss_of(const Unfused& part, int64_t vocabulary);
   void whole_loss(int64_t vocabulary);
-  [[nodiscard]] const Parameter* tied_table() const;
+  [[nodiscard]] const Parameter& weight() const;
 
   bool unkept_input_ = false;  // the last GEMM did not save x (frozen weight); the next one may
   std::optional<Head> head_;

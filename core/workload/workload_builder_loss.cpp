@@ -10,18 +10,21 @@ constexpr Bytes kLabelBytes = 8;
 
 }  // namespace
 
+void WorkloadBuilder::loss_of(const Unfused& part, int64_t vocabulary) {
+  const size_t before = out_.operators.size();
+  unfused(part, part.backward.empty() ? OperatorKind::kElementwise : OperatorKind::kLoss,
+          vocabulary);
+  for (size_t i = before; i < out_.operators.size(); ++i) {
+    out_.operators[i].phase = Phase::kLoss;
+  }
+}
+
 void WorkloadBuilder::whole_loss(int64_t vocabulary) {
   if (out_.software.compile != Compile::kNone) {
     return compiled_loss(vocabulary);
   }
   if (!fuses()) {
-    const size_t before = out_.operators.size();
-    unfused(is_engine() ? unfused_cross_entropy() : unfused_loss(), OperatorKind::kLoss,
-            vocabulary);
-    for (size_t i = before; i < out_.operators.size(); ++i) {
-      out_.operators[i].phase = Phase::kLoss;
-    }
-    return;
+    return loss_of(is_engine() ? unfused_cross_entropy() : unfused_loss(), vocabulary);
   }
   Operator op;
   op.kind = OperatorKind::kLoss;
@@ -40,19 +43,11 @@ void WorkloadBuilder::whole_loss(int64_t vocabulary) {
   forward(op, op.read, {grad});
 }
 
-// Of each row the largest logit, the sum of exponentials and the logit of the label are reduced.
 void WorkloadBuilder::parallel_loss(int64_t vocabulary) {
-  const int64_t part = vocabulary / tensor_ranks();
-  Operator largest = make(OperatorKind::kElementwise, "aten::amax");
-  largest.phase = Phase::kLoss;
-  largest.read = rows_ * part * size_of(largest.dtype);
-  largest.written = rows_ * size_of(DType::kF32);
-  const Bytes input = largest.read;
-  forward(std::move(largest), input, {});
-  reduce_loss();
-  whole_loss(part);
-  reduce_loss();
-  reduce_loss();
+  for (const Unfused& part : unfused_parallel_loss()) {
+    loss_of(part, vocabulary / tensor_ranks());
+    reduce_loss();
+  }
 }
 
 void WorkloadBuilder::head(const std::string& module, const Linear& shape) {

@@ -90,6 +90,23 @@ bool writes_parameter_gradient(const plan::Workload& workload,
   return weight_first ? !is_other(index - 1) : !is_other(index + 1);
 }
 
+// Whether operator `index` computes the gradient of an embedding's table: its backward, or what
+// takes a part of the result of its backward.
+bool writes_table_gradient(const plan::Workload& workload, size_t index) {
+  const auto& operators = workload.operators;
+  const Operator& op = operators[index];
+  const auto is_part = [&](const Operator& each) {
+    return each.phase == Phase::kBackward && each.kind == OperatorKind::kElementwise &&
+           each.name == "aten::clone" && each.forward >= 0 &&
+           operators[static_cast<size_t>(each.forward)].kind == OperatorKind::kEmbedding;
+  };
+  if (op.phase != Phase::kBackward || op.kind != OperatorKind::kEmbedding) {
+    return is_part(op);
+  }
+  return index + 1 == operators.size() || operators[index + 1].forward != op.forward ||
+         !is_part(operators[index + 1]);
+}
+
 OperatorMemory::Kind kind_of(Phase phase) {
   using Kind = OperatorMemory::Kind;
   switch (phase) {
@@ -135,7 +152,7 @@ class Handing {
 
   [[nodiscard]] const Operator& op(uint32_t index) const { return workload_.operators[index]; }
   [[nodiscard]] bool is_sum(uint32_t index) const {
-    return index != kNone && op(index).name == "aten::add";
+    return index != kNone && op(index).name == "aten::add" && op(index).takes == 0;
   }
   void use(Id id, uint32_t user) {
     if (id != kNone) {
@@ -356,7 +373,7 @@ std::vector<OperatorMemory> memory_of(const plan::Workload& workload,
     each.forward = op.forward;
     each.unit = op.unit;
     each.kind = kind_of(op.phase);
-    const bool of_table = op.phase == Phase::kBackward && op.kind == OperatorKind::kEmbedding;
+    const bool of_table = writes_table_gradient(workload, i);
     const bool of_weight = writes_parameter_gradient(workload, gradients, i);
     each.hands_on = !keeps_its_output(op) && !of_weight && !of_table;
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;

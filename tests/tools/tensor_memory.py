@@ -299,8 +299,12 @@ def compare(options):
         errors.append(found["peak_requested_bytes"] / tracked["peak"] - 1)
         mib = lambda value: f"{value / (1 << 20):.1f}"  # noqa: E731
         print(f"{100 * errors[-1]:+6.1f} %  {mib(found['peak_requested_bytes']):>8} {mib(tracked['peak']):>8}  {name}", flush=True)
+        at_peak = tracked["at_peak"]
+        for states in ("Optstate", "OptState"):  # the tracker counts as states what the optimizer makes besides them, too
+            at_peak["Temp"] = at_peak.get("Temp", 0) + max(0, at_peak.get(states, 0) - tracked["optimizer"])
+            at_peak[states] = min(at_peak.get(states, 0), tracked["optimizer"])
         for group, (ours, theirs) in GROUPS.items():
-            parts[group].append((sum(found["memory"][key] for key in ours) - sum(tracked["at_peak"].get(key, 0) for key in theirs)) / tracked["peak"])
+            parts[group].append((sum(found["memory"][key] for key in ours) - sum(at_peak.get(key, 0) for key in theirs)) / tracked["peak"])
         if options.alive:
             print("     ", {k: mib(v) for k, v in found["memory"].items()}, "\n     ", {k: mib(v) for k, v in tracked["at_peak"].items() if v > 1 << 19})
             print(shown, *(f"{mib(value):>14} {key}" for key, value in tracked["alive"].items()), sep="\n")

@@ -61,7 +61,8 @@ Bytes saved(const Workload& workload) {
 
 // What autograd keeps, in numbers of fp32 for each of R rows: of both norms, of a part of the rows;
 // the gathered inputs of attention, MLP and head; queries, keys, values and results of a part of
-// the heads, and their sums; the MLP's gate, second product and result. The loss has all logits.
+// the heads, and their sums; the MLP's gate, second product and result. The loss has all logits, or
+// its part of them and the labels.
 TEST(TensorPart, SavesActivationsOfItsSize) {
   const int64_t rows = 2 * 64, h = 256, i = 512, q = 256, kv = 128, heads = 8, v = 1024;
   for (const int64_t t : {1, 2, 4}) {
@@ -77,8 +78,9 @@ TEST(TensorPart, SavesActivationsOfItsSize) {
     EXPECT_EQ(saved(step_of(model(), t, R"(, "sequence_parallel": false)").workload),
               4 * (norms * t + gathered + attention + mlp + rows * v) + tokens)
         << t;
-    EXPECT_EQ(saved(step_of(model(), t, R"(, "loss_parallel": true)").workload),
-              4 * (norms + gathered + attention + mlp + rows * v / t) + tokens)
+    EXPECT_EQ(
+        saved(step_of(model(), t, R"(, "loss_parallel": true)").workload),
+        4 * (norms + gathered + attention + mlp + rows * v / t) + tokens + (t > 1 ? rows * 8 : 0))
         << t;
   }
 }
@@ -114,6 +116,20 @@ TEST(TensorPart, CopiesRowsIntoTheOrderOfCollectives) {
   constexpr int64_t kReduceScatters = 6, kAllGathers = 6, kLogits = 1;
   EXPECT_EQ(copies(2), kReduceScatters + kAllGathers + kLogits);
   EXPECT_EQ(copies(1), kReduceScatters + kLogits);
+}
+
+// DTensor computes the gradient of the whole table on every rank, and copies the rank's rows.
+TEST(TensorPart, ComputesTheGradientOfTheWholeTable) {
+  const Bytes table = 1024 * 256 * 4;
+  for (const int64_t t : {1, 2, 4}) {
+    Bytes written = 0, copied = 0;
+    for (const Operator& op : step_of(model(), t).workload.operators) {
+      written += op.name == "aten::embedding_dense_backward" ? op.written : 0;
+      copied += op.name == "aten::clone" && op.module == "model.embed_tokens" ? op.written : 0;
+    }
+    EXPECT_EQ(written, t == 1 ? 2 * 64 * 256 * 4 : table) << t;
+    EXPECT_EQ(copied, t == 1 ? 0 : table / t) << t;
+  }
 }
 
 TEST(TensorPart, WithoutTheAxisNothingIsCommunicated) {
