@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_set>
@@ -9,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/model/model_file.h"
+#include "core/model/recorded_division.h"
 #include "core/workload/routing.h"
 #include "core/workload/workload_builder.h"
 
@@ -82,6 +84,7 @@ class RecordedForward {
         first_(first),
         second_(second),
         affine_{first.batch, second.batch, settings.batch},
+        division_(recorded_division(plan, first)),
         expert_skew_(settings.expert_skew),
         build_(plan, settings.batch, first.seq.value_or(1)) {
     StepSettings pytorch = settings;
@@ -156,14 +159,22 @@ class RecordedForward {
                               : bytes;
   }
 
+  // `parts`: of which tensors a rank has a part; empty: of none.
   [[nodiscard]] Bytes sum(const std::vector<uint32_t>& first,
                           const std::vector<uint32_t>& second,
+                          const std::vector<bool>& parts,
                           UnitId unit) const {
     Bytes out = 0;
     for (size_t i = 0; i < first.size(); ++i) {
-      out += bytes_of(first[i], second[i], unit);
+      const bool part = i < parts.size() && parts[i];
+      out += bytes_of(first[i], second[i], unit) / (part ? division_.ranks : 1);
     }
     return out;
+  }
+
+  [[nodiscard]] const DividedOperator& divided(size_t index) const {
+    static const DividedOperator kWhole;
+    return division_.operators.empty() ? kWhole : division_.operators[index];
   }
 
   [[nodiscard]] Operator sized(size_t index, UnitId unit) const {
@@ -172,13 +183,18 @@ class RecordedForward {
     Operator out = a.op;
     out.unit = unit;
     out.forward = -1;
-    out.batch = affine_.at(a.op.batch, b.op.batch);
-    out.m = affine_.at(a.op.m, b.op.m);
-    out.n = affine_.at(a.op.n, b.op.n);
-    out.k = affine_.at(a.op.k, b.op.k);
-    out.flops = affine_.at(a.op.flops, b.op.flops);
+    const DividedOperator& part = divided(index);
+    const auto size = [&](int64_t first, int64_t second, bool divides) {
+      return affine_.at(first, second) / (divides ? division_.ranks : 1);
+    };
+    out.batch = size(a.op.batch, b.op.batch, part.batch);
+    out.m = size(a.op.m, b.op.m, part.m);
+    out.n = size(a.op.n, b.op.n, part.n);
+    out.k = size(a.op.k, b.op.k, part.k);
+    out.flops = size(a.op.flops, b.op.flops, part.work);
     out.dtype = plan_.param_dtype(unit);
-    const Bytes inputs = sum(a.inputs, b.inputs, unit), outputs = sum(a.outputs, b.outputs, unit);
+    const Bytes inputs = sum(a.inputs, b.inputs, part.inputs, unit);
+    const Bytes outputs = sum(a.outputs, b.outputs, part.outputs, unit);
     const bool whole = !a.has_traffic || !b.has_traffic;
     out.read = whole ? inputs : share(&RecordedOperator::inputs, index, inputs);
     out.written = whole ? outputs : share(&RecordedOperator::outputs, index, outputs);
@@ -226,7 +242,19 @@ class RecordedForward {
 
   void add(uint32_t index) {
     const RecordedOperator& recorded = first_.operators[index];
+    if (division_.loss && recorded.op.kind == OperatorKind::kLoss) {
+      if (*division_.loss == index) {
+        const int64_t rows = affine_.batch * first_.seq.value_or(1);
+        build_.parallel_loss(whole(division_.logits, index) / rows /
+                             size_of(plan_.param_dtype(build_.unit())));
+      }
+      return;
+    }
+    const DividedOperator& part = divided(index);
     const UnitId unit = build_.unit();
+    if (part.gathers_rows) {
+      build_.gather_rows_of(whole(part.gathered, index));
+    }
     Operator op = sized(index, unit);
     // A storage is kept once, by the operator that saves it first.
     for (size_t i = 0; i < recorded.saved.size(); ++i) {
@@ -234,14 +262,19 @@ class RecordedForward {
       if (!tensor.parameter && kept_.insert(tensor.storage).second) {
         const std::vector<uint32_t>& other = second_.operators[index].saved;
         op.saved +=
-            bytes_of(recorded.saved[i], i < other.size() ? other[i] : recorded.saved[i], unit);
+            bytes_of(recorded.saved[i], i < other.size() ? other[i] : recorded.saved[i], unit) /
+            (i < part.saved.size() && part.saved[i] ? division_.ranks : 1);
       }
     }
     std::vector<Operator> backward;
+    std::optional<std::pair<Bytes, size_t>> summed;  // a gradient, behind an operator of backward
     const std::vector<size_t>& differentiating = backward_[index];
     for (size_t i = 0; i < differentiating.size(); ++i) {
       backward.push_back(sized(differentiating[i], unit));
       backward.back().takes = takes(differentiating, i);
+      if (divided(differentiating[i]).sums_gradient) {
+        summed = {backward.back().written, i + 1};
+      }
     }
     // Without tensors between them the default describes them.
     constexpr uint32_t kFromOutside = kTakesGradient | kTakesSaved;
@@ -249,7 +282,50 @@ class RecordedForward {
                             [](const Operator& op) { return (op.takes & ~kFromOutside) == 0; })) {
       std::ranges::for_each(backward, [](Operator& op) { op.takes = 0; });
     }
+    copy_rows_of_table(differentiating, backward);
+    if (part.partial_gradients) {
+      build_.sum_over_tensor();
+    }
+    const Bytes result = recorded.outputs.empty() ? 0 : whole(recorded.outputs.front(), index);
     build_.record(std::move(op), std::move(backward));
+    if (summed) {
+      build_.sum_gradient_of(summed->first, summed->second);
+    }
+    if (part.sums_terms) {
+      build_.sum_terms_of(result);
+    } else if (part.gathers_features) {
+      build_.gather_features_of(result);
+    }
+  }
+
+  // Of the tensor of operator `index`, on all ranks together.
+  [[nodiscard]] Bytes whole(uint32_t tensor, uint32_t index) const {
+    const RecordedOperator &a = first_.operators[index], &b = second_.operators[index];
+    for (const auto of : {&RecordedOperator::inputs, &RecordedOperator::outputs}) {
+      const auto found = std::ranges::find(a.*of, tensor);
+      if (found != (a.*of).end()) {
+        const auto at = static_cast<size_t>(found - (a.*of).begin());
+        return bytes_of(tensor, (b.*of)[at], build_.unit());
+      }
+    }
+    return 0;
+  }
+
+  // As WorkloadBuilder::embedding() does for a table that is divided.
+  void copy_rows_of_table(const std::vector<size_t>& differentiating,
+                          std::vector<Operator>& backward) const {
+    for (size_t i = 0; i < differentiating.size(); ++i) {
+      if (!divided(differentiating[i]).copies_rows) {
+        continue;
+      }
+      const RecordedOperator &a = first_.operators[differentiating[i]],
+                             &b = second_.operators[differentiating[i]];
+      backward[i].written = sum(a.outputs, b.outputs, {}, backward[i].unit);
+      backward[i].takes = kTakesGradient;
+      const auto at = backward.begin() + static_cast<std::ptrdiff_t>(i) + 1;
+      backward.insert(at, build_.rows_of_table(backward[i].written));
+      return;
+    }
   }
 
   // Operator::takes of the `at`-th of the operators that differentiate one: whether they made what
@@ -282,6 +358,7 @@ class RecordedForward {
   const RecordedStep& first_;
   const RecordedStep& second_;
   Affine affine_;
+  RecordedDivision division_;
   double expert_skew_;
   WorkloadBuilder build_;
   std::vector<std::vector<size_t>> backward_;  // by operator of forward

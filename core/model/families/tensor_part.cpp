@@ -24,8 +24,11 @@ class TensorPart {
       : config_(config), plan_(plan), settings_(settings), ranks_(plan.mesh.size(mesh::kTensor)) {}
 
   void require() {
-    require_model();
     require_plan();
+    if (config_.file != nullptr) {
+      return;  // see recorded_division()
+    }
+    require_model();
     require_styles();
     require_sizes();
   }
@@ -41,8 +44,8 @@ class TensorPart {
   void require_model() const {
     const DecoderFamily* family = find_decoder_family(config_);
     if (family == nullptr) {
-      refuse(fmt::format("{} has layers that are not simulated in parts yet",
-                         config_.file != nullptr ? "a model file" : "family " + config_.family));
+      refuse(
+          fmt::format("family {} has layers that are not simulated in parts yet", config_.family));
     }
     const auto has = [](std::span<const Slot> slots, Part part) {
       return find_slot(slots, part) != nullptr;

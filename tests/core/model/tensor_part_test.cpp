@@ -184,5 +184,69 @@ TEST(TensorPart, RefusesWhatIsNotSimulatedInParts) {
   EXPECT_THAT(refusal(model(), 2, "", settings), HasSubstr("--compile"));
 }
 
+// Two layers: D 48, I 104, 4 heads, V 192, recorded with two samples of 32 tokens, here in fp32.
+ModelConfig exported() {
+  return load_model_config(std::string(SHARDLENS_TEST_DATA) + "/tensor/decoder/model.json");
+}
+const std::string kStyles = R"("blocks.*.attention.query": "column",
+    "blocks.*.attention.key": "column", "blocks.*.attention.value": "column",
+    "blocks.*.attention.out": "row", "blocks.*.mlp.widen": "column", "blocks.*.mlp.narrow": "row",
+    "scores": "column")";
+
+Step exported_step(int64_t tensor, const std::string& keys = R"(, "table": "vocabulary"})") {
+  return step_of(exported(), tensor,
+                 tensor == 1 ? "" : R"(, "tensor_parallel": {)" + kStyles + keys,
+                 {.batch = 2, .seq = 32});
+}
+
+TEST(TensorPart, OfAnExportedModelMultipliesItsPartOfEachProduct) {
+  const int64_t rows = 2 * 32, d = 48, i = 104, v = 192;
+  const int64_t whole = 2 * rows * (2 * (4 * d * d + 2 * d * i) + d * v);
+  for (const int64_t t : {1, 2, 4}) {
+    int64_t forward = 0, backward = 0;
+    for (const Operator& op : exported_step(t).workload.operators) {
+      if (op.kind == OperatorKind::kGemm) {
+        (op.phase == Phase::kForward ? forward : backward) += op.flops;
+      }
+    }
+    EXPECT_EQ(forward * t, whole) << t;
+    EXPECT_EQ(backward * t, 2 * whole) << t;
+  }
+}
+
+// Norms save their inputs and two numbers for each row; attention queries, keys, values, its result
+// and a number for each head; the MLP what is before and after its activation. Gathered inputs and
+// logits are whole.
+TEST(TensorPart, OfAnExportedModelSavesActivationsOfItsSize) {
+  const Bytes rows = 2 * 32, d = 48, i = 104, heads = 4;
+  const Bytes norms = 4 * 5 * rows * (d + 2);
+  const Bytes attention = 4 * 2 * rows * (4 * d + heads);
+  const Bytes mlp = 4 * 2 * rows * 2 * i;
+  const Bytes parts = norms + attention + mlp;
+  const Bytes whole = saved(exported_step(1).workload);
+  EXPECT_EQ(whole - saved(exported_step(2).workload), parts / 2);
+  EXPECT_EQ(whole - saved(exported_step(4).workload), parts - parts / 4);
+}
+
+TEST(TensorPart, OfAnExportedModelRefusesStylesThatDoNotFitTogether) {
+  const auto refused = [](const std::string& keys) {
+    return refusal(exported(), 2, keys, {.batch = 2, .seq = 32});
+  };
+  EXPECT_THAT(refused(R"(, "tensor_parallel": {)" + kStyles + "}"),
+              HasSubstr("'aten::addmm' in module 'blocks.0.attention.query' takes rows that every "
+                        "rank has; expected style vocabulary for the embedding, or "
+                        "\"sequence_parallel\": false"));
+  EXPECT_EQ(refused(R"(, "sequence_parallel": false, "tensor_parallel": {)" + kStyles + "}"), "");
+  EXPECT_THAT(refused(R"(, "tensor_parallel": {"blocks.*.mlp.narrow": "row",
+                  "table": "vocabulary"}, "sequence_parallel": false)"),
+              HasSubstr("'aten::addmm' in module 'blocks.0.mlp.narrow' takes whole features; "
+                        "expected style column for the layers before it"));
+  EXPECT_THAT(
+      refusal(exported(), 8, R"(, "tensor_parallel": {)" + kStyles + R"(, "table": "vocabulary"})",
+              {.batch = 2, .seq = 32}),
+      HasSubstr("tensor 8 does not divide 4 heads of module 'blocks.0.attention'; expected a "
+                "divisor of 4"));
+}
+
 }  // namespace
 }  // namespace shardlens::plan

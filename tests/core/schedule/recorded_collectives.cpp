@@ -1,5 +1,6 @@
 #include "tests/core/schedule/recorded_collectives.h"
 
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -56,8 +57,12 @@ RecordedProgram recorded_program(const std::string& folder, const std::string& n
   const std::string data = SHARDLENS_TEST_DATA;
   RecordedProgram out;
   out.values = read_json(fmt::format("{}/{}/{}.json", data, folder, name));
+  const std::string model = out.values["model"];
+  const std::string own = fmt::format("{}/{}/{}", data, folder, model);
   json values =
-      read_json(fmt::format("{}/{}/config.json", data, out.values["model"].get<std::string>()));
+      read_json(model == "decoder"             ? own + "/model.json"
+                : std::filesystem::exists(own) ? own + "/config.json"
+                                               : fmt::format("{}/{}/config.json", data, model));
   values.update(out.values["config"]);
   out.config = plan::parse_model_config(values.dump(), "config.json");
   int64_t world = 1;
