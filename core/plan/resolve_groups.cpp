@@ -52,13 +52,15 @@ struct StandardStyle {
 };
 
 // Source: parallelize_llama of torchtitan, base_model_tp_plan of transformers' decoders.
-constexpr std::array<StandardStyle, 16> kStandardStyles{{
+constexpr std::array<StandardStyle, 18> kStandardStyles{{
     {"q_proj", TensorStyle::Kind::kColumn},
     {"k_proj", TensorStyle::Kind::kColumn},
     {"v_proj", TensorStyle::Kind::kColumn},
+    {"qkv_proj", TensorStyle::Kind::kColumn},
     {"o_proj", TensorStyle::Kind::kRow},
     {"gate_proj", TensorStyle::Kind::kColumn},
     {"up_proj", TensorStyle::Kind::kColumn},
+    {"gate_up_proj", TensorStyle::Kind::kColumn},
     {"down_proj", TensorStyle::Kind::kRow},
     {"wq", TensorStyle::Kind::kColumn},
     {"wk", TensorStyle::Kind::kColumn},

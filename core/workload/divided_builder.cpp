@@ -150,9 +150,18 @@ void DividedBuilder::gather_features_of(Bytes whole) {
   forward(copy_of(whole), whole, {slice});
 }
 
-void DividedBuilder::gather_logits(int64_t vocabulary) {
+void DividedBuilder::gather_features(int64_t features) {
   divided_ = Divided::kNothing;
-  gather_features_of(rows_ * vocabulary * size_of(plan_.param_dtype(unit())));
+  gather_features_of(rows_ * features * size_of(plan_.param_dtype(unit())));
+}
+
+void DividedBuilder::split_features(int64_t features) {
+  const Bytes whole = rows_ * features * size_of(plan_.param_dtype(unit()));
+  Operator slice = make(OperatorKind::kElementwise, "aten::clone");
+  slice.read = slice.written = whole / tensor_ranks();
+  forward(std::move(slice), whole, {copy_of(whole)});
+  communicate_in_backward(activations(CollectiveKind::kAllGather, whole, whole), 0);
+  divided_ = Divided::kFeatures;
 }
 
 void DividedBuilder::sum_gradient_of(Bytes whole, size_t at) {

@@ -65,7 +65,9 @@ class DividedBuilder : public CompiledBuilder {
   bool gather_rows(int64_t features);
   // Of a gradient that every rank has as a whole, the rank keeps its rows.
   [[nodiscard]] Operator slice_of_rows(int64_t features) const;
-  void gather_logits(int64_t vocabulary);
+  void gather_features(int64_t features);  // of all ranks
+  // Of whole features, those that the rank takes. Their gradient is gathered.
+  void split_features(int64_t features);
   void reduce_loss();  // one number for each row, over `tensor`
   // Causal attention over the parts of the sequence that the ranks of `context` have.
   void context_attention(const HeadSizes& shape);

@@ -23,6 +23,30 @@ void WorkloadBuilder::linear(const std::string& module, const Linear& shape) {
   leave();
 }
 
+void WorkloadBuilder::gathered_linear(const std::string& module, const Linear& shape) {
+  enter(module);
+  Linear part = shape;
+  const bool divided = divided_dimension() == 0;
+  part.out /= divided ? tensor_ranks() : 1;
+  linear(part);
+  if (divided) {
+    gather_features(shape.out);
+  }
+  leave();
+}
+
+void WorkloadBuilder::split_linear(const std::string& module, const Linear& shape) {
+  enter(module);
+  Linear part = shape;
+  if (divided_dimension() == 1) {
+    split_features(shape.in);
+    part.in /= tensor_ranks();
+    part.keeps_input = true;  // the rank's copy
+  }
+  linear(part);
+  leave();
+}
+
 void WorkloadBuilder::linear(const Linear& shape) {
   const int64_t divided = divided_dimension();
   const bool by_columns = divided == 0, by_rows = divided == 1;

@@ -20,6 +20,11 @@ class WorkloadBuilder : public DividedBuilder {
   void linear(const Linear& shape);
   // Same, for the linear layer `module`: enters and leaves it.
   void linear(const std::string& module, const Linear& shape);
+  // A linear layer with outputs for several uses, and one that takes what is computed from them, by
+  // their whole shapes. Where the axis `tensor` divides the first by columns, its result is
+  // gathered; where it divides the second by rows, each rank takes its features of the whole input.
+  void gathered_linear(const std::string& module, const Linear& shape);
+  void split_linear(const std::string& module, const Linear& shape);
   // The products of a layer's experts with the parameter `weight` [experts, in, out] of the
   // innermost entered module, in one operator. x has `per_token` rows for each row of the step,
   // sorted by expert; the experts are chosen as the settings say.

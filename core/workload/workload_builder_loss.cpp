@@ -58,7 +58,7 @@ void WorkloadBuilder::head(const std::string& module, const Linear& shape) {
     part.out /= gathers ? tensor_ranks() : 1;
     linear(part);
     if (gathers) {
-      gather_logits(shape.out);
+      gather_features(shape.out);
     }
     return leave();
   }

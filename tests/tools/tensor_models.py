@@ -83,13 +83,16 @@ LLAMA = {"embedding": "model.embed_tokens", "layers": "model.layers", "norm": "m
 NAMES = {
     **dict.fromkeys(["llama-tiny", "qwen2-tiny", "mixtral-tiny"], LLAMA),
     **dict.fromkeys(["qwen3-tiny", "qwen3-moe-tiny"], {**LLAMA, "heads": ["self_attn.q_norm", "self_attn.k_norm"]}),
+    # Layers with outputs for several uses: gathered after, and chosen from before the next one, as transformers' own plans for tensor parallelism do.
+    "phi3-tiny": {**LLAMA, "columns": [], "mlp_columns": [], "gathered": ["self_attn.qkv_proj", "mlp.gate_up_proj"]},
     "decoder": {"embedding": "table", "layers": "blocks", "norm": "norm", "head": "scores", "norms": ["norm1", "norm2"], "heads": [], "attention": "attention",
                 "columns": ["attention.query", "attention.key", "attention.value"], "row": "attention.out", "mlp": "mlp", "mlp_columns": ["mlp.widen"], "mlp_row": "mlp.narrow"},
 }
 
 
 def config_of(row):
-    return {**json.loads((DATA / row["model"] / "config.json").read_text()), **row["config"]}
+    folder = next(each for each in (DATA / row["model"], DATA / "tensor" / row["model"]) if each.exists())
+    return {**json.loads((folder / "config.json").read_text()), **row["config"]}
 
 
 def make(row):
@@ -129,14 +132,17 @@ def styles_of_layer(row):
     # Each rank has some heads: the weights of norms over a head's elements are whole, their gradients are of these heads only.
     styles = {name: SequenceParallel(sequence_dim=2, use_local_output=True) for name in names["heads"]}
     styles |= {name: ColwiseParallel() for name in names["columns"] + names["mlp_columns"]}
+    styles |= {name: ColwiseParallel(output_layouts=Replicate()) for name in names.get("gathered", ())}
+    split = {name: {"input_layouts": Replicate()} for name in (names["row"], names["mlp_row"]) if any(each.split(".")[0] == name.split(".")[0] for each in names.get("gathered", ()))}
+    rows = lambda **layouts: {name: RowwiseParallel(**split.get(name, {}), **layouts) for name in (names["row"], names["mlp_row"])}  # noqa: E731
     if not row["sequence_parallel"]:
-        return {**styles, names["row"]: RowwiseParallel(), names["mlp_row"]: RowwiseParallel()}
+        return {**styles, **rows()}
     divided, whole = Shard(1), Replicate()
     by_position = PrepareModuleInput(input_layouts=(divided,), desired_input_layouts=(whole,))
     by_name = PrepareModuleInput(input_kwarg_layouts={"hidden_states": divided}, desired_input_kwarg_layouts={"hidden_states": whole})
     return {**styles, **{name: SequenceParallel() for name in names["norms"]},
             names["attention"]: by_position if row["model"] == "decoder" else by_name, names["mlp"]: by_position,
-            names["row"]: RowwiseParallel(output_layouts=divided), names["mlp_row"]: RowwiseParallel(output_layouts=divided)}
+            **rows(output_layouts=divided)}
 
 
 def tensor_parallel_of(row):

@@ -234,11 +234,17 @@ class DecoderForward {
       const int64_t features = config_.heads * value_dim;
       build_.elementwise("aten::clone", "", {.read = features, .written = features});
     }
-    build_.linear(path(name, family_.attention, Part::kOutput),
-                  {.in = config_.heads * value_dim,
-                   .out = config_.hidden_size,
-                   .bias = has_bias(family_.output_bias, config_.attention_bias),
-                   .keeps_input = moved || eager});
+    const std::string output = path(name, family_.attention, Part::kOutput);
+    const WorkloadBuilder::Linear product{
+        .in = config_.heads * value_dim,
+        .out = config_.hidden_size,
+        .bias = has_bias(family_.output_bias, config_.attention_bias),
+        .keeps_input = moved || eager};
+    if (one_product) {
+      build_.split_linear(output, product);
+    } else {
+      build_.linear(output, product);
+    }
     build_.leave();
   }
 
@@ -293,8 +299,8 @@ class DecoderForward {
     const int64_t q = config_.heads * config_.head_dim;
     const int64_t kv = config_.kv_heads * config_.head_dim;
     const int64_t all = q + 2 * kv;
-    build_.linear(path(name, family_.attention, Part::kQueryKeyValue),
-                  {.in = config_.hidden_size, .out = all});
+    build_.gathered_linear(path(name, family_.attention, Part::kQueryKeyValue),
+                           {.in = config_.hidden_size, .out = all});
     if (config_.clips_queries) {
       build_.elementwise("aten::clamp", "aten::clamp_backward",
                          {.read = all,
@@ -397,8 +403,8 @@ class DecoderForward {
     const bool fused = find_slot(family_.mlp, Part::kGateUp) != nullptr;
     bool keeps_input = true;
     if (fused) {
-      build_.linear(path(name, family_.mlp, Part::kGateUp),
-                    {.in = hidden, .out = 2 * inner, .bias = bias});
+      build_.gathered_linear(path(name, family_.mlp, Part::kGateUp),
+                             {.in = hidden, .out = 2 * inner, .bias = bias});
       if (!build_.is_engine()) {
         build_.elementwise("aten::split", "aten::cat",
                            {.backward_read = 2 * inner, .backward_written = 2 * inner});
@@ -426,8 +432,13 @@ class DecoderForward {
       build_.leave();
       keeps_input = config_.activation != "relu";
     }
-    build_.linear(path(name, family_.mlp, Part::kDown),
-                  {.in = inner, .out = hidden, .bias = bias, .keeps_input = keeps_input});
+    const WorkloadBuilder::Linear down{
+        .in = inner, .out = hidden, .bias = bias, .keeps_input = keeps_input};
+    if (fused) {
+      build_.split_linear(path(name, family_.mlp, Part::kDown), down);
+    } else {
+      build_.linear(path(name, family_.mlp, Part::kDown), down);
+    }
   }
 
   void sparse(const std::string& name) {

@@ -18,6 +18,12 @@ namespace {
 
 constexpr int64_t kWhole = -1;  // a parameter that is not divided
 
+bool has(const DecoderFamily& family, Part part) {
+  return std::ranges::any_of(
+      std::array{family.model, family.layer, family.attention, family.mlp},
+      [part](std::span<const Slot> slots) { return find_slot(slots, part) != nullptr; });
+}
+
 class TensorPart {
  public:
   TensorPart(const ModelConfig& config, const ResolvedPlan& plan, const StepSettings& settings)
@@ -47,9 +53,6 @@ class TensorPart {
       refuse(
           fmt::format("family {} has layers that are not simulated in parts yet", config_.family));
     }
-    const auto has = [](std::span<const Slot> slots, Part part) {
-      return find_slot(slots, part) != nullptr;
-    };
     if (config_.experts.count > 0 && plan_.expert_mesh.size(mesh::kExpert) == 1) {
       refuse(
           "experts are divided over the axis expert only, so that each of them is whole on its "
@@ -58,16 +61,13 @@ class TensorPart {
     if (config_.experts.count > 0 && !plan_.plan.sequence_parallel) {
       refuse("ranks that send tokens to experts are simulated with sequence_parallel only");
     }
-    if (config_.latent.key_value_rank > 0 || has(family->attention, Part::kQueryKeyValue) ||
-        has(family->mlp, Part::kGateUp)) {
-      refuse(
-          fmt::format("family {} has layers whose outputs are for several uses, which "
-                      "ColwiseParallel does not divide by use",
-                      config_.family));
+    if (config_.latent.key_value_rank > 0) {
+      refuse(fmt::format("latent attention of family {} is not simulated in parts yet",
+                         config_.family));
     }
-    if (family->whole_norms || family->parallel || family->sinks ||
-        has(family->model, Part::kPositions) || !has(family->layer, Part::kInputNorm) ||
-        !config_.norm_before || config_.head != ModelHead::kCausal) {
+    if (family->whole_norms || family->parallel || family->sinks || has(Part::kPositions) ||
+        !has(Part::kInputNorm) || !config_.norm_before || config_.head != ModelHead::kCausal ||
+        (has(Part::kQueryKeyValue) && !family->rotary)) {
       refuse(fmt::format("layers of {} are not simulated in parts yet",
                          config_.torch_type.empty() ? config_.family : config_.torch_type));
     }
@@ -92,6 +92,10 @@ class TensorPart {
         refuse(fmt::format("divided layers are not simulated with {} yet", flag));
       }
     }
+  }
+
+  [[nodiscard]] bool has(Part part) const {
+    return shardlens::plan::has(decoder_family_of(config_), part);
   }
 
   [[nodiscard]] int64_t dimension_of(const std::string& weight) const {
@@ -122,12 +126,14 @@ class TensorPart {
       int64_t dim;
       std::string_view style;
     };
-    constexpr std::array<Layer, 7> kLayers{{{Part::kQuery, 0, "column"},
+    constexpr std::array<Layer, 9> kLayers{{{Part::kQuery, 0, "column"},
                                             {Part::kKey, 0, "column"},
                                             {Part::kValue, 0, "column"},
+                                            {Part::kQueryKeyValue, 0, "column"},
                                             {Part::kOutput, 1, "row"},
                                             {Part::kGate, 0, "column"},
                                             {Part::kUp, 0, "column"},
+                                            {Part::kGateUp, 0, "column"},
                                             {Part::kDown, 1, "row"}}};
     for (size_t index = 0; index < plan_.tree.blocks.size(); ++index) {
       const uint32_t block = plan_.tree.blocks[index];
@@ -174,10 +180,18 @@ class TensorPart {
       int64_t count;
       std::string_view what;
     };
-    std::vector<Size> sizes{{config_.heads, "heads"},
-                            {config_.kv_heads, "heads of keys and values"}};
+    const int64_t queries = config_.heads * config_.head_dim;
+    const int64_t keys = config_.kv_heads * config_.head_dim;
+    std::vector<Size> sizes;
     if (std::ranges::count(config_.sparse, true) < config_.layers) {
       sizes.push_back({config_.intermediate_size, "features of the MLP"});
+    }
+    if (has(Part::kQueryKeyValue)) {
+      sizes.push_back({queries, "features of queries"});
+      sizes.push_back({queries + 2 * keys, "features of queries, keys and values"});
+    } else {
+      sizes.insert(sizes.begin(),
+                   {{config_.heads, "heads"}, {config_.kv_heads, "heads of keys and values"}});
     }
     if (divides_vocabulary_) {
       sizes.push_back({config_.vocab_size, "tokens in the vocabulary"});
@@ -220,9 +234,18 @@ void require_tensor_part(const ModelConfig& config,
 ModelConfig tensor_part(const ModelConfig& config, const ResolvedPlan& plan) {
   const int64_t ranks = plan.mesh.size(mesh::kTensor);
   ModelConfig out = config;
-  out.heads /= ranks;
-  out.kv_heads /= ranks;
-  out.intermediate_size /= ranks;
+  if (ranks == 1) {
+    return out;
+  }
+  // What follows layers whose outputs are for several uses is whole on every rank.
+  const DecoderFamily& family = decoder_family_of(config);
+  if (!has(family, Part::kQueryKeyValue)) {
+    out.heads /= ranks;
+    out.kv_heads /= ranks;
+  }
+  if (!has(family, Part::kGateUp)) {
+    out.intermediate_size /= ranks;
+  }
   if (plan.plan.loss_parallel) {
     out.vocab_size /= ranks;
   }

@@ -101,6 +101,36 @@ TEST(TensorPart, MultipliesItsPartOfEachProduct) {
   }
 }
 
+// Of layers with outputs for several uses the results are gathered: attention and the activation of
+// the MLP are whole on every rank, and saved so. A rank copies its part of what the next layer
+// takes.
+TEST(TensorPart, GathersResultsForSeveralUses) {
+  const ModelConfig config = parse_model_config(R"({"model_type": "phi3", "hidden_size": 256,
+      "intermediate_size": 512, "num_hidden_layers": 1, "num_attention_heads": 8,
+      "num_key_value_heads": 2, "vocab_size": 1024, "max_position_embeddings": 1024,
+      "original_max_position_embeddings": 1024, "pad_token_id": null})",
+                                                "config.json");
+  const int64_t rows = 2 * 64, h = 256, i = 512, all = 256 + 2 * 64, v = 1024;
+  const int64_t whole = 2 * rows * h * (all + h + 3 * i + v);
+  for (const int64_t t : {1, 2, 4, 8}) {  // also more ranks than heads of keys and values
+    const Step now = step_of(config, t);
+    int64_t forward = 0, attention = 0, gathered = 0;
+    for (const Operator& op : now.workload.operators) {
+      if (op.phase == Phase::kForward) {
+        forward += op.kind == OperatorKind::kGemm ? op.flops : 0;
+        attention += op.kind == OperatorKind::kAttention ? op.batch : 0;
+      }
+    }
+    for (const Communication& each : now.workload.communications) {
+      const bool gathers = each.kind == CollectiveKind::kAllGather && each.phase == Phase::kForward;
+      gathered += gathers ? each.bytes : 0;
+    }
+    EXPECT_EQ(forward * t, whole) << t;
+    EXPECT_EQ(attention, 2 * 8) << t;
+    EXPECT_EQ(gathered, t == 1 ? 0 : 4 * rows * (3 * h + all + 2 * i + v)) << t;
+  }
+}
+
 // DTensor copies tensors into the order in which collectives have them: the input of each
 // reduce-scatter, and, of several samples, the result of each all-gather. Logits are gathered along
 // their last dimension.
