@@ -3,7 +3,7 @@
 
     bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv]
 
-Rows that the simulator refuses (context, expert and tensor parallelism, LoRA, several nodes) are counted with the reason. What a source does not
+Rows that are not simulated (expert and tensor parallelism, LoRA, several nodes) are counted with the reason. What a source does not
 print is torchtitan's default: 8192 tokens, one sample, selective checkpoints. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
 """
@@ -33,7 +33,7 @@ def flags_of(row):
     """The flags of simulate, or why the row is left out."""
     if row["model"] not in MODELS:
         return f"the model {row['model']}"
-    if any(axis in row["parallelism"].split() for axis in ("CP2", "CP4", "CP8", "EP2", "EP8", "TP2")):
+    if any(axis in row["parallelism"].split() for axis in ("EP2", "EP8", "TP2")):
         return "an axis that is not simulated"
     if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
         return f"another trainer, {row['engine']}"
@@ -46,18 +46,31 @@ def flags_of(row):
     return out
 
 
+def mesh_of(row):
+    """The axes of FSDP and of context parallelism: "FSDP4 CP2"."""
+    sizes = {"FSDP": int(row["gpus"]), "CP": 1}
+    for part in row["parallelism"].split():
+        name = part.rstrip("0123456789")
+        if name in sizes and part != name:
+            sizes[name] = int(part[len(name):])
+    return {"shard": sizes["FSDP"], "context": sizes["CP"]} if sizes["CP"] > 1 else None
+
+
 def plan_of(row):
     blocks = [f"model.layers.{i}" for i in range(MODELS[row["model"]]["num_hidden_layers"])]
     plan = {"version": 1, "dialect": "fsdp2", "layout": "per_parameter", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"},
             "units": [{"modules": "model.embed_tokens"}, *({"modules": block} for block in blocks),
                       {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}], "activation_checkpointing": blocks}
+    if mesh_of(row):
+        plan["mesh"] = mesh_of(row)
     return plan if row["ac"] == "full" else {**plan, "checkpointing_saves": SELECTIVE}
 
 
 def simulated(binary, row, flags):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        (folder / "config.json").write_text(json.dumps(MODELS[row["model"]]))
+        positions = {"max_position_embeddings": max(int(row["seq"] or 0), MODELS[row["model"]]["max_position_embeddings"])}
+        (folder / "config.json").write_text(json.dumps({**MODELS[row["model"]], **positions}))
         (folder / "plan.json").write_text(json.dumps(plan_of(row)))
         command = [binary / "shardlens", "simulate", "--model", folder / "config.json", "--plan", folder / "plan.json", "--json", *flags]
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
@@ -89,7 +102,7 @@ def main():
             inside.append(low <= measured <= high)
             widths.append((high / low) ** 0.5 - 1)
         memory = f"{row['memory_gib']}{' GB' if limited else ' GiB'}" if row["memory_gib"] else ""
-        software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"]) if part)
+        software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"], row["parallelism"] if mesh_of(row) else "", f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "") if part)
         print(f"| {row['source'].split(' ')[0].removeprefix('pytorch/')} | {ranks} {row['gpu']} | {software} | {measured:.0f} | {predicted:.0f} | {100 * (predicted / measured - 1):+.1f} % | "
               f"{low:.0f} to {high:.0f}{'' if low <= measured <= high else ' (outside)'}{'; fitted' if fitted else ''} | {memory} | {result['peak_reserved_bytes'] / 2**30:.1f} GiB |")
     print(f"\n{len(errors)} rows that were not fitted: median error {100 * statistics.median(errors):.1f} %, within the interval {sum(inside)} of {len(inside)}, "

@@ -43,9 +43,6 @@ void require_context(const ModelConfig& config,
         "attention with windows, sinks or capped scores is not simulated on parts of a "
         "sequence");
   }
-  if (settings.software.compile != Compile::kNone) {
-    refuse("attention on parts of a sequence is not simulated with --compile yet");
-  }
   if (plan.plan.dialect == Dialect::kFsdp1 || uses_replicate(plan)) {
     refuse("parts of a sequence are simulated with fully_shard of fsdp2 only");
   }

@@ -37,9 +37,11 @@ void WorkloadBuilder::capped_scratch(const Attention& shape,
 
 void WorkloadBuilder::attention(const Attention& given) {
   unkept_input_ = false;
-  if (plan_.mesh.size(mesh::kContext) > 1) {
-    return context_attention({given.heads, given.kv_heads, given.head_dim,
-                              given.value_dim > 0 ? given.value_dim : given.head_dim});
+  if (plan_.mesh.size(mesh::kContext) > 1) {  // compiled blocks call it, too
+    const int64_t value_dim = given.value_dim > 0 ? given.value_dim : given.head_dim;
+    context_attention({given.heads, given.kv_heads, given.head_dim, value_dim});
+    end_norm();
+    return compiled_result(rows_ * given.heads * value_dim * size_of(plan_.param_dtype(unit())));
   }
   if (!is_engine() && given.eager != Scores::kFused) {
     eager_attention(given);

@@ -1,4 +1,6 @@
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -212,6 +214,37 @@ TEST(TensorPart, RefusesWhatIsNotSimulatedInParts) {
   StepSettings settings{.batch = 2, .seq = 64};
   settings.software.compile = Compile::kBlock;
   EXPECT_THAT(refusal(model(), 2, "", settings), HasSubstr("--compile"));
+}
+
+// What compiled blocks fuse is around attention: its products over parts of the sequence, and the
+// keys and values that are exchanged between them, are those of eager blocks.
+TEST(ContextPart, CompiledBlocksHaveTheSameAttention) {
+  const auto attention = [](Compile compile) {
+    const ModelConfig config = model();
+    const ResolvedPlan plan =
+        resolve(parse_plan(R"({"version": 1, "mesh": {"context": 4}})", "plan.json"),
+                module_tree(config), 4);
+    StepSettings settings{.batch = 1, .seq = 256, .program = Program::kTorchtitan};
+    settings.software.compile = compile;
+    const Workload workload = step_workload(config, plan, settings);
+    std::vector<std::pair<std::string, int64_t>> out;  // in order, with pairs or bytes
+    for (const WorkloadItem& item : workload.order) {
+      if (item.kind == WorkloadItem::Kind::kOperator) {
+        const Operator& op = workload.operators[item.index];
+        if (op.kind == OperatorKind::kAttention) {
+          out.emplace_back(op.name, op.batch * op.m * op.n);
+        }
+      } else if (item.kind == WorkloadItem::Kind::kCommunication) {
+        const Communication& each = workload.communications[item.index];
+        out.emplace_back(name_of(each.kind), each.bytes);
+      }
+    }
+    return out;
+  };
+  const auto eager = attention(Compile::kNone);
+  // Four products forward and backward each; keys and values twice, their gradients four times.
+  EXPECT_EQ(eager.size(), 4 + 4 + 2 + 4);
+  EXPECT_EQ(attention(Compile::kBlock), eager);
 }
 
 // Two layers: D 48, I 104, 4 heads, V 192, recorded with two samples of 32 tokens, here in fp32.
