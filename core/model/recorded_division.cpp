@@ -11,7 +11,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/workload/divided_weights.h"
+#include "core/plan/divided_weights.h"
 
 namespace shardlens::plan {
 namespace {

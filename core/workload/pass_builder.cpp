@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/plan/divided_weights.h"
 #include "core/plan/unit_sizes.h"
 #include "core/workload/differentiated.h"
-#include "core/workload/divided_weights.h"
 #include "core/workload/host_launches.h"
 #include "core/workload/optimizer_operators.h"
 

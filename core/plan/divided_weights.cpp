@@ -1,4 +1,4 @@
-#include "core/workload/divided_weights.h"
+#include "core/plan/divided_weights.h"
 
 #include <string_view>
 #include <vector>
