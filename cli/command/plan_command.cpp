@@ -23,6 +23,7 @@
 #include "core/base/format_bytes.h"
 #include "core/base/show.h"
 #include "core/base/standard_output.h"
+#include "core/edits/pytorch_program.h"
 #include "core/files/atomic_file.h"
 #include "core/files/output_folder.h"
 #include "core/json/json_dump.h"
@@ -66,7 +67,7 @@ struct PlanOptions {
   std::string strategy = "full_shard", mesh;
   std::optional<int64_t> world_size;
   plan::StepSettings step;
-  bool parameters = false, actions = false, json = false, engine = false;
+  bool parameters = false, actions = false, json = false, engine = false, pytorch = false;
   std::vector<std::filesystem::path> from_trace;
   Outputs outputs;
 };
@@ -470,6 +471,10 @@ ExitCode run_plan(const PlanOptions& options) {
   plan.mesh = plan::with_mesh(plan.mesh, options.mesh);
   const ResolvedPlan resolved = plan::resolve(plan, tree, ranks.value_or(ranks_of(plan.mesh)));
   write_files(options, resolved);
+  if (options.pytorch) {
+    write_data(fmt::format("{}\n", fmt::join(plan::pytorch_program(resolved), "\n")));
+    return ExitCode::kOk;
+  }
   print_plan(options, config, resolved);
   if (options.engine) {
     become_engine(options, resolved.world_size);
@@ -540,7 +545,13 @@ Action add_plan_command(CLI::App& app) {
                "compare its shards with the plan's")
       ->excludes(from_trace)
       ->excludes(from);
-  app.add_flag("--json", options->json, "machine-readable output");
+  CLI::Option* json = app.add_flag("--json", options->json, "machine-readable output");
+  app.add_flag("--pytorch", options->pytorch,
+               "print the lines of a PyTorch program that apply the plan: device mesh, "
+               "parallelize_module, fully_shard; and torchtitan's degrees")
+      ->excludes(from_trace)
+      ->excludes(json)
+      ->excludes("--engine");
   return [options] { return run_plan(*options); };
 }
 

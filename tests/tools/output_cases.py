@@ -124,6 +124,7 @@ def of_models():
             yield "simulate", "--model", model, "--plan", plan, "--hardware", "8xH100", "--json"
         yield "plan", "--model", model, "--strategy", "hybrid_shard", "--world-size", "4", "--accumulate", "2", "--no-sync", "--actions", "--json"
         yield "plan", "--model", model, "--mesh", "2x3", "--actions", "--parameters", "--json"
+        yield "plan", "--model", model, "--mesh", "shard=2,tensor=2", "--pytorch"
         yield "simulate", "--model", model, "--hardware", "4xPCIe", "--precision", "bf16", "--accumulate", "2", "--json"
         yield "simulate", "--model", model, "--hardware", "8xH100", "--fits", "--json"
         yield "simulate", "--model", model, "--hardware", "8xH200", "--world-size", "4", "--mesh", "2x2", "--ranks", "all", "--slow-rank", "1:1.5", "--json"
