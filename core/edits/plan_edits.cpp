@@ -266,7 +266,7 @@ PlanEdit PlanEdits::own_units(const std::vector<std::string>& modules) const {
           id_of(PlanKey::kUnits, "own")};
 }
 
-PlanEdit PlanEdits::mesh(int64_t replicate, int64_t shard, int64_t tensor) const {
+PlanEdit PlanEdits::mesh(int64_t replicate, int64_t shard, int64_t tensor, int64_t context) const {
   std::string label = mesh_label(replicate, shard);
   std::string title =
       shard == 1       ? fmt::format("{}: {} replicas, each with all parameters", label, replicate)
@@ -275,7 +275,7 @@ PlanEdit PlanEdits::mesh(int64_t replicate, int64_t shard, int64_t tensor) const
   PlanEdit out = named(edit_of(
                            PlanKey::kMesh, std::move(label), std::move(title),
                            [replicate, shard](Plan& plan) { set_mesh(plan, replicate, shard); },
-                           pytorch_.mesh(replicate, shard, tensor)),
+                           pytorch_.mesh(replicate, shard, tensor, context)),
                        fmt::format("{}x{}", replicate, shard));
   out.numbers = {replicate, shard};
   return out;

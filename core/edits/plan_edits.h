@@ -37,8 +37,11 @@ class PlanEdits {
   [[nodiscard]] PlanEdit units(size_t together, const std::vector<UnitEntry>& units) const;
   // Units of their own for modules that have none.
   [[nodiscard]] PlanEdit own_units(const std::vector<std::string>& modules) const;
-  // `tensor`: ranks of tensor parallelism, which stay as they are.
-  [[nodiscard]] PlanEdit mesh(int64_t replicate, int64_t shard, int64_t tensor) const;
+  // `tensor`, `context`: ranks of tensor and context parallelism, which stay as they are.
+  [[nodiscard]] PlanEdit mesh(int64_t replicate,
+                              int64_t shard,
+                              int64_t tensor,
+                              int64_t context = 1) const;
   // Of all units; kAuto or kNo.
   [[nodiscard]] PlanEdit reshard(Reshard::Kind kind) const;
   // Only `modules`, each of which is a unit, keep their parameters after forward. `units`: the

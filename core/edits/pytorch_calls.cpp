@@ -1,5 +1,7 @@
 #include "core/edits/pytorch_calls.h"
 
+#include <string_view>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -133,16 +135,28 @@ Lines PytorchCalls::own_units(const std::vector<std::string>& modules) const {
           "    fully_shard(model.get_submodule(name))"};
 }
 
-Lines PytorchCalls::mesh(int64_t replicate, int64_t shard, int64_t tensor) const {
-  if (tensor > 1) {
-    Lines out{fmt::format("mesh = init_device_mesh(device, ({}, {}, {}), "
-                          "mesh_dim_names=(\"replicate\", \"shard\", \"tensor\"))",
-                          replicate, shard, tensor),
-              "parallelize_module(..., device_mesh=mesh[\"tensor\"])"};
-    out.emplace_back(dialect_ == Dialect::kFsdp1
-                         ? "FullyShardedDataParallel(..., device_mesh=mesh[\"replicate\", "
-                           "\"shard\"], sharding_strategy=ShardingStrategy.HYBRID_SHARD)"
-                         : "fully_shard(..., mesh=mesh[\"replicate\", \"shard\"])  # every call");
+Lines PytorchCalls::mesh(int64_t replicate, int64_t shard, int64_t tensor, int64_t context) const {
+  if (tensor > 1 || context > 1) {
+    const std::string_view shards = context > 1 ? "shard_context" : "shard";
+    Lines out{
+        fmt::format("mesh = init_device_mesh(device, ({}, {}{}{}), "
+                    "mesh_dim_names=(\"replicate\", \"shard\"{}{}))",
+                    replicate, shard, context > 1 ? fmt::format(", {}", context) : "",
+                    tensor > 1 ? fmt::format(", {}", tensor) : "",
+                    context > 1 ? ", \"context\"" : "", tensor > 1 ? ", \"tensor\"" : "")};
+    if (tensor > 1) {
+      out.emplace_back("parallelize_module(..., device_mesh=mesh[\"tensor\"])");
+    }
+    if (context > 1) {
+      out.emplace_back("mesh[\"shard\", \"context\"]._flatten(\"shard_context\")");
+    }
+    out.push_back(
+        dialect_ == Dialect::kFsdp1
+            ? fmt::format("FullyShardedDataParallel(..., device_mesh=mesh[\"replicate\", \"{}\"], "
+                          "sharding_strategy=ShardingStrategy.HYBRID_SHARD)",
+                          shards)
+            : fmt::format("fully_shard(..., mesh=mesh[\"replicate\", \"{}\"])  # every call",
+                          shards));
     return out;
   }
   Lines out{

@@ -33,8 +33,12 @@ class PytorchCalls {
   [[nodiscard]] Lines units(size_t together) const;
   // Units of their own for modules outside the blocks.
   [[nodiscard]] Lines own_units(const std::vector<std::string>& modules) const;
-  // `tensor`: ranks of tensor parallelism, which stay as they are.
-  [[nodiscard]] Lines mesh(int64_t replicate, int64_t shard, int64_t tensor = 1) const;
+  // `tensor`, `context`: ranks of tensor and context parallelism, which stay as they are. FSDP
+  // shards over `shard` and `context` together.
+  [[nodiscard]] Lines mesh(int64_t replicate,
+                           int64_t shard,
+                           int64_t tensor = 1,
+                           int64_t context = 1) const;
   [[nodiscard]] Lines replicate() const;
   // Every so many blocks are checkpointed; 0: none.
   [[nodiscard]] Lines checkpoints(size_t every) const;

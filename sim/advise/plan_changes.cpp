@@ -259,7 +259,7 @@ class Changes {
           replica % sizes.expert != 0) {
         continue;
       }
-      add(edits_.mesh(ranks / shard, shard, sizes.tensor));
+      add(edits_.mesh(ranks / shard, shard, sizes.tensor, sizes.context));
     }
     if (!plan::divided_axis(sizes).first.empty()) {
       return;  // DDP has no such axes

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "core/edits/pytorch_calls.h"
 #include "core/model/model_config.h"
 #include "core/plan/resolve.h"
 
@@ -61,6 +62,24 @@ TEST(PytorchProgram, DividesLayersAndLosses) {
   const auto whole = program(R"("mesh": {"tensor": 2}, "sequence_parallel": false)", 2);
   EXPECT_THAT(whole, Contains(R"(    "self_attn.o_proj": RowwiseParallel(),)"));
   EXPECT_THAT(whole, Not(Contains(HasSubstr("SequenceParallel"))));
+}
+
+// A change of the mesh leaves the other axes; FSDP shards over `shard` and `context` together.
+TEST(PytorchCalls, MeshesKeepTheirOtherAxes) {
+  const ModuleTree tree;
+  const PytorchCalls calls(tree, Dialect::kFsdp2);
+  EXPECT_THAT(
+      calls.mesh(2, 2, 1, 2),
+      ElementsAre(
+          R"(mesh = init_device_mesh(device, (2, 2, 2), mesh_dim_names=("replicate", "shard", "context")))",
+          R"(mesh["shard", "context"]._flatten("shard_context"))",
+          R"(fully_shard(..., mesh=mesh["replicate", "shard_context"])  # every call)"));
+  EXPECT_THAT(
+      calls.mesh(1, 4, 2),
+      ElementsAre(
+          R"(mesh = init_device_mesh(device, (1, 4, 2), mesh_dim_names=("replicate", "shard", "tensor")))",
+          R"(parallelize_module(..., device_mesh=mesh["tensor"]))",
+          R"(fully_shard(..., mesh=mesh["replicate", "shard"])  # every call)"));
 }
 
 TEST(PytorchProgram, RefusesOtherApis) {
