@@ -190,7 +190,9 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
 // The weight of the innermost entered module.
 const Parameter& WorkloadBuilder::weight() const {
   const std::string name = open_.back().module + ".weight";
-  const auto found = std::ranges::find(plan_.tree.parameters, name, &Parameter::fqn);
+  const auto found = std::ranges::find_if(plan_.tree.parameters, [&](const Parameter& each) {
+    return each.fqn == name || std::ranges::find(each.aliases, name) != each.aliases.end();
+  });
   SHARDLENS_CHECK(found != plan_.tree.parameters.end(), "a table is a parameter of its module");
   return *found;
 }
