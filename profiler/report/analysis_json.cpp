@@ -184,9 +184,15 @@ ordered_json rank_json(const analysis::RankAnalysis& rank) {
   return out;
 }
 
-}  // namespace
-
-namespace {
+// Each cause that `cause` may name, with what it means.
+ordered_json causes_json() {
+  ordered_json out;
+  for (int i = 0; i < analysis::kExposedCauseCount; ++i) {
+    const auto cause = static_cast<analysis::ExposedCause>(i);
+    out[std::string(name_of(cause))] = explanation_of(cause);
+  }
+  return out;
+}
 
 // Names come from JSON and should be UTF-8; invalid bytes are replaced, so that the document stays
 // valid.
@@ -202,7 +208,7 @@ std::string JsonPieces::rank(const analysis::RankAnalysis& rank) {
 }
 
 std::string JsonPieces::end(const analysis::Analysis& analysis) const {
-  ordered_json rest{{"diagnostics", ordered_json::array()}};
+  ordered_json rest{{"causes", causes_json()}, {"diagnostics", ordered_json::array()}};
   put_matching(rest, analysis.matching);
   for (const trace::Diagnostic& d : analysis.diagnostics) {
     rest["diagnostics"].push_back(

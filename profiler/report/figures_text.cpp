@@ -57,16 +57,17 @@ Shown device_line(const RankAnalysis& rank) {
   if (!rank.device || rank.figures.idle == 0) {
     return {};
   }
-  const std::array<std::pair<std::string_view, Nanoseconds>, 4> causes{
-      {{"host late", rank.idle.host_late},
-       {"waiting on events", rank.idle.event_wait},
-       {"gaps", rank.idle.gap},
-       {"not known", rank.idle.unknown}}};
+  using analysis::IdleCause;
+  const std::array<std::pair<IdleCause, Nanoseconds>, 4> causes{
+      {{IdleCause::kHostLate, rank.idle.host_late},
+       {IdleCause::kEventWait, rank.idle.event_wait},
+       {IdleCause::kGap, rank.idle.gap},
+       {IdleCause::kUnknown, rank.idle.unknown}}};
   Shown out = Literal("idle:");
   bool first = true;
-  for (const auto& [name, time] : causes) {
+  for (const auto& [cause, time] : causes) {
     if (time > 0) {
-      out += show("{} {} {}", first ? "" : ",", name, format_duration(time));
+      out += show("{} {} {}", first ? "" : ",", words_of(cause), format_duration(time));
       first = false;
     }
   }

@@ -302,12 +302,10 @@ std::string html_report(const trace::Run& run,
     data["sections"].push_back(analysis::name_of(static_cast<analysis::Section>(i)));
   }
   data["causes"] = ordered_json::array();
-  data["explanations"] = ordered_json::object();
   for (int i = 0; i < analysis::kExposedCauseCount; ++i) {
     const auto cause = static_cast<analysis::ExposedCause>(i);
     data["causes"].push_back(analysis::name_of(cause));
     const std::string key(analysis::name_of(cause));
-    data["explanations"][key] = analysis::explanation_of(cause);
     data["cause_words"][key] = analysis::words_of(cause);
     for (int part = 0; part < analysis::kUnitPartCount; ++part) {
       const auto of = static_cast<analysis::UnitPart>(part);

@@ -63,6 +63,10 @@ def _by(figures: PartFigures | UnitRow) -> str:
     return f", issued by {figures['issued_by']}" if figures["issued_by"] else ""
 
 
+def _meaning(explanation: str) -> str:
+    return f" ({explanation})" if explanation else ""
+
+
 def _warnings(run: Run) -> list[str]:
     return [f"{entry['severity']}: {entry['message']}" for entry in run.analysis["diagnostics"]]
 
@@ -119,7 +123,7 @@ def analyze(path: Place) -> str:
     if len(run.analysis["ranks"]) > 4:
         lines.append(f"{len(run.analysis['ranks']) - 4} more ranks")
     for row in run.causes()[:4]:
-        lines.append(f"cause {row['cause']}: {_ms(row['exposed_ns'])} ms exposed in {row['count']} collectives, all ranks and steps")
+        lines.append(f"cause {row['cause']}{_meaning(row['explanation'])}: {_ms(row['exposed_ns'])} ms exposed in {row['count']} collectives, all ranks and steps")
     lines += [*_order(run)][:3]
     lines += [*_waste(run)][:3]
     rows = sorted((row for row in run.units() if row["exposed_ns"]), key=lambda row: -row["exposed_ns"])
@@ -146,6 +150,7 @@ def explain(path: Place, unit: str, rank: int = 0) -> str:
         lines.append(f"{part}: {figures['count']} times, {figures['bytes']} bytes, busy {_ms(figures['busy_ns'])} ms, exposed {_ms(figures['exposed_ns'])} ms, "
                      f"cause {figures['cause']}{_by(figures)}{lead}")
     named = f"({_unit(unit)})"
+    lines += [f"{cause}: {run.explanation(cause)}" for cause in sorted({figures["cause"] for _, figures in parts_of(found[0]) if figures["cause"]})]
     lines += [line for line in _order(run) if named in line or f"({unit})" in line]
     lines += _waste(run, unit)
     rows = sorted((row for row in run.collectives() if row["rank"] == rank and row["unit"] == unit and row["exposed_ns"]), key=lambda row: -row["exposed_ns"])

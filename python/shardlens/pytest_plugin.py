@@ -87,5 +87,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if report.when == "call" and report.failed and run is not None and add_section is not None:
         lines = [f"check: {verdict.words()}" for verdict in run.verdicts if not verdict]
         lines += [shown(d["message"]) for d in run.analysis["diagnostics"] if "FSDP's hooks did not run" in d["message"]]
-        add_section("shardlens", "\n".join([*lines, f"exposed most: {run.worst() or 'nothing'}"]))
+        lines.append(f"exposed most: {run.worst() or 'nothing'}")
+        lines += [f"{row['cause']}: {row['explanation']}" for row in run.causes()]
+        add_section("shardlens", "\n".join(lines))
     return report

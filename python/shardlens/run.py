@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from . import files, program, ranks
+from .causes import Cause, name_causes
 from .shown import quoted, shown
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ def advise(run: Run | Place, **settings: object) -> Advice:
 
 def _cell(key: str, text: str) -> str | int | float | None:
     """A cell of the program's CSV: an integer, a fraction, a text, or None if it is empty."""
+    if key == "cause" and text:
+        return Cause(text)
     if key in ("unit", "hook_unit", "what", "kind", "steps"):  # may look like numbers, or be ""
         return text
     if text == "":
@@ -174,7 +177,7 @@ class Run:
     def analysis(self) -> Analysis:
         """`shardlens analyze --json` as a dict (`shardlens docs metrics`)."""
         if self._analysis is None:
-            self._analysis = cast("Analysis", program.ask(self._command))
+            self._analysis = cast("Analysis", name_causes(program.ask(self._command)))
         return self._analysis
 
     def _table(self, by: str) -> Rows[Any]:
@@ -202,14 +205,19 @@ class Run:
         return Rows((row for row in table if row["kind"] not in _NOT_COLLECTIVES), table.columns)
 
     def causes(self) -> Rows[CauseRow]:
-        """Exposed time by cause, the largest first: cause, exposed_ns, count."""
+        """Exposed time by cause, the largest first: cause, exposed_ns, count, explanation."""
         sums: dict[str | None, CauseRow] = {}
         for row in self.collectives():
-            if row["exposed_ns"] and row["cause"] is not None:
-                entry = sums.setdefault(row["cause"], {"cause": row["cause"], "exposed_ns": 0, "count": 0})
+            cause = row["cause"]
+            if row["exposed_ns"] and cause is not None:
+                entry = sums.setdefault(cause, {"cause": cause, "exposed_ns": 0, "count": 0, "explanation": self.explanation(cause)})
                 entry["exposed_ns"] += row["exposed_ns"]
                 entry["count"] += 1
-        return Rows(sorted(sums.values(), key=lambda entry: -entry["exposed_ns"]), ("cause", "exposed_ns", "count"))
+        return Rows(sorted(sums.values(), key=lambda entry: -entry["exposed_ns"]), ("cause", "exposed_ns", "count", "explanation"))
+
+    def explanation(self, cause: str) -> str:
+        """What a cause means, as the program says it; "" if it says nothing."""
+        return self.analysis["causes"].get(cause, "")
 
     def order(self) -> Rows[OrderRow]:
         """What the host did with each unit, in order: rank, steps, what, unit, section, by, hook_unit."""
@@ -316,7 +324,7 @@ class Run:
         worst = sorted(self.units(), key=lambda row: -row["exposed_ns"])[:10]
         body = "".join(
             f"<tr><td>{row['rank']}</td><td style='text-align:left'>{escape(row['unit'] or '(root)')}</td><td style='text-align:left'>{escape(row['collective'])}</td>"
-            f"<td>{row['count']}</td><td>{_ms(row['exposed_ns'])}</td><td style='text-align:left'>{escape(str(row['cause'] or ''))}</td></tr>" for row in worst)
+            f"<td>{row['count']}</td><td>{_ms(row['exposed_ns'])}</td><td style='text-align:left'>{escape(row['cause'].words if row['cause'] else '')}</td></tr>" for row in worst)
         return (
             f"<h4>{escape(', '.join(map(str, self.paths)))}</h4>"
             "<table><tr><th>rank</th><th>recorded, ms</th><th>compute, ms</th><th>exposed communication, ms</th><th>hidden</th></tr>" + head + "</table>"

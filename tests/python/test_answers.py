@@ -21,7 +21,7 @@ def test_an_answer_has_the_programs_figures_and_its_evidence(traces):
         assert f"rank {rank['rank']}: 2 steps, {rank['span_ns'] / 1e6:.3f} ms" in text
         assert f"exposed communication {rank['exposed_comm_ns'] / 1e6:.3f}" in text
     assert text.splitlines()[-1] == f"evidence: shardlens analyze {traces / 'fsdp2-default'} --by span --csv"
-    assert "cause host_is_compute: " in text and "None" not in text
+    assert "cause host_waited (on the CPU the host computes, and it waited for this): " in text and "None" not in text
 
 
 def test_a_unit_is_explained_by_its_own_collectives(traces):

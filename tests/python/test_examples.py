@@ -43,5 +43,5 @@ def test_the_notebook_runs(llama):
     assert done.returncode == 0, done.stderr
     # Which units are exposed most, and why, differs between runs.
     assert str(llama) in done.stdout and re.search(r"model\.layers\.\d|lm_head", done.stdout), done.stdout
-    assert re.search(r"host_is_compute|late_host|limiter|peer|queued|bandwidth|dependency|unknown", done.stdout), done.stdout
+    assert re.search(r"host_waited|host_late|held_by|waited_for|behind|limited_by|needed_at_once|unknown", done.stdout), done.stdout
     assert re.search(r"^error [+-]\d+\.\d%, change [+-]\d+\.\d%$", done.stdout, re.M), done.stdout

@@ -36,7 +36,8 @@ def test_failures_name_unit_cause_and_milliseconds(tmp_path, traces):
 def test_a_wrong_count_says_what_it_costs(tmp_path, traces):
     done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.gathers('model.layers.0') == 1\n", "--shardlens-run", str(traces / "fsdp2-default"))
     assert done.returncode == 1
-    assert "all_gather_forward of model.layers.0 on rank 0: 6.656 ms exposed, cause host_is_compute" in done.stdout
+    assert "all_gather_forward of model.layers.0 on rank 0: 6.656 ms exposed, cause host_waited" in done.stdout
+    assert "host_waited: on the CPU the host computes, and it waited for this\n" in done.stdout
 
 
 def test_a_directory_of_runs_is_checked_as_a_whole(tmp_path, traces):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 import shardlens
+from shardlens.causes import Cause
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,26 @@ def test_hidden_fraction_names_what_is_exposed(run):
     fraction = run.hidden_fraction()
     assert fraction == 0.0
     assert " ms exposed, cause " in repr(fraction) and "(root)" in repr(fraction)
+
+
+def test_a_cause_is_the_word_of_the_tables_with_its_explanation(run):
+    (row,) = [row for row in run.causes() if row["cause"] == "host_waited"]
+    assert row["cause"].words in run.summary()
+    assert row["explanation"] == run.analysis["causes"]["host_waited"]
+    assert {row["cause"] for row in run.units()} - {None} <= run.analysis["causes"].keys()
+
+
+def test_a_former_name_of_a_cause_is_the_same_cause(run):
+    """A test that names it must neither fail nor pass for another reason."""
+    (cause,) = {row["cause"] for row in run.causes() if row["cause"] == "host_waited"}
+    with pytest.deprecated_call(match="'host_is_compute' is now 'host_waited'"):
+        assert cause == "host_is_compute"
+    with pytest.deprecated_call():
+        assert not cause != "host_is_compute"
+    with pytest.deprecated_call():
+        assert cause != "peer"
+    assert Cause("late_host") == "host_late"  # from the JSON of an older program
+    assert Cause("frozen_views") == "frozen_views" and cause is not None and cause != 1
 
 
 def test_check_passes_against_itself_and_names_what_changed(traces):
@@ -149,7 +170,7 @@ def test_empty_tables_keep_their_columns(tmp_path):
     run = write_trace(tmp_path / "run", [("cpu_op", "aten::mm", 0, 50)])
     columns = {
         "units": ["rank", "unit", "collective", "count", "bytes", "busy_ns", "exposed_ns", "lead_ns", "cause", "issued_by"],
-        "causes": ["cause", "exposed_ns", "count"],
+        "causes": ["cause", "exposed_ns", "count", "explanation"],
         "order": ["rank", "steps", "index", "what", "unit", "section", "by", "hook_unit"],
     }
     for table, expected in columns.items():

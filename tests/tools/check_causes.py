@@ -4,7 +4,7 @@ buckets with those of generate_buckets.py: two traces for each seed.
 
     check_causes.py --shardlens PROGRAM [--seeds N] [--first SEED] [--verbose]
 
-Fails if fewer than 98 % of the causes are right, if `frozen_views`, `peer` or waste is named where there is none, or if waste is missed in
+Fails if fewer than 98 % of the causes are right, if frozen views, another rank or waste is named where there is none, or if waste is missed in
 traces without lost events. An exposed collective counts if the generator gave it a cause and it was exposed for two microseconds or more.
 """
 import argparse
@@ -19,7 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import generate_buckets  # noqa: E402
 import generate_causes  # noqa: E402
 
-FALSE_ALARMS = ("peer", "frozen_views")
+FALSE_ALARMS = ("waited_for_another_rank", "frozen_views")
+# What the program calls the scenarios of the generator.
+CAUSES = {"first": "first_of_the_step", "last": "last_of_the_step", "no_prefetch": "not_prefetched", "late_host": "host_late",
+          "queued": "behind_another_collective", "bandwidth": "limited_by_bandwidth", "peer": "waited_for_another_rank",
+          "dependency": "needed_at_once", "one_queue": "one_hardware_queue"}
 
 
 def analyzed(program, seed, directory):
@@ -33,7 +37,7 @@ def analyzed(program, seed, directory):
 def compare(program, seed, directory, counts, wrong, verbose):
     truth = generate_causes.generate(seed, directory)
     rank = analyzed(program, seed, directory)
-    expected = {c["start_ns"]: c["cause"] for c in truth["causes"]}
+    expected = {c["start_ns"]: CAUSES.get(c["cause"], c["cause"]) for c in truth["causes"]}
     spans = [s for s in rank["spans"] if s.get("name")]
     # Spans count from the rank's first instant: the first collective is the same in both.
     zero = min(expected) - min(s["start_ns"] for s in spans) if not truth["lost"] else None

@@ -75,17 +75,8 @@ IdleReason idle_reason(const RankData& rank, uint32_t index) {
 }
 
 QString idle_words(IdleCause cause) {
-  switch (cause) {
-    case IdleCause::kHostLate:
-      return QObject::tr("host late");
-    case IdleCause::kEventWait:
-      return QObject::tr("waits for an event");
-    case IdleCause::kGap:
-      return QObject::tr("gap after the launch");
-    case IdleCause::kUnknown:
-      break;
-  }
-  return QObject::tr("unknown");
+  const std::string_view words = words_of(cause);
+  return QString::fromUtf8(words.data(), static_cast<qsizetype>(words.size()));
 }
 
 QString idle_explanation(IdleCause cause) {

@@ -18,6 +18,12 @@ std::string_view name_of(IdleCause cause) {
   return kNames[static_cast<size_t>(cause)];
 }
 
+std::string_view words_of(IdleCause cause) {
+  constexpr std::string_view kWords[kIdleCauseCount] = {"host late", "event wait", "gap",
+                                                        "unknown"};
+  return kWords[static_cast<size_t>(cause)];
+}
+
 IdleCauses::IdleCauses(const trace::Trace& trace,
                        const Timeline& timeline,
                        const Dependencies& dependencies)

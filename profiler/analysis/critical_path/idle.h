@@ -34,6 +34,7 @@ struct IdleFigureRow {
 enum class IdleCause : uint8_t { kHostLate, kEventWait, kGap, kUnknown };
 inline constexpr int kIdleCauseCount = 4;
 [[nodiscard]] std::string_view name_of(IdleCause cause);  // "host_late", …
+[[nodiscard]] std::string_view words_of(IdleCause cause);  // "host late", …
 
 // A stretch of idle time with one cause.
 struct IdlePart {

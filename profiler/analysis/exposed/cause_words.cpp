@@ -1,38 +1,49 @@
+#include <algorithm>
+#include <array>
+#include <string>
+
 #include "profiler/analysis/exposed/collective_causes.h"
 
 namespace shardlens::analysis {
 namespace {
 
 struct CauseRow {
-  std::string_view name, words, explanation;
+  std::string_view words, explanation;
 };
 
 // By ExposedCause.
 constexpr CauseRow kCauseRows[kExposedCauseCount] = {
-    {"first", "first of the step", "first all-gather of the step: nothing runs before it"},
-    {"last", "last of the step", "last reduction of the step: no compute is left to overlap with"},
-    {"no_prefetch", "not prefetched", "issued only when it was needed"},
-    {"late_host", "host was late",
-     "nothing ran beside it because the host issued the work too late"},
-    {"queued", "behind another collective", "waited behind another collective of its communicator"},
-    {"limiter", "held by the limiter", "held back by limit_all_gathers"},
-    {"bandwidth", "limited by bandwidth",
+    {"first of the step", "first all-gather of the step: nothing runs before it"},
+    {"last of the step", "last reduction of the step: no compute is left to overlap with"},
+    {"not prefetched", "issued only when it was needed"},
+    {"host late", "nothing ran beside it because the host issued the work too late"},
+    {"behind another collective", "waited behind another collective of its communicator"},
+    {"held by the limiter", "held back by limit_all_gathers"},
+    {"limited by bandwidth",
      "issued in time and as fast as its size ever was, but longer than the concurrent compute"},
-    {"frozen_views", "frozen views",
+    {"frozen views",
      "frozen views: issued only at the end of backward, but its gradients were ready before"},
-    {"host_is_compute", "the host waited", "on the CPU the host computes, and it waited for this"},
-    {"peer", "waited for another rank", "another rank started late"},
-    {"dependency", "needs a result, is needed at once",
+    {"host waited", "on the CPU the host computes, and it waited for this"},
+    {"waited for another rank", "another rank started late"},
+    {"needed at once",
      "it needed the result of a kernel, and the compute after it needed its own"},
-    {"unknown", "cause not known", "no cause that the trace shows explains half of it"},
-    {"one_queue", "one hardware queue",
+    {"unknown", "no cause that the trace shows explains half of it"},
+    {"one hardware queue",
      "the device ran all streams as one queue: launched compute never ran beside a collective"},
 };
 
 }  // namespace
 
 std::string_view name_of(ExposedCause cause) {
-  return kCauseRows[static_cast<size_t>(cause)].name;
+  static const auto kNames = [] {
+    std::array<std::string, kExposedCauseCount> names;
+    for (size_t i = 0; i < names.size(); ++i) {
+      names[i] = kCauseRows[i].words;
+      std::replace(names[i].begin(), names[i].end(), ' ', '_');
+    }
+    return names;
+  }();
+  return kNames[static_cast<size_t>(cause)];
 }
 
 std::string_view words_of(ExposedCause cause) {

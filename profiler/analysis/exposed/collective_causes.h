@@ -36,9 +36,10 @@ enum class ExposedCause : uint8_t {
   kOneQueue,  // the last: summaries have the numbers
 };
 inline constexpr int kExposedCauseCount = 13;
-[[nodiscard]] std::string_view name_of(ExposedCause cause);  // "first", …, in JSON and CSV
-// The cause in words, for tables: "behind another collective".
+// The cause in words, for people: "behind another collective".
 [[nodiscard]] std::string_view words_of(ExposedCause cause);
+// The same words as one, for programs: "behind_another_collective".
+[[nodiscard]] std::string_view name_of(ExposedCause cause);
 // Explains the cause, for display.
 [[nodiscard]] std::string_view explanation_of(ExposedCause cause);
 // What helps against the cause of such a collective, for display; "": nothing, or it depends.

@@ -94,7 +94,7 @@ TEST_F(GpuTraceTest, LaunchesAndIdleTimeOfATraceByHand) {
   // Idle: [400,760), of which b's launch came at 750; [800,820) launched at 810; [1200,1300).
   ASSERT_EQ(rank.idle().size(), 5);
   EXPECT_EQ(idle_text(rank, 0), "host late: aten::item");
-  EXPECT_EQ(idle_text(rank, 1), "gap after the launch");
+  EXPECT_EQ(idle_text(rank, 1), "gap");
   EXPECT_EQ(idle_text(rank, 2), "host late: aten::add");
   EXPECT_EQ(rank.idle()[0].when, (Interval{400, 750}));
   EXPECT_EQ(rank.idle()[4].when, (Interval{1200, 1300}));

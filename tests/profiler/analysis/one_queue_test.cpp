@@ -54,7 +54,7 @@ TEST(OneQueueTest, NothingRunsBesideACollectiveBecauseOfTheQueue) {
   const std::string text = report::analysis_text(analysis, {});
   EXPECT_THAT(text, HasSubstr("one hardware queue"));
   EXPECT_THAT(text, HasSubstr("CUDA_DEVICE_MAX_CONNECTIONS"));
-  EXPECT_THAT(report::analysis_json(analysis), HasSubstr(R"("cause":"one_queue")"));
+  EXPECT_THAT(report::analysis_json(analysis), HasSubstr(R"("cause":"one_hardware_queue")"));
 }
 
 TEST(OneQueueTest, TheSameProgramWithAQueueForEachStreamHasOtherCauses) {

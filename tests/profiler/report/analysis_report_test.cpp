@@ -39,8 +39,8 @@ std::set<std::string> keys(const json& object) {
 // Keys as docs/metrics.md has them.
 TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
   const json out = json::parse(analysis_json(sample()));
-  EXPECT_EQ(keys(out), (std::set<std::string>{"schema", "ranks", "clocks", "stragglers", "matched",
-                                              "diagnostics"}));
+  EXPECT_EQ(keys(out), (std::set<std::string>{"schema", "ranks", "causes", "clocks", "stragglers",
+                                              "matched", "diagnostics"}));
   EXPECT_EQ(out.at("schema"), 1);
   const std::set<std::string> figures{
       "span_ns",         "compute_ns", "comm_ns",       "overlap_ns",  "exposed_comm_ns",
@@ -68,7 +68,9 @@ TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
             (std::set<std::string>{"count", "bytes", "busy_ns", "exposed_ns", "lead_ns", "cause",
                                    "issued_by"}));
   EXPECT_TRUE(unit.at("reduce_scatter").is_null());
-  EXPECT_EQ(unit.at("all_gather_forward").at("cause"), "first");
+  EXPECT_EQ(unit.at("all_gather_forward").at("cause"), "first_of_the_step");
+  EXPECT_EQ(out.at("causes").at("first_of_the_step"),
+            "first all-gather of the step: nothing runs before it");
   EXPECT_EQ(unit.at("all_gather_forward").at("issued_by"), "own");
   EXPECT_EQ(unit.at("all_gather_forward").at("lead_ns"), 15 - 60);
   EXPECT_EQ(keys(rank.at("order")),

@@ -1,0 +1,42 @@
+"""Names of what exposes a collective: the words of `shardlens analyze`, joined by underscores."""
+
+# Names before version 0.2, which accepts them too; the next one does not.
+_FORMER = {"first": "first_of_the_step", "last": "last_of_the_step", "no_prefetch": "not_prefetched", "late_host": "host_late",
+           "queued": "behind_another_collective", "limiter": "held_by_the_limiter", "bandwidth": "limited_by_bandwidth",
+           "host_is_compute": "host_waited", "peer": "waited_for_another_rank", "dependency": "needed_at_once", "one_queue": "one_hardware_queue"}
+
+
+class Cause(str):
+    """A cause's name. It also equals its former name, with a DeprecationWarning, so that a test that names one does not silently change its meaning."""
+
+    def __new__(cls, name):
+        return super().__new__(cls, _FORMER.get(name, name))  # an older program writes the former name
+
+    def __eq__(self, other):
+        now = _FORMER.get(other) if isinstance(other, str) else None
+        if now is None:
+            return str.__eq__(self, other)
+        import warnings
+
+        warnings.warn(f"the cause '{other}' is now '{now}'", DeprecationWarning, stacklevel=2)
+        return str.__eq__(self, now)
+
+    def __ne__(self, other):
+        return not self == other
+
+    __hash__ = str.__hash__
+
+    @property
+    def words(self):
+        """As in the program's tables."""
+        return self.replace("_", " ")
+
+
+def name_causes(analysis):
+    """Makes each cause in `analyze --json` a Cause."""
+    for rank in analysis["ranks"]:
+        for unit in rank["units"]:
+            for figures in (*(each for each in unit.values() if isinstance(each, dict)), *unit.get("others", ())):
+                if figures["cause"] is not None:
+                    figures["cause"] = Cause(figures["cause"])
+    return analysis
