@@ -31,13 +31,27 @@ jobs() {
   echo $((cores < limit ? cores : limit))
 }
 
+# Whether there is a terminal on which sudo can ask for a password. Standard input is none: nothing here reads it.
+has_terminal() { { : >/dev/tty; } 2>/dev/null; }
+
+# may_be_root COMMAND: fails, with what to run instead, if as_root could not do it. sudo asks for a password here, once, before anything is hidden
+# in a log.
+may_be_root() {
+  [[ $(id -u) != 0 ]] || return 0
+  command -v sudo >/dev/null || fail "not root, and there is no sudo; run this as root, then try again: $1"
+  ! sudo -n true 2>/dev/null || return 0
+  has_terminal || fail "sudo needs a password, and there is no terminal to ask for it; run this, then try again: sudo $1"
+  say "sudo asks for your password, to run: $1"
+  sudo -v || fail "sudo refused; run this as root, then try again: $1"
+}
+
 as_root() {
   if [[ $(id -u) == 0 ]]; then
     "$@"
-  elif command -v sudo >/dev/null; then
-    sudo -n "$@" || fail "sudo cannot run without a password here; run as root: $*"
+  elif has_terminal; then
+    sudo "$@"
   else
-    fail "not root and no sudo; run as root: $*"
+    sudo -n "$@"
   fi
 }
 
@@ -75,6 +89,7 @@ need_packages() {
   start=$(date +%s)
   say "Installing ${#missing[@]} Debian packages: ${missing[*]}"
   mkdir -p "$cache"
+  may_be_root "apt-get install --no-install-recommends ${missing[*]}"
   local log=$cache/apt.log
   apt_get "$log" -qq update
   apt_get "$log" -y install --no-install-recommends "${missing[@]}"
