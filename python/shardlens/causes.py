@@ -1,4 +1,5 @@
 """Names of what exposes a collective: the words of `shardlens analyze`, joined by underscores."""
+from .shown import warn
 
 # Names before version 0.2, which accepts them too; the next one does not.
 _FORMER = {"first": "first_of_the_step", "last": "last_of_the_step", "no_prefetch": "not_prefetched", "late_host": "host_late",
@@ -16,9 +17,7 @@ class Cause(str):
         now = _FORMER.get(other) if isinstance(other, str) else None
         if now is None:
             return str.__eq__(self, other)
-        import warnings
-
-        warnings.warn(f"the cause '{other}' is now '{now}'", DeprecationWarning, stacklevel=2)
+        warn(f"the cause '{other}' is now '{now}'", 2, DeprecationWarning)
         return str.__eq__(self, now)
 
     def __ne__(self, other):

@@ -79,8 +79,8 @@ def give_up(text: object) -> NoReturn:
     sys.exit(1)
 
 
-def warn(text: object, stacklevel: int) -> None:
-    """A RuntimeWarning of the caller's caller, and so on."""
+def warn(text: object, stacklevel: int, category: type[Warning] = RuntimeWarning) -> None:
+    """A warning of the caller's caller, and so on."""
     import warnings
 
-    warnings.warn(shown(text), RuntimeWarning, stacklevel=stacklevel + 1)
+    warnings.warn(shown(text), category, stacklevel=stacklevel + 1)
