@@ -21,6 +21,7 @@
 #include "core/files/output_folder.h"
 #include "profiler/trace/filter.h"
 #include "profiler/trace/kineto/kineto_writer.h"
+#include "profiler/trace/kineto/plugin_ranges.h"
 #include "profiler/trace/run.h"
 
 #include "cli/capture/capture_lock.h"
@@ -41,6 +42,7 @@ struct ConvertOptions {
   std::string steps;
   std::vector<int64_t> ranks;
   std::vector<std::string> categories;
+  std::string compat;
 };
 
 // Whether --out is one file; otherwise it is a directory.
@@ -49,27 +51,37 @@ bool is_one_file(const ConvertOptions& options) {
   return name.ends_with(".json") || name.ends_with(".json.gz");
 }
 
-// First pass over a trace: passes all events to the filter, and reads everything but the events.
+// First pass over a trace: passes all events to the filter and, if there is one, to what writes
+// ranges for TensorBoard's plugin, and reads everything but the events.
 class Survey final : public trace::EventSink {
  public:
-  explicit Survey(trace::EventFilter& filter) : filter_(filter) {}
+  Survey(trace::EventFilter& filter, std::optional<trace::PluginRanges>& ranges)
+      : filter_(filter), ranges_(ranges) {}
   void event(const trace::Trace& trace, const trace::Event& event, std::string_view) override {
     filter_.see(trace, event);
+    if (ranges_) {
+      ranges_->see(trace, event);
+    }
     first_ = std::min(first_.value_or(event.start), event.start);
   }
   [[nodiscard]] Nanoseconds first() const { return first_.value_or(0); }
 
  private:
   trace::EventFilter& filter_;
+  std::optional<trace::PluginRanges>& ranges_;
   std::optional<Nanoseconds> first_;
 };
 
-// Second pass: writes the events that the filter keeps, with their arguments unchanged.
+// Second pass: writes the events that the filter keeps, with their arguments unchanged but for what
+// TensorBoard's plugin needs.
 class Copier final : public trace::EventSink {
  public:
   // `base`: added to the times of the file.
-  Copier(const trace::EventFilter& filter, Nanoseconds base, trace::KinetoWriter& writer)
-      : filter_(filter), base_(base), writer_(writer) {}
+  Copier(const trace::EventFilter& filter,
+         Nanoseconds base,
+         std::optional<trace::PluginRanges>& ranges,
+         trace::KinetoWriter& writer)
+      : filter_(filter), base_(base), ranges_(ranges), writer_(writer) {}
   void event(const trace::Trace& trace, const trace::Event& event, std::string_view args) override {
     trace::Event placed = event;
     Nanoseconds end = 0;
@@ -77,7 +89,11 @@ class Copier final : public trace::EventSink {
         __builtin_add_overflow(placed.start, placed.duration, &end)) {
       return;  // the first pass has reported times that are too large
     }
-    writer_.event(trace, placed, args);
+    if (ranges_) {
+      ranges_->write(writer_, trace, placed, args);
+    } else {
+      writer_.event(trace, placed, args);
+    }
     ++events_;
   }
   [[nodiscard]] int64_t events() const { return events_; }
@@ -85,6 +101,7 @@ class Copier final : public trace::EventSink {
  private:
   const trace::EventFilter& filter_;
   Nanoseconds base_;
+  std::optional<trace::PluginRanges>& ranges_;
   trace::KinetoWriter& writer_;
   int64_t events_ = 0;
 };
@@ -96,10 +113,14 @@ struct Input {
   trace::Trace trace;
   Nanoseconds added = 0;  // added to each time of the file
   bool is_spool = false;
+  std::optional<trace::PluginRanges> ranges;  // only for TensorBoard's plugin
 };
 
-Input survey(const std::filesystem::path& path, const trace::Filter& filter) {
-  Input input{path, trace::EventFilter(filter), {}, 0, path.extension() == ".spool"};
+Input survey(const std::filesystem::path& path, const trace::Filter& filter, bool for_plugin) {
+  Input input{path, trace::EventFilter(filter), {}, 0, path.extension() == ".spool", std::nullopt};
+  if (for_plugin) {
+    input.ranges.emplace();
+  }
   if (std::filesystem::is_fifo(path)) {
     throw InputError(path.string(), "is a pipe, and convert reads its input twice; save it first");
   }
@@ -108,7 +129,7 @@ Input survey(const std::filesystem::path& path, const trace::Filter& filter) {
     input.filter = trace::apply(filter, input.trace);
     return input;
   }
-  Survey survey(input.filter);
+  Survey survey(input.filter, input.ranges);
   input.trace = trace::read_kineto(path, {.sink = &survey});
   input.filter.decide(path.string());
   Nanoseconds& base = input.trace.metadata.base_time;
@@ -121,18 +142,39 @@ Input survey(const std::filesystem::path& path, const trace::Filter& filter) {
   return input;
 }
 
-int64_t write(const Input& input, const std::filesystem::path& out) {
-  if (input.is_spool) {
-    trace::write_kineto(input.trace, out);
-    return static_cast<int64_t>(input.trace.events.size());
+// Writes a trace that is in memory.
+int64_t write_events(const trace::Trace& trace,
+                     std::optional<trace::PluginRanges>& ranges,
+                     trace::KinetoWriter& writer) {
+  for (const trace::Event& event : trace.events) {
+    if (ranges) {
+      ranges->see(trace, event);
+    }
   }
+  for (const trace::Event& event : trace.events) {
+    if (ranges) {
+      ranges->write(writer, trace, event, trace.args_json(event));
+    } else {
+      writer.event(trace, event);
+    }
+  }
+  return static_cast<int64_t>(trace.events.size());
+}
+
+int64_t write(Input& input, const std::filesystem::path& out) {
   trace::TraceFile file(out);
   trace::KinetoWriter writer(input.trace, file.output());
-  Copier copier(input.filter, input.added, writer);
-  (void)trace::read_kineto(input.path, {.sink = &copier});
+  int64_t events = 0;
+  if (input.is_spool) {
+    events = write_events(input.trace, input.ranges, writer);
+  } else {
+    Copier copier(input.filter, input.added, input.ranges, writer);
+    (void)trace::read_kineto(input.path, {.sink = &copier});
+    events = copier.events();
+  }
   writer.finish();
   file.commit();
-  return copier.events();
+  return events;
 }
 
 // Assigns a rank to every input and sorts them by rank, as all commands do.
@@ -211,7 +253,21 @@ void tell(const trace::Trace& trace) {
   }
 }
 
+// What was added for TensorBoard's plugin.
+std::string of_plugin(const Input& input) {
+  if (!input.ranges) {
+    return "";
+  }
+  return input.ranges->ranges() > 0
+             ? fmt::format(", and {} ranges that TensorBoard's plugin takes for communication",
+                           input.ranges->ranges())
+             : "; no collective, so TensorBoard's plugin has no page of communication";
+}
+
 ExitCode run(const ConvertOptions& options) {
+  if (!options.compat.empty() && options.compat != "tensorboard") {
+    throw UsageError(fmt::format("--compat: expected tensorboard, found '{}'", options.compat));
+  }
   trace::Filter filter;
   if (!options.steps.empty()) {
     const analysis::StepRange range = parse_step_range(options.steps);
@@ -221,8 +277,9 @@ ExitCode run(const ConvertOptions& options) {
   std::vector<Input> inputs;
   const std::vector<trace::ListedFile> files = trace::listed_files(std::span(&options.in, 1));
   std::vector<std::optional<Input>> surveyed(files.size());
-  for (const std::string& refused : trace::for_each_trace(
-           files, [&](size_t i) { surveyed[i] = survey(files[i].path, filter); })) {
+  for (const std::string& refused : trace::for_each_trace(files, [&](size_t i) {
+         surveyed[i] = survey(files[i].path, filter, options.compat == "tensorboard");
+       })) {
     write_stderr("shardlens: left out: {}\n", refused);
   }
   for (std::optional<Input>& each : surveyed) {
@@ -243,7 +300,7 @@ ExitCode run(const ConvertOptions& options) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     tell(inputs[i].trace);
     const int64_t events = write(inputs[i], places.files[i]);
-    write_stderr("shardlens: {}: {} events\n", places.files[i], events);
+    write_stderr("shardlens: {}: {} events{}\n", places.files[i], events, of_plugin(inputs[i]));
   }
   return ExitCode::kOk;
 }
@@ -264,6 +321,9 @@ Action add_convert_command(CLI::App& app) {
   app.add_option("--ranks", options->ranks, "only these ranks: 0,2")->delimiter(',');
   app.add_option("--categories", options->categories, "only these categories: cpu_op,kernel")
       ->delimiter(',');
+  app.add_option("--compat", options->compat,
+                 "tensorboard: add the ranges by which TensorBoard's PyTorch plugin recognizes "
+                 "communication");
   return [options] { return run(*options); };
 }
 

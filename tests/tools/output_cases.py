@@ -152,6 +152,7 @@ def of_runs():
         yield "analyze", run, "--critical-path", "--by", "span", "--json"
         yield "analyze", run, "--explain", "(root)", "--each", "--json"
         yield "analyze", run, "--compat", "hta", "--json"
+        yield "convert", run, "--compat", "tensorboard", "--out", "{out}/converted"
         for table in TABLES:
             yield "analyze", run, "--by", table, "--each", "--csv"
         yield "plan", "--from-trace", run, "--json"
