@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 
 #include "cli/command/command_text.h"
+#include "cli/command/documents.h"
 #include "cli/flags/option_values.h"
 
 namespace shardlens::cli {
@@ -23,6 +24,9 @@ ArgumentInfo info_of(const CLI::Option& option) {
   out.value = option.get_positional() ? option.get_name() : value_of(option);
   out.required = option.get_required();
   out.several = option.get_items_expected_max() > 1;
+  if (out.required && !out.names.empty() && out.value.find("(required") == std::string::npos) {
+    out.value += " (required)";
+  }
   out.help = option.get_description();
   out.choices = choices_of(option);
   out.is_file = may_be_path(option);
@@ -38,9 +42,18 @@ CommandInfo describe(const Subcommand& subcommand) {
   CommandInfo command{
       std::string(subcommand.name), std::string(subcommand.help), {}, examples_of(subcommand.name)};
   CLI::App app(command.help, "shardlens " + command.name);
+  app.set_help_flag("-h,--help", kHelpOfHelp);
   (void)subcommand.add(app);
   for (const CLI::Option* option : app.get_options()) {
+    if (option->get_group().empty()) {
+      continue;  // there only to be refused with a reason
+    }
     command.arguments.push_back(info_of(*option));
+    if (command.name == "docs" && option->get_name() == "page") {
+      for (const Document& page : documents()) {
+        command.arguments.back().choices.emplace_back(page.name);
+      }
+    }
   }
   return command;
 }

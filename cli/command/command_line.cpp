@@ -3,6 +3,7 @@
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <sstream>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -32,30 +33,30 @@ namespace {
 constexpr size_t kLongestMessage = 4000;
 
 const Subcommand& named(std::span<const Subcommand> table, const std::string& name) {
+  const bool is_flag = name.starts_with('-');
   std::vector<std::string> names;
   for (const Subcommand& each : table) {
-    names.emplace_back(each.name);
     if (each.name == name) {
       return each;
     }
+    if (!is_flag) {
+      names.emplace_back(each.name);
+    }
+  }
+  if (is_flag) {
+    names = {"--help", "--version"};
   }
   throw UsageError(show("unknown {} '{}'{}\nrun 'shardlens --help' for the subcommands",
-                        name.starts_with('-') ? "flag" : "subcommand", name,
-                        did_you_mean(name, names)));
+                        is_flag ? "flag" : "subcommand", name, did_you_mean(name, names)));
 }
 
-Shown top_help(std::span<const Subcommand> table) {
-  Shown out = Literal(
-      "Shardlens shows which rank owns which bytes, when each collective runs, how much of it "
-      "overlaps with compute,\n"
-      "and predicts what another sharding plan would change.\n\nUsage: shardlens SUBCOMMAND "
-      "[FLAGS]\n\nSubcommands:\n");
-  for (const Subcommand& each : table) {
-    out += show("  {:<12}{}\n", each.name, each.help);
+Shown shown_help(std::span<const Subcommand> table) {
+  Shown out;
+  std::istringstream lines(help_text(table, width_of_stdout()));
+  for (std::string line; std::getline(lines, line);) {
+    out += show("{}\n", line);
   }
-  return out +
-         "\nshardlens SUBCOMMAND --help describes its flags and has examples; --version [--json] "
-         "prints the version.\n";
+  return out;
 }
 
 ExitCode print_version(const std::vector<std::string>& rest) {
@@ -98,7 +99,7 @@ void join_quoted_flags(std::vector<std::string>& arguments) {
 
 ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Subcommand> table) {
   if (arguments.empty()) {
-    throw UsageError("expected a subcommand\n\n" + top_help(table));
+    throw UsageError("expected a subcommand\n\n" + shown_help(table));
   }
   if (arguments[0] == "--help" || arguments[0] == "-h" || arguments[0] == "help") {
     if (arguments.size() > 2) {
@@ -108,7 +109,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
     if (arguments.size() == 2) {
       print_help(named(table, arguments[1]));
     } else {
-      write_stdout(top_help(table));
+      write_stdout(shown_help(table));
     }
     return ExitCode::kOk;
   }
@@ -117,6 +118,7 @@ ExitCode dispatch(const std::vector<std::string>& arguments, std::span<const Sub
   }
   const Subcommand& chosen = named(table, arguments[0]);
   CLI::App app(std::string(chosen.help), "shardlens " + std::string(chosen.name));
+  app.set_help_flag("-h,--help", kHelpOfHelp);
   const Action action = chosen.add(app);
   std::vector<std::string> rest(arguments.begin() + 1, arguments.end());
   join_quoted_flags(rest);

@@ -35,8 +35,12 @@ struct CommandInfo {
 [[nodiscard]] CommandInfo describe(const Subcommand& subcommand);
 [[nodiscard]] std::vector<ExampleInfo> examples_of(std::string_view subcommand);
 
+inline constexpr const char* kHelpOfHelp = "print this help";  // of the flag --help
+
 // What --help prints, in lines of at most `terminal_width` columns, where words are no longer.
 [[nodiscard]] std::string help_text(const CommandInfo& command, size_t terminal_width);
+// The same of the program: its subcommands.
+[[nodiscard]] std::string help_text(std::span<const Subcommand> table, size_t terminal_width);
 
 // The words that complete a command line, for each shell the text of its completion file. Names of
 // files are completed where a value may be one.

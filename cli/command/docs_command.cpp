@@ -58,8 +58,9 @@ ExitCode run(std::string name, const std::vector<std::string>& words) {
     write_data(without_links(text));
     return ExitCode::kOk;
   }
-  throw UsageError(show("docs: there is no page '{}'{}; shardlens docs lists the pages", name,
-                        did_you_mean(name, names)));
+  throw UsageError(
+      show("docs: there is no page '{}'{}\nrun 'shardlens docs' for a list of the pages", name,
+           did_you_mean(name, names)));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "cli/flags/parse_flags.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 
@@ -74,8 +75,8 @@ std::string expected_by(const CLI::Option& option) {
     return "a number";
   }
   std::string choices = option.get_option_text().substr(0, option.get_option_text().find(' '));
-  for (size_t at = 0; (at = choices.find('|', at)) != std::string::npos; at += 4) {
-    choices.replace(at, 1, " or ");
+  for (size_t at = choices.rfind('|'); at != std::string::npos; at = choices.rfind('|', at)) {
+    choices.replace(at, 1, choices.find(" or ") == std::string::npos ? " or " : ", ");
   }
   return choices;
 }
@@ -87,11 +88,33 @@ std::string explained(const CLI::App& command, const CLI::ParseError& error) {
     for (const std::string& value : option->results()) {
       const std::string name = option->get_name();
       if ((text.starts_with("Could not convert: " + name + " = ") ||
-           text.starts_with(name + ": Check " + value + " ")) &&
+           text.starts_with(name + ": Check " + value + " ") ||
+           text.starts_with(name + ": " + value + " not in {")) &&
           !expected_by(*option).empty()) {
-        return fmt::format("{} {}: expected {}", name, value, expected_by(*option));
+        return option->get_positional()
+                   ? fmt::format("expected {}, found '{}'", expected_by(*option), value)
+                   : fmt::format("{} {}: expected {}", name, value, expected_by(*option));
       }
     }
+    if (text == option->get_name() + " is required" && option->get_positional()) {
+      return fmt::format("expected {}: {}", option->get_name(), option->get_description());
+    }
+    if (text.starts_with(option->get_name() + ": 1 required ") && text.ends_with(" missing")) {
+      const std::string expected = expected_by(*option);
+      const bool words =
+          !expected.empty() && std::islower(static_cast<unsigned char>(expected[0])) != 0;
+      return fmt::format("{} needs a value{}", option->get_name(), words ? ": " + expected : "");
+    }
+  }
+  for (const std::string_view start : {"The following argument was not expected: ",
+                                       "The following arguments were not expected: "}) {
+    if (text.starts_with(start)) {
+      return fmt::format("unexpected '{}'", text.substr(start.size()));
+    }
+  }
+  if (const size_t at = text.find(" excludes "); at != std::string::npos) {
+    return fmt::format("{} and {} cannot be given together", text.substr(0, at),
+                       text.substr(at + std::string_view(" excludes ").size()));
   }
   return text;
 }

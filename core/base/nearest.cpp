@@ -1,11 +1,14 @@
 #include "core/base/nearest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <numeric>
 #include <vector>
 
 namespace shardlens {
 namespace {
+
+constexpr size_t kShortestPart = 3;  // a shorter text is part of too many names
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
@@ -22,6 +25,24 @@ size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+bool equal_letters(char a, char b) {
+  return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+}
+
+// The shortest of the candidates that contain `part`, in whatever case: "h100" is in "8xH100".
+std::string shortest_with(std::string_view part, std::span<const std::string> candidates) {
+  std::string shortest;
+  for (const std::string& each : candidates) {
+    const bool contains =
+        part.size() >= kShortestPart && std::search(each.begin(), each.end(), part.begin(),
+                                                    part.end(), equal_letters) != each.end();
+    if (contains && (shortest.empty() || each.size() < shortest.size())) {
+      shortest = each;
+    }
+  }
+  return shortest;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
@@ -34,7 +55,7 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
       nearest = candidate;
     }
   }
-  return nearest;
+  return nearest.empty() ? shortest_with(name, candidates) : nearest;
 }
 
 }  // namespace shardlens

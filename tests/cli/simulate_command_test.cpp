@@ -124,7 +124,7 @@ TEST_F(SimulateCommandTest, EachRank) {
 }
 
 TEST_F(SimulateCommandTest, AWrongValueIsRefusedWithWhatIsExpected) {
-  refused("--precision fp8", 2, "simulate: --precision fp8: expected fp32 or bf16 or fp16");
+  refused("--precision fp8", 2, "simulate: --precision fp8: expected fp32, bf16 or fp16");
   refused("--optimizer lion", 2, "simulate: --optimizer lion: expected adamw or sgd");
   refused("--batch 1e3", 2, "simulate: --batch 1e3: expected a whole number");
   refused("--batch=1.5", 2, "simulate: --batch 1.5: expected a whole number");
