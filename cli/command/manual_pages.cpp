@@ -83,6 +83,9 @@ std::string command_page(const CommandInfo& command) {
     flags += argument.value.empty() ? "" : fmt::format(" \\fI{}\\fR", for_troff(argument.value));
     flags += "\n" + for_troff(argument.help) + "\n";
   }
+  if (command.name == "gui") {  // the app's page too
+    out += "\n.br\n.B shardlens\\-gui\n.RI [ FLAGS ]\n.I paths";
+  }
   std::string examples;
   for (const ExampleInfo& example : command.examples) {
     examples +=

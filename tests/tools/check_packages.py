@@ -16,13 +16,13 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FILES = {
-    "shardlens": ["usr/bin/shardlens", "usr/share/man/man1/shardlens.1", "usr/share/man/man1/shardlens-analyze.1",
+    "shardlens": ["usr/bin/shardlens", "usr/share/man/man1/shardlens.1.gz", "usr/share/man/man1/shardlens-analyze.1.gz",
                   "usr/share/bash-completion/completions/shardlens", "usr/share/zsh/vendor-completions/_shardlens",
                   "usr/share/fish/vendor_completions.d/shardlens.fish", "usr/share/shardlens/schemas/analyze.json",
-                  "usr/share/doc/shardlens/copyright"],
+                  "usr/share/doc/shardlens/copyright", "usr/share/doc/shardlens/changelog.gz"],
     "libshardlens-dev": ["usr/lib/libshardlens_scenario.a", "usr/include/shardlens/sim/scenario/scenario.h", "usr/lib/cmake/Shardlens/ShardlensConfig.cmake",
                          "usr/share/doc/libshardlens-dev/copyright"],
-    "shardlens-gui": ["usr/bin/shardlens-gui", "usr/share/applications/shardlens.desktop", "usr/share/mime/packages/shardlens.xml",
+    "shardlens-gui": ["usr/bin/shardlens-gui", "usr/share/man/man1/shardlens-gui.1.gz", "usr/share/doc/shardlens-gui/changelog.gz", "usr/share/applications/shardlens.desktop", "usr/share/mime/packages/shardlens.xml",
                       "usr/share/metainfo/io.github.shardlens.Shardlens.metainfo.xml", "usr/share/icons/hicolor/scalable/apps/shardlens.svg",
                       "usr/share/shardlens/traces/llama-emulated8/run.json"],
 }
