@@ -3,16 +3,16 @@
 //   own_model OUT      trains three steps as rank 0 of an emulated world of 8 ranks and writes the
 //                      recording to folder OUT
 
+#include <shardlens/core/dist/world.h>
+#include <shardlens/core/fsdp/apply/fully_shard.h>
+#include <shardlens/core/module/hookable.h>
+#include <shardlens/profiler/record/session.h>
+
 #include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
-
-#include "core/dist/world.h"
-#include "core/fsdp/apply/fully_shard.h"
-#include "core/module/hookable.h"
-#include "profiler/record/session.h"
 
 struct BlockImpl : torch::nn::Module {
   explicit BlockImpl(int64_t width)

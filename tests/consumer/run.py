@@ -4,8 +4,8 @@
     run.py BUILD [--torch DIR]      BUILD is configured and built; --torch: also the engine's part, with this LibTorch
 
 Checked: find_package with components and versions, that scripts/setup builds all that is installed, that nothing of the source or build folder is in
-it, that all headers compile, that the programs print what `shardlens` prints, and that a host that adds the sources as a subdirectory keeps its own
-flags.
+it, that all headers and the example compile, that the programs print what `shardlens` prints, and that a host that adds the sources as a
+subdirectory keeps its own flags.
 """
 import argparse
 import json
@@ -13,6 +13,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -36,9 +37,9 @@ def call(*command, expect=0, environment=None):
     return ended.stdout + ended.stderr
 
 
-def configure(build, *settings, expect=0):
+def configure(build, *settings, expect=0, source=HERE):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("SHARDLENS_")}
-    return call("cmake", "-S", HERE, "-B", build, "-G", "Ninja", *settings, expect=expect, environment=environment)
+    return call("cmake", "-S", source, "-B", build, "-G", "Ninja", *settings, expect=expect, environment=environment)
 
 
 def check_installed(prefix, build):
@@ -134,7 +135,11 @@ def main():
         torch_free = [each for each in headers if not each.startswith(tuple(f"shardlens/{folder}/" for folder in ENGINE_HEADERS))]
         (work / "headers.cpp").write_text("".join(f"#include <{each}>\n" for each in torch_free), encoding="utf-8")
         asked = check_refusals(prefix, work, with_engine)
-        engine = [f"-DSHARDLENS_TORCH_DIR={options.torch}", "-DWITH_ENGINE=ON"] if options.torch else []
+        engine = []
+        if options.torch:
+            examples = shutil.copytree(ROOT / "examples", work / "examples")
+            engine = [f"-DSHARDLENS_TORCH_DIR={options.torch}", f"-DEXAMPLE={examples / 'own_model.cpp'}"]
+            configure(work / "example", f"-DCMAKE_PREFIX_PATH={prefix}", engine[0], source=examples)
         configure(built, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DHEADERS={work / 'headers.cpp'}", "-DWANTED_VERSION=" + version(), *engine)
         call("cmake", "--build", built, "--parallel", "2")
         check_programs(built, program)
