@@ -55,7 +55,10 @@ std::optional<Workload> merge_units(Workload workload,
                                     const ResolvedPlan& fine,
                                     const ResolvedPlan& coarse) {
   const std::optional<std::vector<UnitId>> unit_of = merged(fine, coarse);
-  if (!unit_of || !fine.plan.frozen_parameters.empty() ||
+  const bool sums = std::ranges::any_of(workload.communications, [](const Communication& each) {
+    return each.purpose == Purpose::kReduceReplicas;
+  });
+  if (!unit_of || sums || !fine.plan.frozen_parameters.empty() ||
       std::any_of(workload.hooks.begin(), workload.hooks.end(),
                   [](const HookEvent& event) { return event.recompute; })) {
     return std::nullopt;

@@ -13,7 +13,9 @@ namespace shardlens::plan {
 // of the last.
 //
 // Complexity  proportional to the operators, but only their units are written.
-// nullopt     `coarse` is not of this form, or hooks run again in a checkpoint.
+// nullopt     `coarse` is not of this form, hooks run again in a checkpoint, or gradients are
+// summed
+//             over `tensor` before their unit is reduced.
 [[nodiscard]] std::optional<Workload> merge_units(Workload workload,
                                                   const ResolvedPlan& fine,
                                                   const ResolvedPlan& coarse);

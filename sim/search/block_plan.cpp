@@ -9,6 +9,7 @@
 #include "core/base/divisors.h"
 #include "core/edits/plan_values.h"
 #include "core/plan/grouped_blocks.h"
+#include "sim/search/meshes.h"
 
 namespace shardlens::sim {
 namespace {
@@ -220,7 +221,7 @@ void set_blocks(plan::Plan& out, const Candidate& frame, const plan::ModuleTree&
   }
   out.units.emplace_back().globs = {""};
   out.checkpointing_saves = out.activation_checkpointing.empty() ? CheckpointSaves{} : frame.saves;
-  if (frame.shard > 1) {
+  if (gathers(frame)) {
     set_prefetch_lists(out, frame, prefetching_units(frame, tree));
   }
 }
@@ -243,7 +244,7 @@ std::string name_by_block(const Candidate& frame, int64_t ranks) {
     out += fmt::format(", {} of {} blocks checkpointed{}", checkpointed, blocks,
                        saved.empty() ? "" : fmt::format(" (saving {})", saved));
   }
-  out += ", " + plan::mesh_label(ranks / frame.shard, frame.shard);
+  out += ", " + name_of(mesh_of(frame, ranks));
   out += frame.forward_prefetch == 0 ? ""
                                      : fmt::format(", forward prefetch {}", frame.forward_prefetch);
   out += lists_of(frame, "forward", &PrefetchCounts::forward);

@@ -9,6 +9,7 @@
 #include "core/plan/grouped_blocks.h"
 #include "core/workload/step_limits.h"
 #include "sim/search/block_plan.h"
+#include "sim/search/meshes.h"
 
 namespace shardlens::sim {
 
@@ -20,7 +21,33 @@ std::vector<int64_t> batch_sizes(int64_t samples) {
   return out;
 }
 
+plan::MeshSizes mesh_of(const Candidate& candidate, int64_t ranks) {
+  return {.replicate = ranks / (candidate.shard * candidate.context * candidate.tensor),
+          .shard = candidate.shard,
+          .context = candidate.context,
+          .tensor = candidate.tensor,
+          .expert = candidate.expert};
+}
+
+void set_mesh(Candidate& candidate, const plan::MeshSizes& mesh) {
+  candidate.shard = mesh.shard.value_or(1);
+  candidate.context = mesh.context;
+  candidate.tensor = mesh.tensor;
+  candidate.expert = mesh.expert;
+}
+
+bool gathers(const Candidate& candidate) {
+  const int64_t shards = candidate.shard * candidate.context;
+  return shards > 1 || (candidate.expert > 1 && shards * candidate.tensor > candidate.expert);
+}
+
 std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, int64_t samples) {
+  return candidates(tree, data_parallel_meshes(ranks), samples);
+}
+
+std::vector<Candidate> candidates(const plan::ModuleTree& tree,
+                                  std::span<const plan::MeshSizes> meshes,
+                                  int64_t samples) {
   const auto blocks = static_cast<int64_t>(tree.blocks.size());
   std::vector<std::pair<int64_t, bool>> of_operators;  // blocks of a unit, checkpoints
   for (const bool checkpoint : {false, true}) {
@@ -32,23 +59,34 @@ std::vector<Candidate> candidates(const plan::ModuleTree& tree, int64_t ranks, i
   }
   const std::vector<int64_t> batches = batch_sizes(samples);
   std::vector<Candidate> out;
+  const auto add = [&](const Candidate& candidate) {
+    // If nothing is gathered, these settings have no effect. A single unit stays gathered until
+    // backward and has no other unit to prefetch.
+    const bool defaults =
+        candidate.reshard && candidate.backward_prefetch && candidate.forward_prefetch == 0;
+    const bool single =
+        !candidate.reshard && candidate.backward_prefetch && candidate.forward_prefetch == 0;
+    if (!(gathers(candidate) ? candidate.blocks_per_unit != 0 || single : defaults)) {
+      return;
+    }
+    for (const int64_t batch : batches) {
+      out.push_back(candidate);
+      out.back().batch = batch;
+      out.back().accumulate = samples / batch;
+    }
+  };
   for (const auto& [group, checkpoint] : of_operators) {
-    for (const int64_t shard : divisors(ranks)) {
+    for (const plan::MeshSizes& mesh : meshes) {
       for (const bool reshard : {true, false}) {
         for (const bool backward : {true, false}) {
           for (const int64_t forward : {0, 1}) {
-            // Nothing is gathered, so these settings have no effect.
-            if (shard == 1 && (!reshard || !backward || forward > 0)) {
-              continue;
-            }
-            // A single unit stays gathered until backward and has no other unit to prefetch.
-            if (group == 0 && (reshard || !backward || forward > 0) && shard > 1) {
-              continue;
-            }
-            for (const int64_t batch : batches) {
-              out.push_back(
-                  {group, shard, reshard, backward, forward, checkpoint, batch, samples / batch});
-            }
+            Candidate candidate{.blocks_per_unit = group,
+                                .reshard = reshard,
+                                .backward_prefetch = backward,
+                                .forward_prefetch = forward,
+                                .checkpoint = checkpoint};
+            set_mesh(candidate, mesh);
+            add(candidate);
           }
         }
       }
@@ -62,7 +100,10 @@ plan::Plan plan_of(const Candidate& candidate,
                    const plan::ModuleTree& tree,
                    int64_t ranks) {
   plan::Plan plan = base;
-  set_mesh(plan, ranks / candidate.shard, candidate.shard);
+  plan.mesh = mesh_of(candidate, ranks);
+  if (candidate.tensor == 1) {
+    plan.tensor_parallel.clear();  // styles of an axis that the mesh does not have
+  }
   plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
   set_precision(plan, candidate.precision);
   set_forward_prefetch(plan, candidate.forward_prefetch);
@@ -91,7 +132,7 @@ std::string name_of(const Candidate& candidate, int64_t ranks) {
     return name_by_block(candidate, ranks);
   }
   std::string out = plan::units_label(static_cast<size_t>(candidate.blocks_per_unit));
-  out += ", " + plan::mesh_label(ranks / candidate.shard, candidate.shard);
+  out += ", " + name_of(mesh_of(candidate, ranks));
   out += candidate.reshard ? "" : ", " + plan::reshard_label({plan::Reshard::Kind::kNo, 0});
   out += candidate.backward_prefetch ? "" : ", no backward prefetch";
   out += candidate.forward_prefetch == 0

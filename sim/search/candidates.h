@@ -2,9 +2,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/plan/mesh_sizes.h"
 #include "core/plan/plan.h"
 #include "sim/scenario/scenario.h"
 #include "sim/search/precision.h"
@@ -46,9 +48,16 @@ struct Candidate {
   bool outer_units = false;  // embeddings and head are units of their own, not parts of the root
   plan::CheckpointSaves saves = {};  // of every checkpointed block
   PrefetchCounts root_prefetch = {};
+  // The mesh's axes that divide the work of a step; what they and `shard` leave replicates.
+  int64_t context = 1, tensor = 1, expert = 1;
   friend bool operator==(const Candidate&, const Candidate&) = default;
 };
 
+// The mesh of a candidate on `ranks` ranks, every axis with its size; and the reverse.
+[[nodiscard]] plan::MeshSizes mesh_of(const Candidate& candidate, int64_t ranks);
+void set_mesh(Candidate& candidate, const plan::MeshSizes& mesh);
+// Whether any parameters are gathered.
+[[nodiscard]] bool gathers(const Candidate& candidate);
 // The sizes into which a rank's samples per step can be divided as microbatches, sorted.
 [[nodiscard]] std::vector<int64_t> batch_sizes(int64_t samples);
 
@@ -58,6 +67,10 @@ struct Candidate {
 // are sorted by its size.
 [[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
                                                 int64_t ranks,
+                                                int64_t samples);
+// The same on these meshes, whose data-parallel ranks all have so many samples.
+[[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
+                                                std::span<const plan::MeshSizes> meshes,
                                                 int64_t samples);
 
 // The candidate's plan; settings that a candidate does not have, such as the layout, are those of

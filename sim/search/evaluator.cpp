@@ -1,6 +1,7 @@
 #include "sim/search/evaluator.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "core/plan/plan_resolver.h"
@@ -22,8 +23,10 @@ bool same_family(const Candidate& a, Candidate b) {
   return a == b;
 }
 
-bool same_checkpoints(const Candidate& a, const Candidate& b) {
-  return a.checkpoint == b.checkpoint && a.cpu_offload == b.cpu_offload &&
+// Whether operators differ in their units at most.
+bool same_but_for_units(const Candidate& a, const Candidate& b) {
+  return a.context == b.context && a.tensor == b.tensor && a.expert == b.expert &&
+         a.checkpoint == b.checkpoint && a.cpu_offload == b.cpu_offload &&
          a.precision == b.precision && a.outer_units == b.outer_units && a.saves == b.saves;
 }
 
@@ -35,16 +38,19 @@ bool same_operators(const Candidate& a, const Candidate& b) {
                        [](const BlockChoice& x, const BlockChoice& y) {
                          return x.starts == y.starts && x.checkpointed == y.checkpointed;
                        });
-  return same_units && a.blocks.empty() == b.blocks.empty() && same_checkpoints(a, b);
+  return same_units && a.blocks.empty() == b.blocks.empty() && same_but_for_units(a, b);
 }
 
 }  // namespace
 
 // See [Note: Planned steps in common].
 bool Evaluator::same_steps(const Candidate& a, const Candidate& b) const {
+  const auto axes_of = [this](const Candidate& of) {  // which groups of data parallelism there are
+    const bool shards = of.shard * of.context > 1;
+    return std::tuple(shards, gathers(of), mesh_of(of, scenario_.world_size).replicate > 1);
+  };
   return same_operators(a, b) && a.blocks == b.blocks && a.root_prefetch == b.root_prefetch &&
-         (a.shard > 1) == (b.shard > 1) &&
-         (a.shard < scenario_.world_size) == (b.shard < scenario_.world_size);
+         axes_of(a) == axes_of(b);
 }
 
 void Evaluator::take_family(const Candidate& candidate) {
@@ -58,7 +64,7 @@ void Evaluator::take_family(const Candidate& candidate) {
     }
     planned_.clear();
   }
-  steps_.reset();
+  steps_.clear();
   const bool same = before && same_operators(*before, candidate);
   const plan::Plan plan = plan_of(candidate, scenario_.plan, tree_, scenario_.world_size);
   if (same) {
@@ -66,7 +72,7 @@ void Evaluator::take_family(const Candidate& candidate) {
     scenario_.model->add_groups(plan_);
   } else {
     if (!before || !before->blocks.empty() || !candidate.blocks.empty() ||
-        !same_checkpoints(*before, candidate)) {
+        !same_but_for_units(*before, candidate)) {
       sized_.clear();
     }
     parts_.clear();
@@ -86,7 +92,7 @@ void Evaluator::take_family(const Candidate& candidate) {
 // Keeps the operators that were known for the plan `before`, if the units of the present one are
 // merged from its.
 void Evaluator::merge_units(const plan::ResolvedPlan& before) {
-  for (auto& [batch, of] : sized_) {
+  for (auto& [key, of] : sized_) {
     std::optional<plan::Workload> merged = plan::merge_units(std::move(of.workload), before, plan_);
     if (!merged) {
       sized_.clear();
@@ -124,17 +130,18 @@ void Evaluator::take_sizes() {
   }
 }
 
-Evaluator::Sized& Evaluator::sized(int64_t batch) {
-  auto known = sized_.find(batch);
+Evaluator::Sized& Evaluator::sized(const Candidate& candidate) {
+  const std::pair key{candidate.batch, candidate.accumulate > 1};
+  auto known = sized_.find(key);
   if (known == sized_.end()) {
     Sized out;  // added only when complete: step_costs() may throw
-    out.workload = scenario_.model->workload(plan_, step_of(batch, 1));
+    out.workload = scenario_.model->workload(plan_, step_of(candidate.batch, candidate.accumulate));
     out.groups = plan_.groups;
     out.costs = step_costs(out.workload, plan_, *target_.costs);
     out.memory = operator_memory(out.workload);
     out.outline = schedule::workload_outline(out.workload);
     out.sizes_taken = sizes_taken_;
-    known = sized_.emplace(batch, std::move(out)).first;
+    known = sized_.emplace(key, std::move(out)).first;
   }
   Sized& out = known->second;
   if (out.sizes_taken != sizes_taken_) {
@@ -168,8 +175,9 @@ void Evaluator::take_optimizer(Sized& out) {
 }
 
 const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate) {
+  const size_t items = of.workload.order.size();
   const auto [it, fresh] = planned_.try_emplace(
-      {family_->reshard, family_->backward_prefetch, family_->forward_prefetch, accumulate});
+      {family_->reshard, family_->backward_prefetch, family_->forward_prefetch, accumulate, items});
   Planned& out = it->second;
   if (fresh) {
     schedule::PlannedStep storage;
@@ -177,11 +185,9 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
       storage = std::move(spare_.back());
       spare_.pop_back();
     }
-    if (!steps_) {
-      steps_.emplace(of.workload, of.outline, plan_);
-    }
-    out.step = steps_->step(static_cast<int>(accumulate), scenario_.step.sync_every_microbatch,
-                            std::move(storage));
+    const auto steps = steps_.try_emplace(items, of.workload, of.outline, plan_).first;
+    out.step = steps->second.step(static_cast<int>(accumulate),
+                                  scenario_.step.sync_every_microbatch, std::move(storage));
     out.repeated = repeated_microbatches(out.step);
     out.outline = memory_outline(out.step, of.workload.operators.size());
     if (family_->blocks.empty()) {
@@ -236,7 +242,7 @@ StepMemory Evaluator::memory(Sized& of,
 
 Evaluator::Operators Evaluator::operators(const Candidate& candidate) {
   take_family(candidate);
-  const Sized& of = sized(candidate.batch);
+  const Sized& of = sized(candidate);
   return {plan_, of.workload, unit_sizes_, of.costs, of.memory};
 }
 
@@ -283,7 +289,7 @@ Outcome Evaluator::simulated(const Candidate& candidate, const Target& target) {
 StepPrediction Evaluator::predicted(const Candidate& candidate,
                                     int64_t microbatches,
                                     const Target& target) {
-  Sized& of = sized(candidate.batch);
+  Sized& of = sized(candidate);
   plan::require_step_size(of.workload, microbatches, plan::kMostSearchedOperators);
   const Planned& plan = planned(of, microbatches);
   PredictOptions options;

@@ -94,10 +94,12 @@ class Evaluator {
     std::vector<KnownMemory> known;
     size_t sizes_taken = 0;  // of which sizes its optimizer's operators are
   };
-  // Key of a planned step, for given units, checkpoints and axes.
+  // Key of a planned step, for given units, checkpoints and axes. Divided layers run other
+  // operators with a single sample, so workloads of other batches may have another number of items.
   struct StepKey {
     bool reshard, backward_prefetch;
     int64_t forward_prefetch, microbatches;
+    size_t items;
     friend auto operator<=>(const StepKey&, const StepKey&) = default;
   };
   struct Planned {
@@ -116,7 +118,7 @@ class Evaluator {
   void take_family(const Candidate& candidate);
   void merge_units(const plan::ResolvedPlan& before);
   void take_sizes();
-  [[nodiscard]] Sized& sized(int64_t batch);
+  [[nodiscard]] Sized& sized(const Candidate& candidate);
   void take_optimizer(Sized& out);
   [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
   [[nodiscard]] Part part_of(const MemoryOutline& outline);
@@ -142,12 +144,14 @@ class Evaluator {
   Bytes least_bytes_ = 0;  // memory that any microbatch needs
   // Outcomes of candidates that keep parameters gathered after forward, for unit_sizes_.
   std::vector<std::pair<Candidate, Outcome>> kept_;
-  std::map<int64_t, Sized> sized_;              // by batch, for the family's units and checkpoints
-  std::map<StepKey, Planned> planned_;          // for the family's units, checkpoints and axes
-  std::vector<Part> parts_;                     // for the family's units and checkpoints
-  std::map<Part, ComputeStart> starts_;         // for unit_sizes_
-  std::optional<schedule::SteadySteps> steps_;  // of the family
-  std::vector<schedule::PlannedStep> spare_;    // storage of earlier families' steps
+  // By batch, and whether gradients of several microbatches are added up; for the family's units
+  // and checkpoints.
+  std::map<std::pair<int64_t, bool>, Sized> sized_;
+  std::map<StepKey, Planned> planned_;             // for the family's units, checkpoints and axes
+  std::vector<Part> parts_;                        // for the family's units and checkpoints
+  std::map<Part, ComputeStart> starts_;            // for unit_sizes_
+  std::map<size_t, schedule::SteadySteps> steps_;  // of the family, by items of the workload
+  std::vector<schedule::PlannedStep> spare_;       // storage of earlier families' steps
   MemoryReplay replay_;
   size_t evaluated_ = 0;
 };

@@ -16,6 +16,7 @@
 #include "core/base/error.h"
 #include "sim/search/block_plan.h"
 #include "sim/search/evaluator.h"
+#include "sim/search/meshes.h"
 #include "sim/search/prefetch_moves.h"
 #include "sim/search/step_bound.h"
 
@@ -56,6 +57,20 @@ struct Waiting {
   }
 };
 
+// Frames on the plan's axes that divide the work of a step.
+std::vector<Candidate> frames_of(const Scenario& scenario, const SearchOptions& options) {
+  const plan::MeshSizes& mesh = scenario.plan.mesh;
+  std::vector<Candidate> out =
+      plan_frames(scenario.model->tree(), data_parallel_ranks(scenario.world_size, mesh),
+                  scenario.step.samples(), options.precisions);
+  for (Candidate& each : out) {
+    each.context = mesh.context;
+    each.tensor = mesh.tensor;
+    each.expert = mesh.expert;
+  }
+  return out;
+}
+
 class PerBlockSearch {
  public:
   PerBlockSearch(const Scenario& scenario,
@@ -66,10 +81,7 @@ class PerBlockSearch {
         options_(options),
         most_(most),
         blocks_(scenario.model->tree().blocks.size()),
-        frames_(plan_frames(scenario.model->tree(),
-                            scenario.world_size,
-                            scenario.step.samples(),
-                            options.precisions)),
+        frames_(frames_of(scenario, options)),
         evaluator_(scenario, target),
         bounds_(evaluator_) {}
 
@@ -300,7 +312,7 @@ class PerBlockSearch {
   // See [Note: Search per block]. Steps along the border grow, as its corners are local changes
   // away.
   void walk(const Candidate& frame, Spread spread) {
-    const size_t units = frame.shard == 1 ? 0 : units_of(frame);
+    const size_t units = gathers(frame) ? units_of(frame) : 0;
     for (size_t i = 0; blocks_ <= kFew && i < (blocks_ + 1) * (units + 1); ++i) {
       Candidate now = choices_of(frame, i % (units + 1), i / (units + 1), spread);
       attempt(now);

@@ -31,10 +31,11 @@ struct PerBlockPlan {
   return std::clamp<size_t>(28000 / std::max<size_t>(1, blocks), 100, 4000);
 }
 
-// Searches the plan with the shortest step that fits, in the space of plan_frames() and, for each
-// block, whether it begins a unit, is kept after forward, and is checkpointed, and how many units
-// its unit prefetches. SearchOptions: the memory limit, precisions and `cancelled`; one thread. The
-// result does not depend on time or threads.
+// Searches the plan with the shortest step that fits, in the space of plan_frames() on the axes
+// `context`, `tensor` and `expert` of the scenario's plan and, for each block, whether it begins a
+// unit, is kept after forward, and is checkpointed, and how many units its unit prefetches.
+// SearchOptions: the memory limit, precisions and `cancelled`; one thread. The result does not
+// depend on time or threads.
 //
 // [Note: Search per block] Branch and bound over frames. The frame with the least expected step
 // comes next: its lower bound, and once that was refined, what one simulated plan lets expect.

@@ -29,7 +29,7 @@ std::vector<PrefetchMove> prefetch_moves(const BlockChoices& choices) {
 }
 
 bool apply(const PrefetchMove& move, Candidate& candidate) {
-  if (candidate.shard == 1) {
+  if (!gathers(candidate)) {
     return false;
   }
   const int64_t usual = move.count == &PrefetchCounts::forward ? candidate.forward_prefetch : 1;

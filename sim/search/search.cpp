@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <mutex>
+#include <iterator>
+#include <limits>
 #include <optional>
-#include <thread>
+#include <span>
 #include <tuple>
+#include <utility>
 
 #include <fmt/format.h>
 
 #include "core/base/error.h"
 #include "core/plan/mesh_sizes.h"
 #include "sim/scenario/predict.h"
-#include "sim/search/evaluator.h"
+#include "sim/search/full_search.h"
+#include "sim/search/mesh_search.h"
 
 namespace shardlens::sim {
 namespace {
@@ -21,162 +23,212 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr double kSame = 0.001;  // step times that differ less are called equal
 
-// Whether both have the same units, checkpoints and shards.
-bool same_sizes(const Candidate& a, const Candidate& b) {
-  return a.blocks_per_unit == b.blocks_per_unit && a.checkpoint == b.checkpoint &&
-         a.shard == b.shard && a.precision == b.precision;
+// The candidates in each of the precisions; without any, as they are.
+std::vector<Candidate> with_precisions(std::vector<Candidate> all,
+                                       const std::vector<Precision>& precisions) {
+  if (precisions.empty()) {
+    return all;
+  }
+  std::vector<Candidate> out;
+  out.reserve(all.size() * precisions.size());
+  for (const Precision& precision : precisions) {
+    for (Candidate& each : all) {
+      each.precision = precision;
+      out.push_back(each);
+    }
+  }
+  return out;
 }
 
+constexpr size_t kRound = 4;  // meshes that are searched with the same limits
+constexpr Nanoseconds kNoLimit = std::numeric_limits<Nanoseconds>::max();
+
+// Searches the meshes of a space, without offload or with it.
 class Searcher {
  public:
-  Searcher(const Scenario& scenario, const SearchOptions& options, std::vector<Candidate> all)
+  Searcher(const Scenario& scenario, const SearchOptions& options, bool offload)
       : scenario_(scenario),
         target_(limited(scenario.machine->target(), options.memory_limit)),
         ranks_(scenario.world_size),
         options_(options),
-        all_(std::move(all)),
-        outcomes_(all_.size()),
-        refusals_(all_.size()) {
-    for (size_t begin = 0; begin < all_.size();) {
-      size_t end = begin + 1;
-      while (end < all_.size() && same_sizes(all_[end], all_[begin])) {
-        ++end;
-      }
-      shares_.push_back({begin, end});
-      begin = end;
+        offload_(offload),
+        precisions_(options.precisions.begin(), options.precisions.end()) {
+    if (precisions_.empty()) {
+      precisions_.emplace_back();
     }
+    const plan::ModelConfig* config = scenario.model->config();
+    meshes_ = meshes(ranks_, options.meshes, config != nullptr && config->experts.count > 0);
+    const auto data_parallel = static_cast<size_t>(std::ranges::count_if(
+        meshes_, [](const plan::MeshSizes& mesh) { return plan::divided_axis(mesh).second == 1; }));
+    in_full_ = options.meshes.only ? 1 : data_parallel;
   }
 
   SearchResult run() {
-    std::vector<std::thread> workers;
-    const unsigned threads =
-        options_.threads > 0 ? options_.threads : std::max(1U, std::thread::hardware_concurrency());
-    left_.resize(threads);
-    left_.front() = {0, shares_.size()};
-    for (unsigned i = 1; i < threads; ++i) {
-      workers.emplace_back([this, i] { work(i); });
+    std::vector<std::vector<Candidate>> others;  // by mesh from in_full_ on
+    std::vector<Candidate> first;
+    if (in_full_ > 0) {
+      first = candidates_of(std::span(meshes_).first(in_full_));
     }
-    work(0);
-    for (std::thread& worker : workers) {
-      worker.join();
+    size_t all = first.size();
+    for (size_t i = in_full_; i < meshes_.size(); ++i) {
+      others.push_back(candidates_of(std::span(meshes_).subspan(i, 1)));
+      all += others.back().size();
     }
-    if (failure_) {
-      std::rethrow_exception(failure_);
-    }
+    Predictions predictions(options_, ranks_, all);
+    take(predict_all(scenario_, target_, options_, std::move(first), predictions));
+    search_by_bounds(others, predictions);
     return result();
   }
 
  private:
-  struct Range {
-    size_t begin = 0, end = 0;
-    [[nodiscard]] size_t size() const { return end - begin; }
-  };
-
-  // [Note: Shares] Successive candidates share much work (evaluator.h), so a thread takes adjacent
-  // shares one after the other. When it has none left, it takes the later half of the shares of the
-  // thread that has most.
-  std::optional<Range> take_share(unsigned worker) {
-    const std::lock_guard lock(mutex_);
-    Range& own = left_[worker];
-    if (own.size() == 0) {
-      Range& most =
-          *std::max_element(left_.begin(), left_.end(),
-                            [](const Range& a, const Range& b) { return a.size() < b.size(); });
-      const size_t middle = most.begin + most.size() / 2;
-      own = {middle, most.end};
-      most.end = middle;
-    }
-    return own.size() == 0 ? std::nullopt : std::optional(shares_[own.begin++]);
+  // Of a data-parallel rank; nullopt: the samples of a step cannot be divided so.
+  [[nodiscard]] std::optional<int64_t> samples_on(const plan::MeshSizes& mesh) const {
+    const int64_t all = samples_of_step(scenario_), ranks = data_parallel_ranks(ranks_, mesh);
+    return all % ranks == 0 ? std::optional(all / ranks) : std::nullopt;
   }
 
-  void work(unsigned worker) {
-    try {
-      Evaluator evaluator(scenario_, target_);
-      while (const std::optional<Range> share = take_share(worker)) {
-        for (size_t k = share->begin; k < share->end; ++k) {
-          if (stopped_ || (options_.cancelled != nullptr && *options_.cancelled)) {
-            stopped_ = true;
-            return;
-          }
-          try {
-            outcomes_[k] = outcome_of(all_[k], evaluator);
-          } catch (const InputError& refusal) {
-            refusals_[k] = refusal;
-            continue;
-          }
-          if (!outcomes_[k]->fits) {
-            k = last_of_pruned(k);
-          }
-        }
-      }
-    } catch (...) {
-      const std::lock_guard lock(mutex_);
-      failure_ = failure_ ? failure_ : std::current_exception();
-      stopped_ = true;
+  [[nodiscard]] std::vector<Candidate> candidates_of(
+      std::span<const plan::MeshSizes> of_meshes) const {
+    const std::optional<int64_t> samples = samples_on(of_meshes.front());
+    if (!samples) {
+      return {};
     }
-  }
-
-  // See [Note: Pruning]. `k` does not fit: returns the last candidate to skip, which is the last
-  // but one of those with larger microbatches.
-  [[nodiscard]] size_t last_of_pruned(size_t k) const {
-    size_t last = k;
-    while (last + 1 < all_.size() && all_[last + 1].batch > all_[last].batch) {
-      ++last;
-    }
-    return last == k ? k : last - 1;
-  }
-
-  Outcome outcome_of(const Candidate& candidate, Evaluator& evaluator) {
-    const auto known = options_.known.empty() ? options_.known.end()
-                                              : options_.known.find(name_of(candidate, ranks_));
-    if (known != options_.known.end()) {
-      const std::lock_guard lock(mutex_);
-      ++done_;
-      return known->second;
-    }
-    const Outcome outcome = evaluator.evaluate(candidate);
-    const std::lock_guard lock(mutex_);
-    ++done_;
-    if (options_.on_progress) {
-      options_.on_progress({candidate, outcome}, done_, all_.size());
-    }
-    return outcome;
-  }
-
-  SearchResult result() {
-    SearchResult out;
-    out.all = all_.size();
-    out.cancelled = stopped_;
-    std::vector<Found> found;
-    for (size_t i = 0; i < all_.size(); ++i) {
-      if (refusals_[i]) {
-        out.refusal = out.refused++ == 0 ? refusals_[i]->what() : out.refusal;
-      }
-      if (outcomes_[i]) {
-        ++out.evaluated;
-        found.push_back({all_[i], *outcomes_[i]});
-      }
-    }
-    if (out.refused > 0 && out.evaluated == 0) {
-      throw **std::find_if(refusals_.begin(), refusals_.end(),
-                           [](const auto& each) { return each.has_value(); });
-    }
-    out.pruned = out.cancelled ? 0 : out.all - out.evaluated - out.refused;
-    out.pareto = pareto_front(found);
-    for (const Precision& precision : options_.precisions) {
-      out.by_precision.push_back({precision, best_of(precision, found)});
-    }
-    if (const Found* best = out.best()) {
-      out.why = why(*best, found);
+    std::vector<Candidate> out = with_precisions(
+        candidates(scenario_.model->tree(), of_meshes, *samples), options_.precisions);
+    for (Candidate& each : out) {
+      each.cpu_offload = offload_;
     }
     return out;
   }
 
-  [[nodiscard]] static std::optional<Found> best_of(const Precision& precision,
-                                                    std::vector<Found> found) {
-    std::erase_if(
-        found, [&precision](const Found& each) { return each.candidate.precision != precision; });
-    const std::vector<Found> front = pareto_front(std::move(found));
+  // What is known of the meshes that are searched in full.
+  void take(const PredictedList& list) {
+    out_.cancelled = list.cancelled;
+    for (size_t i = 0; i < in_full_; ++i) {
+      MeshResult& mesh = out_.meshes.emplace_back();
+      mesh.mesh = meshes_[i];
+      mesh.samples = samples_on(mesh.mesh).value_or(0);
+    }
+    for (size_t i = 0; i < list.candidates.size(); ++i) {
+      MeshResult& mesh =
+          *std::ranges::find(out_.meshes, mesh_of(list.candidates[i], ranks_), &MeshResult::mesh);
+      ++mesh.all;
+      if (list.refusals[i]) {
+        ++mesh.refused;
+        mesh.refusal = mesh.refusal.empty() ? list.refusals[i]->what() : mesh.refusal;
+        refusal_ = refusal_ ? refusal_ : list.refusals[i];
+      }
+      if (list.outcomes[i]) {
+        ++mesh.evaluated;
+        found_.push_back({list.candidates[i], *list.outcomes[i]});
+      }
+    }
+    for (MeshResult& mesh : out_.meshes) {
+      mesh.pruned = out_.cancelled ? 0 : mesh.all - mesh.evaluated - mesh.refused;
+      mesh.best = best_of(
+          found_, [&](const Candidate& each) { return mesh_of(each, ranks_) == mesh.mesh; });
+      mesh.end = mesh.best                                               ? MeshEnd::kSearched
+                 : out_.cancelled                                        ? MeshEnd::kNotReached
+                 : mesh.evaluated + mesh.pruned > 0 || mesh.refused == 0 ? MeshEnd::kTooLarge
+                                                                         : MeshEnd::kRefused;
+    }
+  }
+
+  // The limits of further searches, by precision: the fastest plan of the last of the best meshes.
+  [[nodiscard]] std::vector<Nanoseconds> limits(const std::vector<MeshSearch>& searches) const {
+    std::vector<Nanoseconds> out;
+    for (size_t p = 0; p < precisions_.size(); ++p) {
+      std::vector<Nanoseconds> best;
+      for (size_t i = 0; i < in_full_; ++i) {
+        const std::optional<Found> of_mesh = best_of(found_, [&](const Candidate& each) {
+          return each.precision == precisions_[p] && mesh_of(each, ranks_) == meshes_[i];
+        });
+        if (of_mesh) {
+          best.push_back(of_mesh->outcome.figures.duration());
+        }
+      }
+      for (const MeshSearch& each : searches) {
+        if (const std::optional<Nanoseconds> of_mesh = each.best(p)) {
+          best.push_back(*of_mesh);
+        }
+      }
+      std::ranges::sort(best);
+      out.push_back(best.size() < kBestMeshes ? kNoLimit : best[kBestMeshes - 1]);
+    }
+    return out;
+  }
+
+  // See [Note: Meshes].
+  void search_by_bounds(const std::vector<std::vector<Candidate>>& candidates,
+                        Predictions& predictions) {
+    if (out_.cancelled || candidates.empty()) {
+      return;
+    }
+    std::vector<MeshSearch> searches;
+    for (size_t i = in_full_; i < meshes_.size(); ++i) {
+      searches.emplace_back(scenario_, target_, predictions, meshes_[i],
+                            samples_on(meshes_[i]).value_or(0));
+    }
+    const unsigned threads = threads_of(options_);
+    on_threads(threads, searches.size(),
+               [&](size_t i) { searches[i].bound(candidates[i], precisions_); });
+    std::vector<size_t> order;
+    for (size_t i = 0; i < searches.size(); ++i) {
+      if (searches[i].least()) {
+        order.push_back(i);
+      }
+    }
+    std::ranges::stable_sort(order, {}, [&](size_t i) { return *searches[i].least(); });
+    for (size_t begin = 0; begin < order.size() && !predictions.cancelled(); begin += kRound) {
+      const std::vector<Nanoseconds> now = limits(searches);
+      on_threads(threads, std::min(kRound, order.size() - begin),
+                 [&](size_t i) { searches[order[begin + i]].search(now); });
+    }
+    for (const MeshSearch& each : searches) {
+      out_.meshes.push_back(each.result());
+      out_.cancelled = out_.cancelled || each.cancelled() || each.least();
+      found_.insert(found_.end(), each.found().begin(), each.found().end());
+    }
+  }
+
+  SearchResult result() {
+    for (MeshResult& each : out_.meshes) {
+      if (each.samples == 0) {
+        each.end = MeshEnd::kRefused;
+        each.refusal =
+            fmt::format("{} samples of a step cannot be divided over {} data-parallel ranks",
+                        samples_of_step(scenario_), data_parallel_ranks(ranks_, each.mesh));
+      }
+      out_.all += each.all;
+      out_.evaluated += each.evaluated;
+      out_.pruned += each.pruned;
+      out_.slower += each.slower;
+      out_.refused += each.refused;
+      out_.refusal = out_.refusal.empty() && each.refused > 0 ? each.refusal : out_.refusal;
+    }
+    if (out_.refused > 0 && out_.evaluated == 0 && refusal_) {
+      throw InputError(*refusal_);
+    }
+    out_.not_tried = not_tried(scenario_, options_.meshes);
+    out_.pareto = pareto_front(found_);
+    for (const Precision& precision : options_.precisions) {
+      out_.by_precision.push_back({precision, best_of(found_, [&precision](const Candidate& each) {
+                                     return each.precision == precision;
+                                   })});
+    }
+    if (const Found* best = out_.best()) {
+      out_.why = why(*best, found_);
+    }
+    return std::move(out_);
+  }
+
+  // The fastest of these candidates that fits.
+  template <typename Of>
+  [[nodiscard]] static std::optional<Found> best_of(const std::vector<Found>& found, const Of& of) {
+    std::vector<Found> some;
+    std::ranges::copy_if(found, std::back_inserter(some),
+                         [&of](const Found& each) { return of(each.candidate); });
+    const std::vector<Found> front = pareto_front(std::move(some));
     return front.empty() ? std::nullopt : std::optional(front.front());
   }
 
@@ -187,9 +239,9 @@ class Searcher {
     const Found* usual = nullptr;
     for (const Found& each : found) {
       const Candidate& c = each.candidate;
-      const bool is_usual = c.blocks_per_unit == 1 && c.shard == ranks_ && c.reshard &&
-                            c.backward_prefetch && c.forward_prefetch == 0 && !c.checkpoint &&
-                            c.precision == best.candidate.precision;
+      const bool is_usual = c.blocks_per_unit == 1 && c.shard == ranks_ && c.expert == 1 &&
+                            c.reshard && c.backward_prefetch && c.forward_prefetch == 0 &&
+                            !c.checkpoint && c.precision == best.candidate.precision;
       if (is_usual && each.outcome.fits && c.batch <= best.candidate.batch) {
         usual = &each;
       }
@@ -240,40 +292,21 @@ class Searcher {
   Target target_;  // the machine's, with the memory limit
   int64_t ranks_;
   const SearchOptions& options_;
-  std::vector<Candidate> all_;
-  std::vector<std::optional<Outcome>> outcomes_;
-  std::vector<std::optional<InputError>> refusals_;
-  std::vector<Range> shares_;  // ranges of all_
-  std::atomic<bool> stopped_{false};
-  std::mutex mutex_;
-  // Guarded by mutex_:
-  std::vector<Range> left_;  // remaining ranges of shares_, by thread
-  size_t done_ = 0;
-  std::exception_ptr failure_;
+  bool offload_;
+  std::vector<std::optional<Precision>> precisions_;
+  std::vector<plan::MeshSizes> meshes_;
+  size_t in_full_ = 0;  // the first ones are searched in full
+  std::vector<Found> found_;
+  std::optional<InputError> refusal_;
+  SearchResult out_;
 };
-
-// The candidates in each of the precisions; without any, as they are.
-std::vector<Candidate> with_precisions(std::vector<Candidate> all,
-                                       const std::vector<Precision>& precisions) {
-  if (precisions.empty()) {
-    return all;
-  }
-  std::vector<Candidate> out;
-  out.reserve(all.size() * precisions.size());
-  for (const Precision& precision : precisions) {
-    for (Candidate& each : all) {
-      each.precision = precision;
-      out.push_back(each);
-    }
-  }
-  return out;
-}
 
 // A search that found nothing, and the one after it.
 SearchResult sum_of(const SearchResult& before, SearchResult out) {
   out.all += before.all;
   out.evaluated += before.evaluated;
   out.pruned += before.pruned;
+  out.slower += before.slower;
   out.refused += before.refused;
   out.refusal = before.refusal.empty() ? out.refusal : before.refusal;
   return out;
@@ -309,30 +342,42 @@ Target limited(Target target, Bytes limit) {
   return target;
 }
 
+std::string_view name_of(MeshEnd end) {
+  switch (end) {
+    case MeshEnd::kNotReached:
+      return "not_reached";
+    case MeshEnd::kSearched:
+      return "searched";
+    case MeshEnd::kRefused:
+      return "refused";
+    case MeshEnd::kTooLarge:
+      return "does_not_fit";
+    case MeshEnd::kSlower:
+      return "slower";
+  }
+  return "";
+}
+
 SearchResult search(const Scenario& scenario, const SearchOptions& options) {
-  if (scenario.model->run() != nullptr && scenario.model->config() == nullptr) {
+  const bool recorded = scenario.model->run() != nullptr;
+  if (recorded && scenario.model->config() == nullptr) {
     throw InputError(scenario.model->run()->observation().source,
                      "the traces do not contain the model, which a search needs to try other "
                      "batches and units; search with --model");
   }
-  if (const auto [axis, size] = plan::divided_axis(scenario.plan.mesh); size > 1) {
+  if (const auto [axis, size] = plan::divided_axis(scenario.plan.mesh); recorded && size > 1) {
     throw InputError(
         fmt::format("{}#/mesh/{}", scenario.plan.source, axis),
-        fmt::format("{} {}: search tries meshes of replicate and shard only; expected 1", axis,
-                    size));
+        fmt::format("{} {}: a search of a recorded run tries meshes of replicate and shard only; "
+                    "expected 1",
+                    axis, size));
   }
-  std::vector<Candidate> all = with_precisions(
-      candidates(scenario.model->tree(), scenario.world_size, scenario.step.samples()),
-      options.precisions);
-  SearchResult out = Searcher(scenario, options, all).run();
+  SearchResult out = Searcher(scenario, options, false).run();
   if (out.best() != nullptr || out.cancelled || scenario.plan.cpu_offload) {
     return out;
   }
-  for (Candidate& each : all) {
-    each.cpu_offload = true;
-  }
   try {
-    return sum_of(out, Searcher(scenario, options, std::move(all)).run());
+    return sum_of(out, Searcher(scenario, options, true).run());
   } catch (const InputError&) {
     return out;  // the machine has no measurements of copies to the host
   }

@@ -218,7 +218,7 @@ Nanoseconds StepBounds::of_lists(const Candidate& frame) {
   Candidate first = frame;
   first.forward_prefetch = 0;
   first.root_prefetch.forward = std::numeric_limits<int16_t>::max();
-  return frame.shard == 1 ? of_step(frame) : step(first).duration;
+  return gathers(frame) ? step(first).duration : of_step(frame);
 }
 
 const StepBounds::Step& StepBounds::step(const Candidate& frame) {

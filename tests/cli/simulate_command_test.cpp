@@ -403,12 +403,6 @@ TEST_F(SimulateCommandTest, MeshesThatCannotBeAreRefused) {
   const CommandResult expert = run(simulate + " --seq 64 --mesh shard=8,expert=2");
   EXPECT_EQ(expert.code, 3) << expert.out;
   EXPECT_THAT(expert.err, HasSubstr("mesh/expert: expert 2: the model has no experts; expected 1"));
-  const std::string plan = folder_ + "/tensor.json";
-  std::ofstream(plan) << R"({"version": 1, "mesh": {"tensor": 2}})";
-  const CommandResult search =
-      run("search --memory-limit 80GiB --hardware 8xH100 --plan " + plan + " --model " + kLlama);
-  EXPECT_EQ(search.code, 3) << search.out;
-  EXPECT_THAT(search.err, HasSubstr("search tries meshes of replicate and shard only"));
 }
 
 TEST_F(SimulateCommandTest, ADividedMeshHasItsCommunicationByPurpose) {
