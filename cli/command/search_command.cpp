@@ -5,7 +5,8 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,9 +26,13 @@
 #include "core/files/directory_lock.h"
 #include "core/json/json_dump.h"
 #include "core/json/json_reader.h"
+#include "core/mesh/mesh.h"
+#include "core/plan/mesh_sizes.h"
 #include "core/plan/plan_mesh_json.h"
 #include "profiler/report/table.h"
 #include "sim/scenario/uncertainty.h"
+#include "sim/search/mesh_report.h"
+#include "sim/search/meshes.h"
 #include "sim/search/per_block.h"
 #include "sim/search/search.h"
 
@@ -38,6 +43,7 @@
 #include "cli/flags/size_option.h"
 #include "cli/results/largest_steps.h"
 #include "cli/results/output.h"
+#include "cli/results/search_meshes.h"
 #include "cli/results/search_state.h"
 
 namespace shardlens::cli {
@@ -52,7 +58,8 @@ struct SearchCommand {
   ScenarioOptions scenario;
   Outputs outputs;
   unsigned threads = 0;
-  std::vector<std::string> precisions;  // --precisions, as given
+  std::vector<std::string> precisions;           // --precisions, as given
+  std::vector<int64_t> context, tensor, expert;  // sizes that the mesh may have; empty: every size
   bool per_block = false, fits = false, json = false;
 };
 
@@ -135,6 +142,7 @@ Bare on_bare_hardware(const SearchCommand& options,
   settings.memory_limit = search.memory_limit;
   settings.threads = search.threads;
   settings.precisions = search.precisions;
+  settings.meshes = search.meshes;
   settings.cancelled = search.cancelled;
   const sim::Candidate& chosen = result.best()->candidate;
   settings.on_progress = [&out, &chosen](const sim::Found& found, size_t, size_t) {
@@ -232,6 +240,7 @@ Shown per_block_text(const std::optional<sim::PerBlockPlan>& found, int64_t rank
 }
 
 std::string json_text(const sim::SearchResult& result,
+                      const std::vector<sim::MeshReport>& meshes,
                       const std::vector<Listed>& plans,
                       const Bare& bare,
                       const std::optional<sim::PerBlockPlan>& per_block,
@@ -268,6 +277,7 @@ std::string json_text(const sim::SearchResult& result,
   out["candidates"] = result.all;
   out["evaluated"] = result.evaluated;
   out["pruned"] = result.pruned;
+  out["slower"] = result.slower;
   out["refused"] = result.refused;
   out["cancelled"] = result.cancelled;
   out["software"] = plan::software_json(software);
@@ -287,6 +297,8 @@ std::string json_text(const sim::SearchResult& result,
   }
   out["precisions"] = by_precision_json(result, ranks);
   out["per_block"] = per_block_json(per_block, ranks);
+  out["meshes"] = meshes_json(result, meshes, ranks);
+  out["not_tried"] = result.not_tried;
   out["pareto"] = nlohmann::ordered_json::array();
   for (size_t i = 0; i < result.pareto.size(); ++i) {
     out["pareto"].push_back(row(i));
@@ -294,7 +306,10 @@ std::string json_text(const sim::SearchResult& result,
   return plan::json_text(out, 1) + "\n";
 }
 
-void print_text(const sim::SearchResult& result, const std::vector<Listed>& plans, int64_t ranks) {
+void print_text(const sim::SearchResult& result,
+                const std::vector<sim::MeshReport>& meshes,
+                const std::vector<Listed>& plans,
+                int64_t ranks) {
   const bool intervals = plans.front().interval.has_value();
   std::vector<report::Table::Column> columns{{"plan", report::Align::kLeft}, {"step"}};
   if (intervals) {
@@ -328,7 +343,8 @@ void print_text(const sim::SearchResult& result, const std::vector<Listed>& plan
     write_stdout("{} more plan{} that no other plan beats in all three\n", more,
                  more == 1 ? "" : "s");
   }
-  write_stdout("\n{}\n{}", result.why, by_precision_text(result));
+  write_stdout("\n{}\n{}\n", result.why, by_precision_text(result));
+  write_stdout(meshes_text(result, meshes, style_of_stdout()));
 }
 
 // What the figures assume of the software.
@@ -397,8 +413,9 @@ void write_best(const std::filesystem::path& out,
 }
 
 void print_summary(const sim::SearchResult& result, bool shows) {
-  write_stderr("{}{} plans simulated, {} left out as too large, {} in all{}\n",
-               shows ? Shown("\r") : Shown(), result.evaluated, result.pruned, result.all,
+  write_stderr("{}{} plans simulated, {} left out as too large, {}{} in all{}\n",
+               shows ? Shown("\r") : Shown(), result.evaluated, result.pruned,
+               result.slower > 0 ? show("{} as slower, ", result.slower) : Shown(), result.all,
                result.cancelled ? "; stopped before the end" : "");
   if (result.refused > 0) {
     write_stderr("{} could not be predicted; the first: {}\n", result.refused, result.refusal);
@@ -423,20 +440,27 @@ std::vector<sim::Precision> precisions_of(const SearchCommand& options) {
   return out;
 }
 
-// One search at a time adds to a file; two would mix their lines. None for a device, or no file.
-std::optional<DirectoryLock> lock_of_state(const std::filesystem::path& path) {
-  if (path.empty()) {
-    return std::nullopt;
+// The meshes that the flags allow.
+sim::MeshSpace meshes_of(const SearchCommand& options, const sim::Scenario& scenario) {
+  sim::MeshSpace out{
+      .context = options.context, .tensor = options.tensor, .expert = options.expert, .only = {}};
+  for (const auto& [flag, sizes] :
+       {std::pair{"--context", out.context}, {"--tensor", out.tensor}, {"--expert", out.expert}}) {
+    for (const int64_t size : sizes) {
+      if (size < 1 || scenario.world_size % size != 0) {
+        throw UsageError(fmt::format("{} {}: expected divisors of the {} ranks", flag, size,
+                                     scenario.world_size));
+      }
+    }
   }
-  std::error_code error;
-  std::filesystem::path file = std::filesystem::weakly_canonical(path, error);
-  if (error ||
-      (std::filesystem::exists(file, error) && !std::filesystem::is_regular_file(file, error))) {
-    return std::nullopt;
+  if (!options.run.mesh.empty()) {
+    const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
+    out.only = scenario.plan.mesh;
+    for (const std::string_view axis : {mesh::kReplicate, mesh::kShard}) {
+      plan::set_axis(*out.only, axis, plan.mesh.size(axis));
+    }
   }
-  file += ".lock";
-  return DirectoryLock({file, fmt::format("--state {}", path.string()), "is searching with it",
-                        "name another file"});
+  return out;
 }
 
 ExitCode run(const SearchCommand& options) {
@@ -456,6 +480,7 @@ ExitCode run(const SearchCommand& options) {
   const int64_t ranks = scenario.world_size;
   search.memory_limit = options.memory_limit;
   search.threads = options.threads;
+  search.meshes = meshes_of(options, scenario);
   const std::optional<DirectoryLock> lock = lock_of_state(state_file);
   std::optional<SearchState> state;
   if (!state_file.empty()) {
@@ -480,6 +505,12 @@ ExitCode run(const SearchCommand& options) {
   if (options.per_block && !interrupted) {
     const sim::Candidate* start = result.best() == nullptr ? nullptr : &result.best()->candidate;
     sim::Scenario by_block = scenario;
+    if (start != nullptr) {
+      // On the axes that divide the work as in the fastest plan.
+      by_block.plan.mesh = mesh_of(*start, ranks);
+      by_block.step.batch = start->batch;
+      by_block.step.accumulate = start->accumulate;
+    }
     by_block.plan.cpu_offload =
         by_block.plan.cpu_offload || (start != nullptr && start->cpu_offload);
     per_block = sim::search_per_block(by_block, search, start);
@@ -487,13 +518,15 @@ ExitCode run(const SearchCommand& options) {
   std::signal(SIGINT, SIG_DFL);
   print_summary(result, shows);
   const std::vector<Listed> plans = listed(options, result, scenario);
+  const std::vector<sim::MeshReport> meshes =
+      sim::mesh_reports(scenario, result, options.memory_limit);
   if (!out.empty()) {
     write_best(out, result, plans, per_block);
   }
   if (options.json) {
-    write_data(json_text(result, plans, bare, per_block, scenario.step.software, ranks));
+    write_data(json_text(result, meshes, plans, bare, per_block, scenario.step.software, ranks));
   } else if (!plans.empty()) {
-    print_text(result, plans, ranks);
+    print_text(result, meshes, plans, ranks);
     print_machine(options, bare, result, ranks);
   }
   if (options.per_block && !options.json) {
@@ -525,6 +558,22 @@ Action add_search_command(CLI::App& app) {
   add_scenario_options(app, options->run, options->scenario);
   add_step_options(app, options->run);
   precisions->excludes(app.get_option("--precision"));
+  CLI::Option* mesh = app.add_option(
+      "--mesh", options->run.mesh,
+      "the only mesh: RxS, replicas of shards, or axis=size,… [every mesh of the ranks]");
+  for (const auto& [flag, sizes, what] :
+       {std::tuple{"--context", &options->context, "parts of a sequence"},
+        {"--tensor", &options->tensor, "parts of each layer"},
+        {"--expert", &options->expert, "parts of the experts"}}) {
+    app.add_option(flag, *sizes,
+                   fmt::format("numbers of {} that the search may choose from, such as 1,2 [every "
+                               "divisor of the ranks]",
+                               what))
+        ->delimiter(',')
+        ->allow_extra_args(false)
+        ->option_text("LIST")
+        ->excludes(mesh);
+  }
   app.add_option("--memory-limit", options->memory_limit,
                  "limit on the memory that the allocator reserves per GPU, such as 80GiB")
       ->required()

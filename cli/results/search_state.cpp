@@ -1,5 +1,7 @@
 #include "cli/results/search_state.h"
 
+#include <system_error>
+
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -83,6 +85,21 @@ void SearchState::add(const std::string& name, const sim::Outcome& outcome) {
                               {"fits", outcome.fits}}
                    .dump() +
                "\n");
+}
+
+std::optional<DirectoryLock> lock_of_state(const std::filesystem::path& path) {
+  if (path.empty()) {
+    return std::nullopt;
+  }
+  std::error_code error;
+  std::filesystem::path file = std::filesystem::weakly_canonical(path, error);
+  if (error ||
+      (std::filesystem::exists(file, error) && !std::filesystem::is_regular_file(file, error))) {
+    return std::nullopt;
+  }
+  file += ".lock";
+  return DirectoryLock({file, fmt::format("--state {}", path.string()), "is searching with it",
+                        "name another file"});
 }
 
 }  // namespace shardlens::cli

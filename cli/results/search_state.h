@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "core/files/directory_lock.h"
 #include "core/files/output_file.h"
 #include "sim/search/search.h"
 
@@ -28,5 +29,8 @@ class SearchState {
   std::unordered_map<std::string, sim::Outcome> known_;
   std::optional<OutputFile> file_;
 };
+
+// One search at a time adds to a file; two would mix their lines. None for a device, or no file.
+[[nodiscard]] std::optional<DirectoryLock> lock_of_state(const std::filesystem::path& path);
 
 }  // namespace shardlens::cli

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "core/base/divisors.h"
 #include "core/base/error.h"
 #include "core/edits/plan_values.h"
-#include "core/base/divisors.h"
 #include "core/mesh/mesh.h"
 #include "sim/search/candidates.h"
 

@@ -1,4 +1,7 @@
+#include <algorithm>
+#include <cstdint>
 #include <fstream>
+#include <limits>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -26,7 +29,8 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   ASSERT_EQ(result.code, 0) << result.err;
   const json found = json::parse(result.out);
   EXPECT_EQ(found["schema"], 1);
-  EXPECT_EQ(found["evaluated"].get<int>() + found["pruned"].get<int>(), found["candidates"]);
+  EXPECT_EQ(found["evaluated"].get<int>() + found["pruned"].get<int>() + found["slower"].get<int>(),
+            found["candidates"]);
   EXPECT_THAT(found["best"]["why"], HasSubstr("the fastest"));
   EXPECT_EQ(found["best"]["step_ns"], found["pareto"][0]["step_ns"]);
   json plan;
@@ -115,8 +119,11 @@ TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
       run("search " + flags + "--batch 6 --no-sync --memory-limit 1GiB --out " + plan);
   ASSERT_EQ(searched.code, 0) << searched.err;
   const json best = json::parse(searched.out)["best"];
-  EXPECT_EQ(best["plan"]["mesh"]["shard"].get<int>() * best["plan"]["mesh"]["replicate"].get<int>(),
-            8);
+  int size = 1;
+  for (const char* axis : {"replicate", "shard", "context", "tensor"}) {
+    size *= best["mesh"][axis].get<int>();
+  }
+  EXPECT_EQ(size, 8);
   const std::string step = flags + "--plan " + plan + " --no-sync --batch " + best["batch"].dump() +
                            " --accumulate " + best["accumulate"].dump();
   const CommandResult all = run("simulate " + step);
@@ -129,6 +136,86 @@ TEST_F(SearchCommandTest, OnSeveralNodesSimulateSaysTheSame) {
   ASSERT_EQ(one.code, 0) << one.err;
   ASSERT_EQ(every.code, 0) << every.err;
   EXPECT_LT(json::parse(one.out)["exposed_comm_ns"], json::parse(every.out)["exposed_comm_ns"]);
+}
+
+// Four heads and 256 tokens: tensor may be 1, 2 or 4. Of each mesh there is its fastest plan, or
+// why it has none; simulate predicts the same for it.
+TEST_F(SearchCommandTest, TriesEveryMesh) {
+  const std::string model = folder_ + "/config.json", plan = folder_ + "/best.json";
+  std::ofstream(model) << R"({"model_type": "llama", "hidden_size": 512, "intermediate_size": 1024,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 4096,
+    "max_position_embeddings": 8192})";
+  const std::string flags = "search --hardware 8xH100 --memory-limit 8GiB --seq 4096 --model " +
+                            model + " --precision bf16 ";
+  const CommandResult result = run(flags + "--json --out " + plan);
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out);
+  ASSERT_EQ(found["meshes"].size(), 20U);
+  int evaluated = 0, slower = 0, reported = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (const json& mesh : found["meshes"]) {
+    evaluated += mesh["evaluated"].get<int>();
+    slower += mesh["slower"].get<int>();
+    EXPECT_EQ(mesh["best"].is_null(), mesh["status"] != "searched") << mesh;
+    EXPECT_EQ(mesh["reason"].is_null(), mesh["status"] == "searched") << mesh;
+    EXPECT_EQ(mesh["status"] == "refused", mesh["mesh"]["tensor"] == 8) << mesh;
+    if (!mesh["best"].is_null()) {
+      least = std::min(least, mesh["best"]["step_ns"].get<int64_t>());
+      EXPECT_EQ(mesh["best"]["batch"].get<int>() * mesh["best"]["accumulate"].get<int>(),
+                2 * mesh["mesh"]["context"].get<int>() * mesh["mesh"]["tensor"].get<int>());
+    }
+    if (!mesh["time"].is_null()) {
+      ++reported;
+      EXPECT_FALSE(mesh["time"]["bound_by"].empty()) << mesh;
+      int64_t exposed = 0;
+      for (const json& purpose : mesh["time"]["communication"]) {
+        exposed += purpose["exposed_ns"].get<int64_t>();
+      }
+      EXPECT_EQ(exposed, mesh["time"]["exposed_comm_ns"]) << mesh;
+      EXPECT_EQ(exposed, mesh["best"]["exposed_comm_ns"]) << mesh;
+    }
+  }
+  EXPECT_EQ(reported, 5);
+  EXPECT_EQ(evaluated, found["evaluated"]);
+  EXPECT_EQ(slower, found["slower"]);
+  EXPECT_EQ(least, found["best"]["step_ns"]);
+  EXPECT_FALSE(found["not_tried"].empty());
+  const CommandResult again =
+      run("simulate --hardware 8xH100 --seq 4096 --model " + model + " --json --plan " + plan +
+          " --batch " + found["best"]["batch"].dump() + " --accumulate " +
+          found["best"]["accumulate"].dump());
+  ASSERT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
+  const std::string text = run(flags).out;
+  EXPECT_THAT(text, AllOf(HasSubstr("20 meshes: "), HasSubstr("bound by"),
+                          HasSubstr("refused  tensor 8 does not divide 4 heads"),
+                          HasSubstr("not tried  context by the method ring")));
+  // Fewer meshes.
+  const json data = json::parse(run(flags + "--json --tensor 1 --context 1").out);
+  EXPECT_EQ(data["meshes"].size(), 4U);
+  EXPECT_EQ(data["slower"], 0);
+  const json one = json::parse(run(flags + "--json --mesh shard=4,tensor=2").out);
+  ASSERT_EQ(one["meshes"].size(), 1U);
+  EXPECT_EQ(one["best"]["mesh"]["tensor"], 2);
+  EXPECT_EQ(one["meshes"][0]["samples"], 2);
+  EXPECT_EQ(run(flags + "--tensor 3").code, 2);
+  EXPECT_EQ(run(flags + "--tensor 2 --mesh 1x8").code, 2);
+}
+
+// Operators of a recorded run are not divided in another way.
+TEST_F(SearchCommandTest, MeshesOfARecordedRunAreOfDataParallelism) {
+  const CommandResult result = run("search --workload " + std::string(SHARDLENS_TEST_DATA) +
+                                   "/../../traces/llama-emulated8 --memory-limit 8GiB --json");
+  ASSERT_EQ(result.code, 0) << result.err;
+  const json found = json::parse(result.out);
+  EXPECT_EQ(found["meshes"].size(), 20U);
+  for (const json& mesh : found["meshes"]) {
+    const bool divided = mesh["mesh"]["tensor"] != 1 || mesh["mesh"]["context"] != 1;
+    EXPECT_EQ(mesh["status"] == "refused", divided) << mesh;
+    if (divided) {
+      EXPECT_THAT(mesh["reason"], HasSubstr("operators of a recorded run"));
+    }
+  }
 }
 
 // On the machine of a recorded run each plan has the intervals that simulate gives it.
