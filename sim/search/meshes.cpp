@@ -60,10 +60,8 @@ int64_t samples_of_step(const Scenario& scenario) {
 }
 
 std::optional<std::string> refusal_of_mesh(const Scenario& scenario) {
-  if (const auto [axis, size] = plan::divided_axis(scenario.plan.mesh);
-      scenario.model->run() != nullptr && size > 1) {
-    return fmt::format("{} {}: operators of a recorded run are simulated as the run divided them",
-                       axis, size);
+  if (scenario.model->run() != nullptr && plan::divided_axis(scenario.plan.mesh).second > 1) {
+    return "operators of a recorded run are simulated as the run divided them";
   }
   try {
     const plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
@@ -95,8 +93,10 @@ std::vector<std::string> not_tried(const Scenario& scenario, const MeshSpace& sp
       out.push_back(fmt::format("sizes of {} other than {}", axis, fmt::join(sizes, ", ")));
     }
   }
-  const auto divides = [](const std::vector<int64_t>& sizes) {
-    return sizes.empty() || std::ranges::any_of(sizes, [](int64_t size) { return size > 1; });
+  const bool recorded = scenario.model->run() != nullptr;
+  const auto divides = [recorded](const std::vector<int64_t>& sizes) {
+    return !recorded &&
+           (sizes.empty() || std::ranges::any_of(sizes, [](int64_t size) { return size > 1; }));
   };
   if (divides(space.tensor)) {
     out.push_back(fmt::format("tensor with sequence_parallel {} or loss_parallel {}",
