@@ -139,6 +139,8 @@ def of_models():
             yield "simulate", "--model", model, "--calibration", relative(calibration), "--json"
         yield "search", "--model", model, "--hardware", "8xH100", "--memory-limit", "2GiB", "--per-block", "--precisions", "fp32,bf16", "--json"
         yield "search", "--model", model, "--hardware", "4xPCIe", "--memory-limit", "1MiB", "--json"
+        yield "search", "--model", model, "--hardware", "8xH100", "--memory-limit", "2GiB", "--tensor", "1,2", "--context", "1", "--json"
+        yield "search", "--model", model, "--hardware", "8xH100", "--memory-limit", "2GiB", "--mesh", "shard=4,context=2", "--json"
         for plan in own_plans():
             yield "search", "--model", model, "--plan", plan, "--hardware", "8xH100", "--memory-limit", "80GiB", "--out", "{out}/best.json", "--json"
             yield "gui", "--figures", "--model", model, "--hardware", "8xH100", "--plan", plan
