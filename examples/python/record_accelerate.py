@@ -15,7 +15,7 @@ from torch import nn
 from shardlens.clients import record_accelerate
 
 
-def train(directory):
+def train(directory: str | None) -> list[float]:
     """Trains in this process, recorded if there is a directory. Returns the losses."""
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=2)
     torch.manual_seed(0)
@@ -37,7 +37,7 @@ def train(directory):
     return losses
 
 
-def main(directory):
+def main(directory: str) -> None:
     torch.set_num_threads(1)
     train(directory)
     if dist.is_initialized():

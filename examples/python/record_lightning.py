@@ -4,6 +4,7 @@
     torchrun --nproc-per-node 2 examples/python/record_lightning.py out/lightning
 """
 import sys
+from typing import Any
 
 import lightning
 import torch
@@ -16,11 +17,11 @@ from shardlens.clients import LightningCallback
 
 
 class Module(lightning.LightningModule):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self.losses = []
+        self.losses: list[float] = []
 
-    def configure_model(self):
+    def configure_model(self) -> None:
         """Lightning has started the processes when it calls this."""
         torch.manual_seed(0)
         layer = nn.TransformerEncoderLayer(d_model=64, nhead=4, dim_feedforward=256, dropout=0.0, batch_first=True)
@@ -30,17 +31,17 @@ class Module(lightning.LightningModule):
             fully_shard(block, mesh=mesh)
         fully_shard(self.model, mesh=mesh)
 
-    def training_step(self, batch, index):
+    def training_step(self, batch: tuple[torch.Tensor], index: int) -> torch.Tensor:
         (tokens,) = batch
         loss = nn.functional.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         self.losses.append(loss.item())
         return loss
 
-    def configure_optimizers(self):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-def train(callbacks):
+def train(callbacks: list[Any]) -> list[float]:
     """The losses of this rank."""
     module = Module()
     rows = torch.randint(0, 256, (64, 33), generator=torch.Generator().manual_seed(7))
@@ -51,7 +52,7 @@ def train(callbacks):
     return module.losses
 
 
-def main(directory):
+def main(directory: str) -> None:
     torch.set_num_threads(1)
     train([LightningCallback(directory)])
     dist.destroy_process_group()

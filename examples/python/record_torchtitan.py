@@ -20,7 +20,7 @@ from torchtitan.models.llama3.model.model import Transformer
 from shardlens.clients import record_loop
 
 
-def train(directory):
+def train(directory: str | None) -> list[float]:
     """Trains in this process, recorded if there is a directory. Returns the losses."""
     torch.manual_seed(0)
     model = Transformer(TransformerModelArgs(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, vocab_size=256, max_seq_len=32))
@@ -44,7 +44,7 @@ def train(directory):
     return losses
 
 
-def main(directory):
+def main(directory: str) -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
     train(directory)

@@ -7,6 +7,7 @@
 """
 import argparse
 import tempfile
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,7 @@ from transformers.distributed import DistributedConfig
 from shardlens.clients import TrainerCallback
 
 
-def sharded_llama(directory):
+def sharded_llama(directory: str) -> LlamaForCausalLM:
     """transformers shards a model with FSDP2 while it loads it."""
     if dist.get_rank() == 0:
         torch.manual_seed(0)
@@ -27,7 +28,7 @@ def sharded_llama(directory):
     return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, distributed_config=DistributedConfig(fsdp_size=dist.get_world_size()))
 
 
-def train(callbacks):
+def train(callbacks: list[Any]) -> list[float]:
     """Trains in this process, and returns the losses that Trainer logged."""
     with tempfile.TemporaryDirectory() as scratch:
         directories = [scratch]
@@ -43,7 +44,7 @@ def train(callbacks):
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
-def main():
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", help="of the run")
     parser.add_argument("--watch", type=int, help="a line of figures every so many steps")

@@ -5,6 +5,7 @@
 """
 import sys
 import tempfile
+from typing import Any
 
 import pyarrow
 import torch
@@ -18,7 +19,7 @@ from trl import SFTConfig, SFTTrainer
 from shardlens.clients import TrainerCallback
 
 
-def train(callbacks):
+def train(callbacks: list[Any]) -> list[float]:
     """Trains in this process, and returns the losses that Trainer logged."""
     words = Tokenizer(models.WordLevel({"<pad>": 0, "<eos>": 1, "<unk>": 2}, "<unk>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>")
@@ -37,7 +38,7 @@ def train(callbacks):
     return [row["loss"] for row in trainer.state.log_history if "loss" in row]
 
 
-def main(directory):
+def main(directory: str) -> None:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
     torch.set_num_threads(1)
     train([TrainerCallback(directory)])

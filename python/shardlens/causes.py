@@ -1,4 +1,8 @@
 """Names of what exposes a collective: the words of `shardlens analyze`, joined by underscores."""
+from __future__ import annotations
+
+from typing import Any
+
 from .shown import warn
 
 # Names before version 0.2, which accepts them too; the next one does not.
@@ -10,28 +14,28 @@ _FORMER = {"first": "first_of_the_step", "last": "last_of_the_step", "no_prefetc
 class Cause(str):
     """A cause's name. It also equals its former name, with a DeprecationWarning, so that a test that names one does not silently change its meaning."""
 
-    def __new__(cls, name):
+    def __new__(cls, name: str) -> Cause:
         return super().__new__(cls, _FORMER.get(name, name))  # an older program writes the former name
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         now = _FORMER.get(other) if isinstance(other, str) else None
         if now is None:
             return str.__eq__(self, other)
         warn(f"the cause '{other}' is now '{now}'", 2, DeprecationWarning)
         return str.__eq__(self, now)
 
-    def __ne__(self, other):
+    def __ne__(self, other: object) -> bool:
         return not self == other
 
     __hash__ = str.__hash__
 
     @property
-    def words(self):
+    def words(self) -> str:
         """As in the program's tables."""
         return self.replace("_", " ")
 
 
-def name_causes(analysis):
+def name_causes(analysis: Any) -> Any:
     """Makes each cause in `analyze --json` a Cause."""
     for rank in analysis["ranks"]:
         for unit in rank["units"]:

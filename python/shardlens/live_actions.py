@@ -97,7 +97,7 @@ class ActionLog:
         own, wrapped = group.__dict__.get(method), self.around(original, before, after)  # own: of another log
         setattr(group, method, wrapped)
 
-        def undo():
+        def undo() -> None:
             if group.__dict__.get(method) is not wrapped:  # a later log is around it, and it only calls what is inside
                 return
             if own is None:

@@ -54,7 +54,7 @@ class DeviceMarks:
         return bool(mark.query())
 
     def between(self, first: Any, second: Any) -> int:
-        return round(first.elapsed_time(second) * 1e6)
+        return int(round(first.elapsed_time(second) * 1e6))
 
     def memory(self) -> int:
         """The largest number of bytes that the caching allocator has had in use."""

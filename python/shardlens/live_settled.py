@@ -51,7 +51,7 @@ class Settling:
             store.wait([f"{key}/all"], _WAIT)
         except Exception as error:
             raise RuntimeError(f"a rank did not end step {self._step - 1} within two minutes; record on every rank, or give warmup=K") from error
-        return store.add(f"{key}/busy", 0) == 0
+        return bool(store.add(f"{key}/busy", 0) == 0)
 
 
 def _effort() -> tuple[int, int]:

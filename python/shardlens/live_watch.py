@@ -23,7 +23,7 @@ from .shown import complain, shown, warn
 _count = 0  # of the watches of this process; ranks make them in the same order
 
 
-class _StepLog(ActionLog):  # type: ignore[misc]
+class _StepLog(ActionLog):
     """The actions of a watched step, and which collectives the compute stream waits for where."""
 
     def __init__(self, model: Any, collectives: CollectiveLog) -> None:

@@ -34,11 +34,13 @@ if TYPE_CHECKING:
 
     import torch
 
+    from .live_settled import Settling
+
     P = ParamSpec("P")
 
 
-def record(directory: str | os.PathLike[str], *, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, warmup: int = 2, steps: int = 3,
-           accumulate: int | None = None, memory: bool = False, stacks: bool = False, force: bool = False) -> Recorder:
+def record(directory: str | os.PathLike[str], *, model: torch.nn.Module, optimizer: torch.optim.Optimizer | None = None, warmup: int | None = 2,
+           steps: int = 3, accumulate: int | None = None, memory: bool = False, stacks: bool = False, force: bool = False) -> Recorder:
     """Records `steps` optimizer steps after `warmup` that are not recorded. Use as a context manager, and call step() once per optimizer step.
 
     directory    where the run is written; created if it is missing. All ranks of one machine give the same one.
@@ -79,7 +81,7 @@ class Recorder:
         self.recording = False
         self._model, self._optimizer = model, optimizer
         self._first, self._steps = warmup, steps  # the first recorded step; None: not known yet
-        self._settling = None
+        self._settling: Settling | None = None  # while the first recorded step is not known
         self._accumulate, self._memory, self._stacks = accumulate, memory, stacks
         self._force = force
         self._failed = False
@@ -115,38 +117,41 @@ class Recorder:
         self._step += 1
         self._checkpoints.remove()  # one step shows them all, and none that is recorded is watched
         self._stop_counting()
-        if self._first is None and self._settling.after_step():
+        if self._settling is not None and self._settling.after_step():
             self._first = self._step + 1  # the profiler needs a step to start
             if self._settling.unsteady:
                 self._notes.append(f"step {self._step - 1} still compiled or allocated device memory: the recorded steps may do so too")
+            self._settling = None
         self._profiler.step()
         if self._log.failure:
             self._give_up(self._log.failure)
             return
-        end = self._end_step()
-        self._set_recording(end is not None and self._first <= self._step < end)
-        if self._step == end:
+        recorded = self._recorded_steps()
+        self._set_recording(recorded is not None and self._step in recorded)
+        if recorded is not None and self._step == recorded.stop:
             self._end_window()
         self._began = time.perf_counter()
 
     @property
     def finished(self) -> bool:
         """Whether the last recorded step has ended, or the recording has failed."""
-        return self._failed or (self._first is not None and self._step >= self._end_step())
+        recorded = self._recorded_steps()
+        return self._failed or (recorded is not None and self._step >= recorded.stop)
 
-    def _end_step(self) -> int | None:
-        """The first step after the recorded ones; None: not known yet."""
-        return None if self._first is None else self._first + self._steps
+    def _recorded_steps(self) -> range | None:
+        """None: not known yet."""
+        return None if self._first is None else range(self._first, self._first + self._steps)
 
     def _action(self, step: int) -> torch.profiler.ProfilerAction:
         """What torch.profiler does in a step."""
         from torch.profiler import ProfilerAction
 
-        if self._first is None or not self._first - 1 <= step < self._end_step():
+        recorded = self._recorded_steps()
+        if recorded is None or not recorded.start - 1 <= step < recorded.stop:
             return ProfilerAction.NONE
-        if step < self._first:
+        if step < recorded.start:
             return ProfilerAction.WARMUP
-        return ProfilerAction.RECORD if step < self._end_step() - 1 else ProfilerAction.RECORD_AND_SAVE
+        return ProfilerAction.RECORD if step < recorded.stop - 1 else ProfilerAction.RECORD_AND_SAVE
 
     @_guarded
     def _start(self) -> None:
@@ -268,9 +273,10 @@ class Recorder:
             self._write_companions(error)
 
     def _awaited(self) -> str:
-        if self._first is None:
+        recorded = self._recorded_steps()
+        if recorded is None:
             return f"the program had settled and {self._steps} steps were recorded"
-        return f"the {self._end_step()} that record() was asked for"
+        return f"the {recorded.stop} that record() was asked for"
 
     def _write_companions(self, error: BaseException | None) -> None:
         from .live_model import model_of

@@ -324,7 +324,7 @@ class Run:
         worst = sorted(self.units(), key=lambda row: -row["exposed_ns"])[:10]
         body = "".join(
             f"<tr><td>{row['rank']}</td><td style='text-align:left'>{escape(row['unit'] or '(root)')}</td><td style='text-align:left'>{escape(row['collective'])}</td>"
-            f"<td>{row['count']}</td><td>{_ms(row['exposed_ns'])}</td><td style='text-align:left'>{escape(row['cause'].words if row['cause'] else '')}</td></tr>" for row in worst)
+            f"<td>{row['count']}</td><td>{_ms(row['exposed_ns'])}</td><td style='text-align:left'>{escape(Cause(row['cause']).words if row['cause'] else '')}</td></tr>" for row in worst)
         return (
             f"<h4>{escape(', '.join(map(str, self.paths)))}</h4>"
             "<table><tr><th>rank</th><th>recorded, ms</th><th>compute, ms</th><th>exposed communication, ms</th><th>hidden</th></tr>" + head + "</table>"

@@ -19,7 +19,7 @@ class UnitRow(TypedDict):
     busy_ns: int
     exposed_ns: int
     lead_ns: int | None  # Median time from the issue until it was needed; negative: it was waited for.
-    cause: Literal["first", "last", "no_prefetch", "late_host", "queued", "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer", "dependency", "unknown", "one_queue"] | None
+    cause: Literal["first_of_the_step", "last_of_the_step", "not_prefetched", "host_late", "behind_another_collective", "held_by_the_limiter", "limited_by_bandwidth", "frozen_views", "host_waited", "waited_for_another_rank", "needed_at_once", "unknown", "one_hardware_queue"] | None
     issued_by: Literal["own", "forward_prefetch", "backward_prefetch", "explicit_prefetch", "limiter", "user", "backward_end"] | None
 
 
@@ -53,15 +53,16 @@ class CollectiveRow(TypedDict):
     needed_ns: int | None
     slack_ns: int | None
     exposed_ns: int
-    cause: Literal["first", "last", "no_prefetch", "late_host", "queued", "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer", "dependency", "unknown", "one_queue"] | None
+    cause: Literal["first_of_the_step", "last_of_the_step", "not_prefetched", "host_late", "behind_another_collective", "held_by_the_limiter", "limited_by_bandwidth", "frozen_views", "host_waited", "waited_for_another_rank", "needed_at_once", "unknown", "one_hardware_queue"] | None
     issued_by: Literal["own", "forward_prefetch", "backward_prefetch", "explicit_prefetch", "limiter", "user", "backward_end"] | None
     bytes: int | None
 
 
 class CauseRow(TypedDict):
-    cause: Literal["first", "last", "no_prefetch", "late_host", "queued", "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer", "dependency", "unknown", "one_queue"]
+    cause: Literal["first_of_the_step", "last_of_the_step", "not_prefetched", "host_late", "behind_another_collective", "held_by_the_limiter", "limited_by_bandwidth", "frozen_views", "host_waited", "waited_for_another_rank", "needed_at_once", "unknown", "one_hardware_queue"]
     exposed_ns: int
     count: int
+    explanation: str  # What the cause means.
 
 
 class OrderRow(TypedDict):
@@ -146,7 +147,7 @@ class PartFigures(TypedDict):
     busy_ns: int
     exposed_ns: int
     lead_ns: int | None  # Median time from the issue until it was needed; negative: it was waited for.
-    cause: Literal["first", "last", "no_prefetch", "late_host", "queued", "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer", "dependency", "unknown", "one_queue"] | None
+    cause: Literal["first_of_the_step", "last_of_the_step", "not_prefetched", "host_late", "behind_another_collective", "held_by_the_limiter", "limited_by_bandwidth", "frozen_views", "host_waited", "waited_for_another_rank", "needed_at_once", "unknown", "one_hardware_queue"] | None
     issued_by: Literal["own", "forward_prefetch", "backward_prefetch", "explicit_prefetch", "limiter", "user", "backward_end"] | None
 
 
@@ -156,7 +157,7 @@ class NamedPart(TypedDict):
     busy_ns: int
     exposed_ns: int
     lead_ns: int | None  # Median time from the issue until it was needed; negative: it was waited for.
-    cause: Literal["first", "last", "no_prefetch", "late_host", "queued", "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer", "dependency", "unknown", "one_queue"] | None
+    cause: Literal["first_of_the_step", "last_of_the_step", "not_prefetched", "host_late", "behind_another_collective", "held_by_the_limiter", "limited_by_bandwidth", "frozen_views", "host_waited", "waited_for_another_rank", "needed_at_once", "unknown", "one_hardware_queue"] | None
     issued_by: Literal["own", "forward_prefetch", "backward_prefetch", "explicit_prefetch", "limiter", "user", "backward_end"] | None
     name: str
 
@@ -323,7 +324,7 @@ class Span(TypedDict):
     needed_ns: int | None
     slack_ns: int | None
     exposed_ns: int
-    cause: Literal["first", "last", "no_prefetch", "late_host", "queued", "limiter", "bandwidth", "frozen_views", "host_is_compute", "peer", "dependency", "unknown", "one_queue"] | None
+    cause: Literal["first_of_the_step", "last_of_the_step", "not_prefetched", "host_late", "behind_another_collective", "held_by_the_limiter", "limited_by_bandwidth", "frozen_views", "host_waited", "waited_for_another_rank", "needed_at_once", "unknown", "one_hardware_queue"] | None
     issued_by: Literal["own", "forward_prefetch", "backward_prefetch", "explicit_prefetch", "limiter", "user", "backward_end"] | None
     bytes: int | None
     purpose: Literal["gather_parameters", "reduce_gradients", "reduce_replicas", "activations", "tokens", "context", "norm", "loss", "other"] | None
@@ -399,6 +400,7 @@ class Analysis(TypedDict):
 
     schema: Literal[1]
     ranks: list[RankFigures]
+    causes: dict[str, str]  # What each cause means.
     diagnostics: list[Diagnostic]
     clocks: list[Clock]
     stragglers: list[Straggler]
@@ -664,6 +666,46 @@ class PerBlockPlan(TypedDict):
     cancelled: bool
 
 
+class PlanOfMesh(TypedDict):
+    name: str
+    batch: int
+    accumulate: int
+    step_ns: int
+    peak_allocated_bytes: int
+    peak_reserved_bytes: int
+    exposed_comm_ns: int
+
+
+class PurposeTime(TypedDict):
+    purpose: str
+    busy_ns: int
+    exposed_ns: int
+
+
+class TimeOfMesh(TypedDict):
+    compute_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    idle_ns: int
+    communication: list[PurposeTime]
+    bound_by: list[Literal["compute", "links", "copies", "host", "memory"]]
+    difference: str | None  # From the mesh before it.
+
+
+class SearchedMesh(TypedDict):
+    mesh: Mesh
+    status: Literal["not_reached", "searched", "refused", "does_not_fit", "slower"]
+    reason: str | None  # Why it has no plan.
+    samples: int  # Of a data-parallel rank in a step.
+    candidates: int
+    evaluated: int
+    pruned: int
+    slower: int
+    bound_ns: int | None  # Below the step of every plan that fits.
+    best: PlanOfMesh | None
+    time: TimeOfMesh | None  # Of the five best meshes.
+
+
 class FoundPlan(TypedDict):
     name: str
     mesh: Mesh
@@ -688,6 +730,7 @@ class SearchResult(TypedDict):
     candidates: int
     evaluated: int
     pruned: int
+    slower: int  # Not evaluated, since a lower bound of their step is above the best meshes.
     refused: int
     cancelled: bool
     software: Software
@@ -697,6 +740,8 @@ class SearchResult(TypedDict):
     bare: SearchResultBare | None
     precisions: list[SearchResultPrecisions]
     per_block: PerBlockPlan | None
+    meshes: list[SearchedMesh]  # Every mesh that was to be searched.
+    not_tried: list[str]  # What no mesh was searched with.
     pareto: list[FoundPlan]  # From the fastest to the smallest.
 
 
