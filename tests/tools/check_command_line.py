@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import termios
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 MODEL, RUN = "tests/data/llama-tiny", "traces/llama-emulated8"
@@ -53,7 +54,7 @@ WRONG = [
     ("analyze", 2, "expected paths: capture directories, traces"),
     ("analyze nowhere", 3, "nowhere: no such file"),
     ("analyze README.md", 3, "README.md at byte 0: not the JSON of a trace"),
-    (f"analyze {RUN} --by units", 2, "--by: expected unit, collective, step, rank, stream, span or order, found 'units'"),
+    (f"analyze {RUN} --by units", 2, "--by: expected unit, collective, step, rank, stream, span, order or group, found 'units'"),
     (f"analyze {RUN} --steps 5", 2, "--steps: expected A:B with A < B"),
     (f"analyze {RUN} --steps 90:95", 3, "no step in 90:95; the trace has 2 to 4"),
     (f"analyze {RUN} --explain layers.0", 2, "no unit 'layers.0' in the trace; did you mean 'model.layers.0'?"),
@@ -126,18 +127,17 @@ def in_terminal(arguments, columns):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
     process = subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, close_fds=True)
-    os.close(theirs)
+    # What was written last can be lost when the last descriptor of this side is closed, so it stays open until a mark has come through.
+    mark = b"\0end of the output\0"
+    ended = threading.Thread(target=lambda: (process.wait(), os.write(theirs, mark)))
+    ended.start()
     out = b""
-    while True:
-        try:
-            read = os.read(ours, 65536)
-        except OSError:  # the other end was closed
-            break
-        if not read:
-            break
-        out += read
+    while not out.endswith(mark):
+        out += os.read(ours, 65536)
+    ended.join()
+    os.close(theirs)
     os.close(ours)
-    return process.wait(), out.decode().replace("\r\n", "\n")
+    return process.returncode, out.removesuffix(mark).decode().replace("\r\n", "\n")
 
 
 def help_faults(program, shows):
