@@ -89,7 +89,7 @@ constexpr std::array kRows{
                "When the views of parameters are made: in each forward of a unit, or for all units "
                "when a step's forward begins",
                0},
-    PlanKeyRow{kDivideFactor, "divide_factor", "Gradients divided by",
+    PlanKeyRow{kDivideFactor, "divide_factor", "Divide factor",
                "The number that reduced gradients are divided by", 0},
     PlanKeyRow{kUnusedParameters, "unused_parameters", "Find unused",
                "For replicated units: whether parameters without gradients are looked for", 0},
