@@ -25,6 +25,7 @@ struct DividedOperator {
   bool sums_gradient = false;
 };
 
+// How the ranks of `tensor` divide the operators of a recorded step.
 struct RecordedDivision {
   int64_t ranks = 1;
   std::vector<DividedOperator> operators;  // empty: nothing is divided

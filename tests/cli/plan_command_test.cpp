@@ -390,7 +390,8 @@ TEST_F(PlanCommandTest, MistakesExitWithTwoAndSuggest) {
       {"plan --model " + kData + "/llama-tiny --accumulate 1000000",
        "--accumulate 1000000: expected at most 10000"},
       {"plan --model " + kData + "/llama-tiny --no-sync", "--no-sync needs --accumulate"},
-      {"plan --model " + kData + "/llama-tiny --plan p --strategy full_shard", "excludes"},
+      {"plan --model " + kData + "/llama-tiny --plan p --strategy full_shard",
+       "--strategy and --plan cannot be given together"},
   };
   for (const auto& [arguments, message] : cases) {
     const CommandResult result = run(arguments);

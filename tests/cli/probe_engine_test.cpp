@@ -63,7 +63,7 @@ TEST_F(ProbeTest, SaysWhatItCannotDo) {
     EXPECT_THAT(result.err, HasSubstr(message)) << flags;
   };
   refused("", 2, "expected --capture PATH… or --probe");
-  refused("--probe --capture x", 2, "excludes");
+  refused("--probe --capture x", 2, "--capture and --probe cannot be given together");
   refused("--keep x --capture x", 2, "--keep requires --probe");
   refused("--probe --nproc 0", 2, "--nproc 0: expected at least 1");
   std::ofstream(folder_ + "/other") << "x";

@@ -122,7 +122,8 @@ TEST(AnalysisCsvTest, QuotesAsRfc4180) {
   EXPECT_THAT(
       csv, HasSubstr("rank,unit,part,count,bytes,busy_ns,exposed_ns,lead_ns,cause,issued_by\r\n"));
   EXPECT_THAT(
-      csv, HasSubstr("0,\"layers.0, \"\"x\"\"\",all_gather_forward,1,400,48,48,-45,first,own\r\n"));
+      csv, HasSubstr("0,\"layers.0, "
+                     "\"\"x\"\"\",all_gather_forward,1,400,48,48,-45,first_of_the_step,own\r\n"));
   EXPECT_THAT(analysis_csv(sample(), By::kStep),
               HasSubstr("0,1,1000,200,81,0,81,0,719,0,719,0,0,0\r\n"));
   EXPECT_THAT(analysis_csv(sample(), By::kCollective), HasSubstr("0,all_reduce,1,400,33,33,0,,,"));

@@ -35,8 +35,8 @@ constexpr Recorded kTorchtitan{
 constexpr Recorded kTensor{"Tensor", "tensor_memory.json", plan::Program::kTransformers, 33, 0.02,
                            "none"};
 // With experts divided over ranks (tests/tools/expert_memory.py).
-constexpr Recorded kExperts{"Experts", "expert_memory.json", plan::Program::kTorchtitan, 24, 0.01,
-                            "moe-bytes"};
+constexpr Recorded kExperts{"Experts", "expert_memory.json", plan::Program::kTorchtitan, 24,
+                            0.01,      "moe-bytes"};
 
 json rows_of(const Recorded& recorded) {
   std::ifstream file(std::string(SHARDLENS_TEST_DATA) + "/" + recorded.file);
