@@ -108,15 +108,4 @@ void require_mesh(const ModelConfig& config,
   require_experts(config, plan, settings);
 }
 
-std::string mesh_refusal(const ModelConfig& config,
-                         const ResolvedPlan& plan,
-                         const StepSettings& settings) {
-  try {
-    require_mesh(config, plan, settings);
-  } catch (const InputError& error) {
-    return error.what();
-  }
-  return "";
-}
-
 }  // namespace shardlens::plan

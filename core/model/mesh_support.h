@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "core/model/model_config.h"
 #include "core/plan/resolved_plan.h"
 #include "core/workload/step_settings.h"
@@ -13,10 +11,5 @@ namespace shardlens::plan {
 void require_mesh(const ModelConfig& config,
                   const ResolvedPlan& plan,
                   const StepSettings& settings);
-
-// The message of require_mesh(); "": the model runs on this mesh.
-[[nodiscard]] std::string mesh_refusal(const ModelConfig& config,
-                                       const ResolvedPlan& plan,
-                                       const StepSettings& settings);
 
 }  // namespace shardlens::plan

@@ -17,17 +17,23 @@ constexpr size_t kWidestCell = 160;
 // Columns of text that are broken keep this much.
 constexpr size_t kNarrowText = 12;
 
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
 // Where a line may end: after a space, which is left out there, or after a character that separates
-// parts of names.
-bool ends_part(char c) {
-  return std::string_view(" ._,").find(c) != std::string_view::npos;
+// parts of names, but not within a number.
+bool ends_part(std::string_view text, size_t at) {
+  const bool in_number = at > 0 && is_digit(text[at - 1]) && at + 1 < text.size() &&
+                         is_digit(text[at + 1]) && text[at] != ' ';
+  return !in_number && std::string_view(" ._,").find(text[at]) != std::string_view::npos;
 }
 
 std::vector<std::string_view> parts_of(std::string_view text) {
   std::vector<std::string_view> out;
   while (!text.empty()) {
     size_t end = std::min(text.find_first_not_of(' '), text.size());  // an indented name
-    while (end < text.size() && !ends_part(text[end])) {
+    while (end < text.size() && !ends_part(text, end)) {
       ++end;
     }
     end = std::min(text.find_first_not_of(' ', std::min(end + 1, text.size())), text.size());

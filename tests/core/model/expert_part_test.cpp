@@ -172,11 +172,12 @@ std::string refused_mesh(const std::string& mesh,
                          const ModelConfig& config = sparse_model()) {
   const std::string text = fmt::format(R"({{"version": 1, "mesh": {{{}}}{}}})", mesh, keys);
   try {
-    return mesh_refusal(config, resolve(parse_plan(text, "plan.json"), module_tree(config), world),
-                        settings);
+    require_mesh(config, resolve(parse_plan(text, "plan.json"), module_tree(config), world),
+                 settings);
   } catch (const std::exception& error) {
     return error.what();
   }
+  return "";
 }
 
 TEST(ExpertPart, RefusesSizesThatDoNotDivide) {

@@ -10,6 +10,7 @@
 #include "core/model/mesh_support.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
+#include "tests/support/message_of.h"
 
 namespace shardlens::plan {
 namespace {
@@ -186,17 +187,16 @@ TEST(TensorPart, RefusesSizesThatDoNotDivide) {
   EXPECT_EQ(refusal(model(), 4, R"(, "sequence_parallel": false)", samples), "");
 }
 
-TEST(MeshSupport, SaysWhatStepWorkloadWouldSay) {
+TEST(MeshSupport, RefusesWhatStepWorkloadRefuses) {
   const ModelConfig config = model();
-  const auto said = [&](int64_t tensor) {
+  const auto check = [&](int64_t tensor) {
     Plan plan;
     plan.source = "plan.json";
     plan.mesh.tensor = tensor;
-    return mesh_refusal(config, resolve(plan, module_tree(config), tensor), {.seq = 64});
+    require_mesh(config, resolve(plan, module_tree(config), tensor), {.seq = 64});
   };
-  EXPECT_EQ(said(3), refusal(config, 3));
-  EXPECT_NE(said(3), "");
-  EXPECT_EQ(said(4), "");
+  EXPECT_EQ(test::message_of<InputError>([&] { check(3); }), refusal(config, 3));
+  EXPECT_NO_THROW(check(4));
 }
 
 TEST(TensorPart, RefusesStylesThatDoNotFitTogether) {

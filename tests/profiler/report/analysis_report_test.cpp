@@ -216,6 +216,12 @@ TEST(TableTest, FitsAWidthByBreakingTitlesThenNames) {
   EXPECT_EQ(numbers.render({.width = 5}).text(),
             "           a    b\n"
             "1,234,567 ms  2 s\n");
+  Table times({{"exposed", Align::kLeft}});
+  times.row({"gather_parameters 0.040 ms"});
+  EXPECT_EQ(times.render({.width = 21}).text(),
+            "exposed\n"
+            "gather_parameters\n"
+            "0.040 ms\n");
 }
 
 TEST(TableTest, NoBrokenLineIsACommandOfARunner) {
