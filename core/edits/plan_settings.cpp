@@ -84,8 +84,8 @@ std::vector<PlanEdit> saves() {
       kSaves, &Plan::checkpointing_saves,
       {{"nothing", {Products::kNone, false}},
        {"attention", {Products::kNone, true}},
-       {"every second product", {Products::kEverySecond, false}},
-       {"attention, every second product", {Products::kEverySecond, true}},
+       {"every 2nd product", {Products::kEverySecond, false}},
+       {"attention, every 2nd", {Products::kEverySecond, true}},
        {"products", {Products::kAll, false}},
        {"attention, products", {Products::kAll, true}}});
 }
@@ -155,7 +155,7 @@ std::vector<PlanEdit> setting_values(PlanKey key, int64_t ranks) {
                        &UnitEntry::optimizer_in_backward);
     case kReshardInBackward:
       return of_member(key, &Plan::reshard_after_backward,
-                       {{"freed", true}, {"kept between microbatches", false}},
+                       {{"freed", true}, {"kept", false}},
                        &UnitEntry::reshard_after_backward);
     case kAllReduces:
       return of_member(key, &Plan::requires_all_reduce,

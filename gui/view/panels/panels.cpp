@@ -126,7 +126,12 @@ void Panels::arrange() {
   QDockWidget* low = dockAtLeft();
   const std::vector<QDockWidget*> tabs = this->tabs();
   QDockWidget* first = tabs.front();
+  // Two of them next to each other would make a small window wider.
+  for (QDockWidget* dock : tabs) {
+    window_.removeDockWidget(dock);
+  }
   window_.addDockWidget(Qt::BottomDockWidgetArea, first);
+  first->show();
   for (QDockWidget* dock :
        aside()) {  // before the other tabs: a split takes a dock out of its tabs
     if (narrow) {
@@ -138,8 +143,8 @@ void Panels::arrange() {
     }
   }
   for (size_t i = 1; i < tabs.size(); ++i) {
-    window_.addDockWidget(Qt::BottomDockWidgetArea, tabs[i]);
     window_.tabifyDockWidget(first, tabs[i]);
+    tabs[i]->show();
   }
   first->raise();
   // If there is room, the first panel (the tree) is wide enough for all its columns.
