@@ -80,14 +80,13 @@ std::vector<PlanEdit> degrees(PlanKey key, std::string_view axis, int64_t ranks)
 
 std::vector<PlanEdit> saves() {
   using Products = CheckpointSaves::Products;
-  return of_member<CheckpointSaves>(
-      kSaves, &Plan::checkpointing_saves,
-      {{"nothing", {Products::kNone, false}},
-       {"attention", {Products::kNone, true}},
-       {"every 2nd product", {Products::kEverySecond, false}},
-       {"attention, every 2nd", {Products::kEverySecond, true}},
-       {"products", {Products::kAll, false}},
-       {"attention, products", {Products::kAll, true}}});
+  return of_member<CheckpointSaves>(kSaves, &Plan::checkpointing_saves,
+                                    {{"nothing", {Products::kNone, false}},
+                                     {"attention", {Products::kNone, true}},
+                                     {"every 2nd product", {Products::kEverySecond, false}},
+                                     {"attention, every 2nd", {Products::kEverySecond, true}},
+                                     {"products", {Products::kAll, false}},
+                                     {"attention, products", {Products::kAll, true}}});
 }
 
 std::vector<PlanEdit> gather_dtypes() {
@@ -154,8 +153,7 @@ std::vector<PlanEdit> setting_values(PlanKey key, int64_t ranks) {
                        {{"after backward", false}, {"in backward, by unit", true}},
                        &UnitEntry::optimizer_in_backward);
     case kReshardInBackward:
-      return of_member(key, &Plan::reshard_after_backward,
-                       {{"freed", true}, {"kept", false}},
+      return of_member(key, &Plan::reshard_after_backward, {{"freed", true}, {"kept", false}},
                        &UnitEntry::reshard_after_backward);
     case kAllReduces:
       return of_member(key, &Plan::requires_all_reduce,
