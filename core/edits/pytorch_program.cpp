@@ -190,14 +190,14 @@ class PytorchProgram {
       const auto same = std::ranges::find(groups, styles, &std::pair<Names, Names>::second);
       const std::string& fqn = plan_.tree.modules[block].fqn;
       if (same == groups.end()) {
-        groups.push_back({{fqn}, std::move(styles)});
+        groups.emplace_back(Names{fqn}, std::move(styles));
       } else {
         same->first.push_back(fqn);
       }
     }
     Names outside;
     add_styles(0, "", 0, outside);
-    groups.push_back({{}, std::move(outside)});
+    groups.emplace_back(Names{}, std::move(outside));
     for (const auto& [blocks, styles] : groups) {
       if (styles.empty()) {
         continue;
