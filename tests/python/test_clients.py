@@ -85,16 +85,13 @@ def test_a_watched_step_has_the_counts_of_its_recording(trained, case):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "fsdp1"])
 def test_times_of_a_watched_step_are_those_of_its_recording(trained, case):
-    """A call of the watch lies within the recorded call of FSDP, and contains what c10d did; its step lies within the recorded step."""
-    run = shardlens.open(trained / case)
+    """A call of the watch lies within the recorded call of FSDP, and its step within the recorded step. What c10d records of a call ends on another thread, maybe after it."""
     metrics = [json.loads(line) for line in (trained / case / "metrics.jsonl").read_text().splitlines()]
     for rank in (0, 1):
         seen = found(trained, case, rank)["watched"]
-        inside = sum(row["end_ns"] - row["start_ns"] for row in run.collectives() if row["rank"] == rank and row["step"] == WATCHED and row["unit"] is not None
-                     and row["kind"].startswith(("all_gather", "reduce_scatter")))
         actions = [json.loads(line) for line in (trained / case / f"rank{rank}.actions.jsonl").read_text().splitlines()]
         around = sum(row["end_ns"] - row["t_ns"] for row in actions if row["step"] == WATCHED and row.get("op") in ("all_gather", "reduce_scatter"))
-        assert 0 < inside * 0.999 <= seen["busy_ns"] <= around * 1.001 + 100_000
+        assert 0 < seen["busy_ns"] <= around * 1.001 + 100_000
         assert seen["exposed_ns"] == seen["busy_ns"] and seen["hidden"] == 0, "Gloo's calls block the host"
         if rank == 0:
             assert seen["busy_ns"] <= seen["step_ns"] <= metrics[WATCHED]["step_ms"] * 1e6 + 1
