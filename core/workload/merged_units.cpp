@@ -40,6 +40,11 @@ std::optional<std::vector<UnitId>> merged(const ResolvedPlan& fine, const Resolv
   return out[0] == 0 && parameters == 0 ? std::optional(std::move(out)) : std::nullopt;
 }
 
+// A hook is raised for each group of a unit, which are in another order once units are merged.
+bool has_several_groups(const ResolvedPlan& plan) {
+  return std::ranges::any_of(plan.units, [](const Unit& unit) { return unit.groups > 1; });
+}
+
 bool is_of_unit(Hook hook) {
   return hook == Hook::kPreForward || hook == Hook::kPostForward || hook == Hook::kPreBackward ||
          hook == Hook::kGradsReady;
@@ -58,7 +63,8 @@ std::optional<Workload> merge_units(Workload workload,
   const bool sums = std::ranges::any_of(workload.communications, [](const Communication& each) {
     return each.purpose == Purpose::kReduceReplicas;
   });
-  if (!unit_of || sums || !fine.plan.frozen_parameters.empty() ||
+  if (!unit_of || sums || has_several_groups(fine) || has_several_groups(coarse) ||
+      !fine.plan.frozen_parameters.empty() ||
       std::any_of(workload.hooks.begin(), workload.hooks.end(),
                   [](const HookEvent& event) { return event.recompute; })) {
     return std::nullopt;

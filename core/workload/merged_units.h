@@ -13,9 +13,8 @@ namespace shardlens::plan {
 // of the last.
 //
 // Complexity  proportional to the operators, but only their units are written.
-// nullopt     `coarse` is not of this form, hooks run again in a checkpoint, or gradients are
-// summed
-//             over `tensor` before their unit is reduced.
+// nullopt     `coarse` is not of this form, hooks run again in a checkpoint, units have several
+//             groups, or gradients are summed over `tensor` before their unit is reduced.
 [[nodiscard]] std::optional<Workload> merge_units(Workload workload,
                                                   const ResolvedPlan& fine,
                                                   const ResolvedPlan& coarse);

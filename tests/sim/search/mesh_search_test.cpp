@@ -27,13 +27,26 @@ plan::ModelConfig divisible_config(int64_t layers) {
   return out;
 }
 
+// Of 4 experts, so `expert` may be 1, 2 or 4.
+plan::ModelConfig expert_config(int64_t layers) {
+  plan::ModelConfig out = plan::parse_model_config(R"({"model_type": "mixtral", "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "vocab_size": 2048, "max_position_embeddings": 4096})",
+                                                   "sparse");
+  out.layers = layers;
+  return out;
+}
+
 struct MeshKind {
   const char* name;
   int64_t layers = 3, seq = 256, samples = 1;
   bool half = true, sync = true, sequence = true, loss = false;
   plan::ContextMethod method = plan::ContextMethod::kAllGather;
   int64_t nodes = 1;
-  bool offload = false;
+  bool offload = false, experts = false;
+  size_t meshes =
+      19;  // on which it runs: tensor 1, 2, 4; of experts also expert 1, 2, 4, not 1 with tensor
 };
 
 void PrintTo(const MeshKind& kind, std::ostream* out) {
@@ -42,7 +55,8 @@ void PrintTo(const MeshKind& kind, std::ostream* out) {
 
 Scenario meshes_scenario(const MeshKind& kind) {
   Scenario out;
-  out.model = std::make_shared<const ScenarioModel>(divisible_config(kind.layers));
+  out.model = std::make_shared<const ScenarioModel>(kind.experts ? expert_config(kind.layers)
+                                                                 : divisible_config(kind.layers));
   out.plan.sequence_parallel = kind.sequence;
   out.plan.loss_parallel = kind.loss;
   out.plan.context_method = kind.method;
@@ -87,11 +101,11 @@ TEST_P(MeshesTest, OutcomesAreThoseOfSimulateAndAboveTheirBounds) {
   const plan::ModuleTree& tree = scenario.model->tree();
   Evaluator evaluator(scenario, scenario.machine->target());
   size_t meshes_run = 0, plans = 0;
-  for (const plan::MeshSizes& mesh : meshes(kMeshRanks, MeshSpace::all(), false)) {
+  for (const plan::MeshSizes& mesh : meshes(kMeshRanks, MeshSpace::all(), GetParam().experts)) {
     const int64_t samples = samples_of_step(scenario) / data_parallel_ranks(kMeshRanks, mesh);
     const std::vector<Candidate> all = candidates(tree, std::span(&mesh, 1), samples);
     if (refusal_of_mesh(scenario_of(all.front(), scenario))) {
-      EXPECT_EQ(mesh.tensor, 8) << name_of(mesh);
+      EXPECT_TRUE(mesh.tensor == 8 || GetParam().experts) << name_of(mesh);
       continue;
     }
     ++meshes_run;
@@ -115,7 +129,7 @@ TEST_P(MeshesTest, OutcomesAreThoseOfSimulateAndAboveTheirBounds) {
       ++plans;
     }
   }
-  EXPECT_EQ(meshes_run, 19U);
+  EXPECT_EQ(meshes_run, GetParam().meshes);
   EXPECT_GT(plans, 300U);
 }
 
@@ -207,14 +221,17 @@ TEST(MeshSearch, FindsWhatTryingEverythingFinds) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds,
     MeshesTest,
-    ::testing::Values(MeshKind{.name = "OneSample"},
-                      MeshKind{.name = "ThreeSamples", .layers = 2, .samples = 3},
-                      MeshKind{.name = "NoSync", .samples = 2, .sync = false},
-                      MeshKind{.name = "Ring", .method = plan::ContextMethod::kRing},
-                      MeshKind{.name = "WholeRows", .half = false, .sequence = false},
-                      MeshKind{.name = "LossParallel", .loss = true},
-                      MeshKind{.name = "Offload", .samples = 2, .offload = true},
-                      MeshKind{.name = "TwoNodes", .seq = 1024, .nodes = 2}),
+    ::testing::Values(
+        MeshKind{.name = "OneSample"},
+        MeshKind{.name = "ThreeSamples", .layers = 2, .samples = 3},
+        MeshKind{.name = "NoSync", .samples = 2, .sync = false},
+        MeshKind{.name = "Ring", .method = plan::ContextMethod::kRing},
+        MeshKind{.name = "WholeRows", .half = false, .sequence = false},
+        MeshKind{.name = "LossParallel", .loss = true},
+        MeshKind{.name = "Offload", .samples = 2, .offload = true},
+        MeshKind{.name = "TwoNodes", .seq = 1024, .nodes = 2},
+        MeshKind{.name = "Experts", .layers = 2, .samples = 2, .experts = true, .meshes = 43},
+        MeshKind{.name = "ExpertsOfTwoNodes", .nodes = 2, .experts = true, .meshes = 43}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST(MeshSearch, ThreadsChangeNothing) {
