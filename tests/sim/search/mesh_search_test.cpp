@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -160,6 +161,52 @@ std::vector<std::pair<Nanoseconds, std::string>> enumerated(const Scenario& scen
   }
   std::sort(out.begin(), out.end());
   return out;
+}
+
+// A mesh that is searched in full skips microbatches that cannot fit, whatever the limit is.
+TEST(MeshSearch, OneMeshHasItsFastestPlanThatFits) {
+  for (const MeshKind& kind : {MeshKind{.name = "Sync", .samples = 2},
+                               MeshKind{.name = "NoSync", .samples = 2, .sync = false},
+                               MeshKind{.name = "TwoNodes",
+                               .seq = 512,
+                               .samples = 2,
+                               .half = false,
+                               .sync = false,
+                               .loss = true,
+                               .nodes = 2}}) {
+    const Scenario scenario = meshes_scenario(kind);
+    for (const plan::MeshSizes& mesh :
+         {plan::MeshSizes{.replicate = 2, .shard = 1, .context = 1, .tensor = 4},
+          plan::MeshSizes{.replicate = 1, .shard = 4, .context = 1, .tensor = 2},
+          plan::MeshSizes{.replicate = 1, .shard = 8, .context = 1, .tensor = 1}}) {
+      const int64_t samples = samples_of_step(scenario) / data_parallel_ranks(kMeshRanks, mesh);
+      const std::vector<Candidate> all =
+          candidates(scenario.model->tree(), std::span(&mesh, 1), samples);
+      std::set<Bytes> limits;
+      Evaluator unlimited(scenario, scenario.machine->target());
+      for (const Candidate& each : all) {
+        limits.insert(unlimited.evaluate(each).peak_allocated);
+      }
+      for (const Bytes limit : limits) {
+        SCOPED_TRACE(fmt::format("{} {} {}", kind.name, name_of(mesh), limit));
+        Evaluator evaluator(scenario, limited(scenario.machine->target(), limit));
+        std::optional<Nanoseconds> best;
+        for (const Candidate& each : all) {
+          const Outcome now = evaluator.evaluate(each);
+          const Nanoseconds duration = now.figures.duration();
+          best = now.fits ? std::min(best.value_or(duration), duration) : best;
+        }
+        if (!best) {
+          continue;
+        }
+        SearchOptions options = every_mesh(limit);
+        options.meshes.only = {mesh};
+        const SearchResult found = search(scenario, options);
+        ASSERT_NE(found.best(), nullptr);
+        EXPECT_EQ(found.best()->outcome.figures.duration(), *best);
+      }
+    }
+  }
 }
 
 // Searches by bounds find what trying all plans finds, the fastest of all and those of the five
