@@ -151,7 +151,7 @@ TEST(ExpertPart, SharedExpertsRunBeforeResultsAreAwaited) {
       "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 16, "n_group": 1,
       "topk_group": 1)");
   const Workload workload = expert_step(R"("shard": 4, "expert": 4)", 4, 0, config).workload;
-  const Communication& back = token_exchanges(workload)[2];
+  const Communication back = token_exchanges(workload)[2];
   ASSERT_TRUE(back.waited_by.has_value());
   const auto waits = std::ranges::find(workload.order, *back.waited_by);
   const WorkloadItem own{WorkloadItem::Kind::kCommunication, 2};
