@@ -189,7 +189,8 @@ TEST(MeshSearch, OneMeshHasItsFastestPlanThatFits) {
       }
       for (const Bytes limit : limits) {
         SCOPED_TRACE(fmt::format("{} {} {}", kind.name, name_of(mesh), limit));
-        Evaluator evaluator(scenario, limited(scenario.machine->target(), limit));
+        const Target target = limited(scenario.machine->target(), limit);
+        Evaluator evaluator(scenario, target);
         std::optional<Nanoseconds> best;
         for (const Candidate& each : all) {
           const Outcome now = evaluator.evaluate(each);
