@@ -165,15 +165,14 @@ std::vector<std::pair<Nanoseconds, std::string>> enumerated(const Scenario& scen
 
 // A mesh that is searched in full skips microbatches that cannot fit, whatever the limit is.
 TEST(MeshSearch, OneMeshHasItsFastestPlanThatFits) {
-  for (const MeshKind& kind : {MeshKind{.name = "Sync", .samples = 2},
-                               MeshKind{.name = "NoSync", .samples = 2, .sync = false},
-                               MeshKind{.name = "TwoNodes",
-                               .seq = 512,
-                               .samples = 2,
-                               .half = false,
-                               .sync = false,
-                               .loss = true,
-                               .nodes = 2}}) {
+  for (const MeshKind& kind :
+       {MeshKind{.name = "NoSync", .samples = 2, .sync = false}, MeshKind{.name = "TwoNodes",
+                                                                 .seq = 512,
+                                                                 .samples = 2,
+                                                                 .half = false,
+                                                                 .sync = false,
+                                                                 .loss = true,
+                                                                 .nodes = 2}}) {
     const Scenario scenario = meshes_scenario(kind);
     for (const plan::MeshSizes& mesh :
          {plan::MeshSizes{.replicate = 2, .shard = 1, .context = 1, .tensor = 4},
@@ -279,7 +278,8 @@ INSTANTIATE_TEST_SUITE_P(
         MeshKind{.name = "Offload", .samples = 2, .offload = true},
         MeshKind{.name = "TwoNodes", .seq = 1024, .nodes = 2},
         MeshKind{.name = "Experts", .layers = 2, .samples = 2, .experts = true, .meshes = 43},
-        MeshKind{.name = "ExpertsOfTwoNodes", .nodes = 2, .experts = true, .meshes = 43}),
+        MeshKind{
+            .name = "ExpertsOfTwoNodes", .layers = 2, .nodes = 2, .experts = true, .meshes = 43}),
     [](const auto& kind) { return std::string(kind.param.name); });
 
 TEST(MeshSearch, ThreadsChangeNothing) {
