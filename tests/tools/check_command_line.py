@@ -122,6 +122,16 @@ def wrong_lines(program, shows):
                 yield f"{line}: exit code {done.returncode}, expected {code} and '{words.rstrip()}': {done.stdout[:200]}{done.stderr[:400]}"
 
 
+def has_terminals():
+    """Whether this machine makes pseudo-terminals: some containers have no /dev/pts."""
+    try:
+        for end in pty.openpty():
+            os.close(end)
+    except OSError:
+        return False
+    return True
+
+
 def in_terminal(arguments, columns):
     """Exit code and output of a program whose standard streams are a terminal of so many columns."""
     ours, theirs = pty.openpty()
@@ -175,8 +185,13 @@ def main():
     parser.add_argument("--print", action="store_true")
     options = parser.parse_args()
     program = os.path.abspath(options.shardlens)
-    wrong = [*wrong_lines(program, options.print), *help_faults(program, options.print)]
-    print("\n".join(wrong) or f"{len(WRONG)} wrong command lines, and all help and its examples, are as expected")
+    wrong = wrong_lines(program, options.print)
+    helps = "all help and its examples"
+    if has_terminals():
+        wrong = [*wrong, *help_faults(program, options.print)]
+    else:
+        wrong, helps = [*wrong], "(without terminals here, no help)"
+    print("\n".join(wrong) or f"{len(WRONG)} wrong command lines, and {helps}, are as expected")
     return 1 if wrong else 0
 
 
