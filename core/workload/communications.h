@@ -9,6 +9,12 @@
 
 namespace shardlens::plan {
 
+// Whether it adds up gradients, which a microbatch without sync does not.
+[[nodiscard]] inline bool sums_gradients(const Communication& communication) {
+  return communication.purpose == Purpose::kReduceGradients ||
+         communication.purpose == Purpose::kReduceReplicas;
+}
+
 // Adds to `plan` the groups of `from` that communications of `workload` use.
 // Errors  as add_group().
 void add_groups_of(const Workload& workload, const ResolvedPlan& from, ResolvedPlan& plan);

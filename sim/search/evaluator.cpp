@@ -12,6 +12,7 @@
 #include "core/workload/step_size.h"
 #include "core/workload/step_support.h"
 #include "sim/engine/alike.h"
+#include "sim/search/kept_bytes.h"
 
 namespace shardlens::sim {
 namespace {
@@ -116,18 +117,8 @@ void Evaluator::take_sizes() {
   in_backward_ = plan::operators_in_backward(plan_, unit_sizes_, scenario_.step);
   kept_.clear();
   starts_.clear();
-  // Shards of parameters, gradients and optimizer states.
-  least_bytes_ = 0;
-  for (UnitId id = 0; id < unit_sizes_.size(); ++id) {
-    if (plan_.units[id].cpu_offload) {
-      continue;
-    }
-    const plan::UnitSize& unit = unit_sizes_[id];
-    const int64_t gradient = plan_.units[id].optimizer_in_backward ? 0 : unit.reduced_shard;
-    const DType master = plan_.master_dtype(id);
-    least_bytes_ += unit.sharded + gradient * size_of(master) +
-                    unit.optimizer_states(scenario_.step.optimizer_states(), master);
-  }
+  const KeptBytes kept = kept_bytes(plan_, unit_sizes_, scenario_.step.optimizer_states());
+  least_bytes_ = kept.states + kept.gradients;
 }
 
 Evaluator::Sized& Evaluator::sized(const Candidate& candidate) {

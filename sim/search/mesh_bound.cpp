@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "core/workload/communications.h"
 #include "sim/scenario/predict.h"
+#include "sim/search/kept_bytes.h"
 
 namespace shardlens::sim {
 namespace {
@@ -34,27 +36,16 @@ std::vector<Nanoseconds> time_of_groups(const Evaluator::Operators& of, const Re
         shards ? costs.all_reduce_shard : costs.all_reduce_full);
   }
   for (size_t i = 0; i < of.workload.communications.size(); ++i) {
-    const Purpose purpose = of.workload.communications[i].purpose;
-    const bool reduces =
-        purpose == Purpose::kReduceGradients || purpose == Purpose::kReduceReplicas;
-    add(of.workload.communications[i].group, reduces ? repeats.reductions : repeats.all,
+    const plan::Communication& each = of.workload.communications[i];
+    add(each.group, plan::sums_gradients(each) ? repeats.reductions : repeats.all,
         of.costs.communications[i].run);
   }
   return out;
 }
 
 Bytes least_memory(const Evaluator::Operators& of, const plan::StepSettings& step, bool repeats) {
-  Bytes out = 0;
-  for (UnitId id = 0; id < of.sizes.size(); ++id) {
-    const plan::Unit& unit = of.plan.units[id];
-    if (unit.cpu_offload) {
-      continue;
-    }
-    const plan::UnitSize& size = of.sizes[id];
-    const DType master = of.plan.master_dtype(id);
-    out += size.sharded + size.optimizer_states(step.optimizer_states(), master);
-    out += repeats && !unit.optimizer_in_backward ? size.reduced_shard * size_of(master) : 0;
-  }
+  const KeptBytes kept = kept_bytes(of.plan, of.sizes, step.optimizer_states());
+  Bytes out = kept.states + (repeats ? kept.gradients : 0);
   for (const OperatorMemory& each : of.memory) {
     if (each.kind == OperatorMemory::Kind::kForward && each.users > 0) {
       out += each.saved;
@@ -85,9 +76,7 @@ LeastStep least_step(Evaluator& evaluator, const Candidate& candidate) {
   }
   for (size_t i = 0; i < of.workload.communications.size(); ++i) {
     const plan::Communication& each = of.workload.communications[i];
-    const bool reduces =
-        each.purpose == Purpose::kReduceGradients || each.purpose == Purpose::kReduceReplicas;
-    if (!each.waited_by && !reduces) {
+    if (!each.waited_by && !plan::sums_gradients(each)) {
       microbatch += of.costs.communications[i].run.run.alone;
     }
   }

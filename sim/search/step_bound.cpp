@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "core/workload/optimizer_operators.h"
+#include "sim/search/kept_bytes.h"
 
 namespace shardlens::sim {
 namespace {
@@ -146,15 +147,10 @@ const StepBounds::Sharded& StepBounds::sharded(const Candidate& frame) {
   const size_t blocks = scenario.model->tree().blocks.size();
   const Evaluator::Operators of =
       evaluator_.operators(with_blocks(frame, uniform_choices(frame, blocks, false)));
-  for (UnitId id = 0; id < of.sizes.size(); ++id) {
-    const plan::UnitSize& size = of.sizes[id];
-    const DType dtype = of.plan.master_dtype(id);
-    const Bytes master = size_of(dtype);
-    if (!of.plan.units[id].cpu_offload) {
-      out.state += size.sharded + size.optimizer_states(scenario.step.optimizer_states(), dtype);
-      out.gradients += of.plan.units[id].optimizer_in_backward ? 0 : size.reduced_shard * master;
-    }
-    const UnitCosts& costs = of.costs.units[id];
+  const KeptBytes kept = kept_bytes(of.plan, of.sizes, scenario.step.optimizer_states());
+  out.state = kept.states;
+  out.gradients = kept.gradients;
+  for (const UnitCosts& costs : of.costs.units) {
     out.gathers += of.plan.shards() > 1 ? costs.all_gather.run.alone : 0;
     out.reductions += of.plan.shards() > 1 ? costs.reduce_scatter.run.alone : 0;
     out.all_reductions += of.plan.replicas() > 1

@@ -5,6 +5,7 @@
 
 #include "core/schedule/planned/awaited_communications.h"
 #include "core/schedule/planned/planned.h"
+#include "core/workload/communications.h"
 #include "core/workload/workload.h"
 
 namespace shardlens::schedule {
@@ -37,9 +38,7 @@ class ItemOrder {
     }
     if (communicates(number)) {
       const uint32_t index = number - static_cast<uint32_t>(workload_.operators.size());
-      const Purpose purpose = workload_.communications[index].purpose;
-      if (!reduces_ &&
-          (purpose == Purpose::kReduceGradients || purpose == Purpose::kReduceReplicas)) {
+      if (!reduces_ && plan::sums_gradients(workload_.communications[index])) {
         return;
       }
       return awaited_.begin(index, order_);
