@@ -198,8 +198,8 @@ def checkpointed(row, layers):
     return [index for index in range(layers) if row["checkpoint"] == "all" or (row["checkpoint"] == "second" and index % 2 == 1)]
 
 
-def train(row):
-    """Rows of the second step on this rank, and of each axis the ranks of this rank's group."""
+def prepared(row):
+    """The meshes of a program, its divided model, its function of tokens and positions that returns logits, and its vocabulary."""
     meshes = Meshes(row["mesh"], row["units"])
     if meshes.context is not None and row["gather"] in BY_HAND:
         gather_keys_and_values(meshes, row)
@@ -207,6 +207,12 @@ def train(row):
         gpu_attention.use()
     model, forward, vocabulary = tensor_models.make(row)
     divide(model, row, meshes, {"param_dtype": "bfloat16", "reduce_dtype": "float32"} if row["dtype"] == "bf16" else {})
+    return meshes, model, forward, vocabulary
+
+
+def train(row):
+    """Rows of the second step on this rank, and of each axis the ranks of this rank's group."""
+    meshes, model, forward, vocabulary = prepared(row)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=row["optimizer"] == "foreach", fused=row["optimizer"] == "fused")
     log = collective_log.CollectiveLog(model, meshes.groups)
     for step in range(2):

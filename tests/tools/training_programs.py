@@ -449,6 +449,43 @@ def tensor_fsdp2(run):
     of_mesh_programs(run, "tensor")
 
 
+def of_tensor_programs(name):
+    """A program of tensor_programs.py with a larger model."""
+
+    def train_it(run):
+        import contextlib
+
+        import tensor_programs
+        import torch
+        from torch.distributed.tensor.parallel import loss_parallel
+        from torch.nn import functional as F
+
+        row = dict(tensor_programs.programs()[name], batch=8, seq=128)
+        row["config"] = {**row["config"], "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+                         "head_dim": 48, "vocab_size": 4096, "max_position_embeddings": 128}
+        meshes, model, forward, vocabulary = tensor_programs.prepared(row)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=row["optimizer"] == "foreach")
+        run.same_data(meshes.fsdp.get_local_rank("shard") if meshes.fsdp is not None and meshes.context is None else 0)
+
+        def step():
+            tokens = torch.randint(0, vocabulary, (row["batch"], row["seq"]), generator=run.generator)
+            positions = torch.arange(row["seq"]).unsqueeze(0)
+            with tensor_programs.context_of(row, meshes, [tokens, positions]), loss_parallel() if row["loss_parallel"] else contextlib.nullcontext():
+                loss = F.cross_entropy(forward(tokens, positions).flatten(0, 1).float(), tokens.flatten())
+                loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss
+
+        run.train(model, optimizer, step)
+
+    return train_it
+
+
+for each in ("llama-s2t2", "llama-s2t2-sp", "llama-s2t2-sp-loss", "llama-s2t2-sp-checkpoint", "llama-s2c2", "llama-c2t2-sp", "qwen3-s2t2-sp-loss-checkpoint"):
+    program(f"mesh-{each}", FOUR)(of_tensor_programs(each))
+
+
 @program("experts", FOUR)
 def experts(run):
     of_mesh_programs(run, "experts")

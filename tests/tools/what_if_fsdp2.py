@@ -3,8 +3,9 @@
 
     what_if_fsdp2.py OUT [--rounds 4] [--steps 4] [--hidden 384] [--blocks 6] [--json]
 
-A Llama on two Gloo ranks with one thread each, in six variants: as it is, reshard_after_forward=False, forward prefetch, pairs of blocks as
-units, replicated (a mesh of two replicas), and one unit. All variants train alternately in one process per rank, a few steps a round, so that a
+A Llama on two Gloo ranks with one thread each, in eight variants: as it is, reshard_after_forward=False, forward prefetch, pairs of blocks as
+units, replicated (a mesh of two replicas), one unit, a checkpoint around each block (with --checkpointed, all but this one have them), and twice
+the samples. All variants train alternately in one process per rank, a few steps a round, so that a
 busy machine slows them alike, in another order each round. The first variant is then recorded with shardlens.record into OUT/run; the program
 simulates its own plan and the others, and a table compares the changes. $SHARDLENS_PROGRAM names the program.
 
@@ -35,7 +36,7 @@ import torch.multiprocessing as mp  # noqa: E402
 import shardlens  # noqa: E402
 from shardlens.program import ask  # noqa: E402
 
-VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks", "replicate", "one unit")
+VARIANTS = ("base", "reshard_after_forward=False", "forward prefetch", "pairs of blocks", "replicate", "one unit", "checkpoints", "twice the samples")
 
 
 def llama(options):
@@ -48,10 +49,14 @@ def llama(options):
 
 
 def sharded(variant, options):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
     from torch.distributed.fsdp import fully_shard
 
     model = llama(options)
     layers = model.model.layers
+    if (variant == VARIANTS[6]) != options.checkpointed:
+        apply_activation_checkpointing(model, check_fn=lambda module: module in list(layers))
+        layers = model.model.layers
     keep = {"reshard_after_forward": False} if variant == VARIANTS[1] else {}
     if variant == VARIANTS[4]:
         keep = {"mesh": dist.device_mesh.init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicate", "shard"))}
@@ -85,11 +90,17 @@ def plan_of(variant, plan):
         plan["mesh"] = {"replicate": 2, "shard": 1}
     elif variant == VARIANTS[5]:
         plan["units"] = [unit for unit in plan["units"] if not unit["modules"]]
+    elif variant == VARIANTS[6]:
+        plan["activation_checkpointing"] = [] if plan.get("activation_checkpointing") else sorted(blocks)
     return plan
 
 
-def step(model, optimizer, options):
-    tokens = torch.randint(0, options.vocab, (options.batch, options.seq))
+def batch_of(variant, options):
+    return options.batch * (2 if variant == VARIANTS[7] else 1)
+
+
+def step(model, optimizer, options, variant=VARIANTS[0]):
+    tokens = torch.randint(0, options.vocab, (batch_of(variant, options), options.seq))
     loss = model(input_ids=tokens, labels=tokens).loss
     loss.backward()
     optimizer.step()
@@ -101,11 +112,11 @@ def page_faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
-def timed(model, optimizer, options):
+def timed(model, optimizer, options, variant):
     """Seconds and page faults of a step."""
     dist.barrier()
     begin, faults = time.perf_counter(), page_faults()
-    step(model, optimizer, options)
+    step(model, optimizer, options, variant)
     dist.barrier()
     return time.perf_counter() - begin, page_faults() - faults
 
@@ -118,7 +129,7 @@ def work(rank, store, options):
     times, faults = ({variant: [] for variant in VARIANTS} for _ in range(2))
     for round in range(options.rounds + 1):
         for variant in random.Random(round).sample(VARIANTS, len(VARIANTS)):  # the same order on both ranks
-            taken = [timed(*trained[variant], options) for _ in range(options.steps)]
+            taken = [timed(*trained[variant], options, variant) for _ in range(options.steps)]
             if round > 0:  # the first round warms up
                 times[variant].append([seconds for seconds, _ in taken])
                 faults[variant].append([count for _, count in taken])
@@ -133,12 +144,12 @@ def work(rank, store, options):
     dist.destroy_process_group()
 
 
-def simulated(options, plan=None):
+def simulated(options, variant, recorded):
     command = ["simulate", "--workload", str(options.out / "run")]
-    if plan is not None:
+    if variant != VARIANTS[0]:
         path = options.out / "changed.json"
-        path.write_text(json.dumps(plan))
-        command += ["--plan", str(path)]
+        path.write_text(json.dumps(plan_of(variant, recorded)))
+        command += ["--plan", str(path), "--batch", str(batch_of(variant, options))]
     return ask(command)
 
 
@@ -160,14 +171,14 @@ def compared(options):
     measured = json.loads((options.out / "times.json").read_text())
     times = measured["seconds"]
     recorded = json.loads((options.out / "run" / "plan.json").read_text())
-    own = simulated(options)
+    own = simulated(options, VARIANTS[0], recorded)
     rows = []
     for variant in VARIANTS:
         change, error = difference(times[VARIANTS[0]], times[variant])
-        predicted = own if variant == VARIANTS[0] else simulated(options, plan_of(variant, recorded))
+        predicted = own if variant == VARIANTS[0] else simulated(options, variant, recorded)
         rows.append({
             "variant": variant, "measured_ms": statistics.median(by_round(times[variant])) * 1e3, "measured_change": change, "measured_error": error,
-            "predicted_change": predicted["step_ns"] / own["step_ns"] - 1, "predicted": predicted})
+            "predicted_change": predicted["step_ns"] / own["step_ns"] - 1, "predicted": predicted, "base_ns": own["step_ns"]})
     return {"baseline": own["baseline"], "rows": rows, **measured}
 
 
@@ -183,6 +194,7 @@ def main():
     parser.add_argument("out", type=Path)
     for name, default in (("rounds", 4), ("steps", 4), ("recorded", 6), ("hidden", 384), ("blocks", 6), ("vocab", 4096), ("batch", 4), ("seq", 128)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--checkpointed", action="store_true", help="each block of the recorded program is in a checkpoint")
     parser.add_argument("--compare-only", action="store_true", help="use the run and the times that OUT has")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()

@@ -14,6 +14,9 @@ the larger of 3 % of the step and two standard errors, and whether the best chan
 recorded steps took than the same steps among the variants: where it is above 25 %, something else ran while recording, and --again measures these
 programs again.
 
+Below it is how often the 90 % interval of the change that `simulate` prints has the measured change in it. A measured change has an error of its
+own: an interval is also counted with its half-width w and 1.64 standard errors e together, as the root of w² + e².
+
 The second table has what `advise` said: its exit code (5: its error for the own plan exceeds the largest gain; asked: at most 2 of 10), and for
 each change whether it was recommended, the predicted change with its 90 % interval, and in brackets the measured one. Changes are found by the
 contents of their plans. Asked: the sign is right in all changes beyond noise, and no recommended one is beyond noise a loss. A prediction of less
@@ -23,6 +26,7 @@ Exit code 1 if something is not as asked, 5 if programs are left.
 """
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
@@ -31,7 +35,7 @@ from pathlib import Path
 import what_if_fsdp2
 from shardlens import program
 
-# name: hidden, blocks, vocab, batch, seq
+# name: hidden, blocks, vocab, batch, seq. The CHECKPOINTED have their blocks in checkpoints.
 PROGRAMS = {
     "six-blocks": (384, 6, 4096, 4, 128),
     "deep": (192, 14, 2048, 6, 128),
@@ -44,14 +48,16 @@ PROGRAMS = {
     "middle": (480, 4, 2048, 3, 128),
     "small-units": (288, 10, 1024, 4, 96),
 }
+CHECKPOINTED = ("many-samples", "three-blocks")
 BASE, *CHANGES = what_if_fsdp2.VARIANTS
+QUANTILE_90 = 1.645  # of a normal distribution, both sides
 NO_EFFECT = 0.005  # a smaller predicted change has no sign
 
 
 def settings_of(name, options):
     hidden, blocks, vocab, batch, seq = PROGRAMS[name]
     return argparse.Namespace(out=options.out / name, hidden=hidden, blocks=blocks, vocab=vocab, batch=batch, seq=seq, rounds=options.rounds,
-                              steps=options.steps, recorded=8)
+                              steps=options.steps, recorded=8, checkpointed=name in CHECKPOINTED)
 
 
 def contents(plan):
@@ -96,7 +102,9 @@ def line_of(name, settings):
     """A program's result without the predictions' details."""
     result = what_if_fsdp2.compared(settings)
     return {"program": name, "seconds_of_steps": result["seconds"], "page_faults": result["page_faults"], "baseline": result["baseline"],
-            "predicted": {row["variant"]: row["predicted_change"] for row in result["rows"][1:]}, "advice": advised(settings)}
+            "predicted": {row["variant"]: row["predicted_change"] for row in result["rows"][1:]},
+            "intervals": {row["variant"]: [end / row["base_ns"] for end in row["predicted"]["change_interval_ns"]] for row in result["rows"][1:]},
+            "advice": advised(settings)}
 
 
 class Change:
@@ -105,7 +113,7 @@ class Change:
     def __init__(self, line, variant):
         self.program, self.variant = line["program"], variant
         self.measured, self.error = what_if_fsdp2.difference(line["seconds_of_steps"][BASE], line["seconds_of_steps"][variant])
-        self.predicted = line["predicted"][variant]
+        self.predicted, self.interval = line["predicted"][variant], line["intervals"][variant]
         self.advised = line["advice"]["changes"].get(variant)
 
     def is_beyond_noise(self):
@@ -118,6 +126,11 @@ class Change:
         """Of what `advise` predicts, or where it has no such change, `simulate`."""
         predicted = self.advised["predicted"] if self.advised else self.predicted
         return self.is_within(predicted) if abs(predicted) < NO_EFFECT else predicted * self.measured > 0
+
+    def is_in(self, interval, with_noise):
+        """Whether the measured change is in an interval, which is made wider by the error of the measured change."""
+        middle, half = (interval[0] + interval[1]) / 2, (interval[1] - interval[0]) / 2
+        return abs(self.measured - middle) <= math.hypot(half, QUANTILE_90 * self.error if with_noise else 0)
 
     def is_harmful(self):
         return bool(self.advised) and self.advised["recommended"] and self.measured > 2 * self.error
@@ -151,6 +164,14 @@ def names_the_best(line):
     return longer <= 2 * error
 
 
+def coverage(changes, intervals):
+    """How often intervals hold the measured changes, as text."""
+    pairs = list(zip(changes, intervals))
+    held, with_noise = (sum(change.is_in(interval, noise) for change, interval in pairs) for noise in (False, True))
+    half = statistics.median((interval[1] - interval[0]) / 2 for interval in intervals)
+    return f"{held} of {len(pairs)}, {with_noise} with the error of the measured change; median half-width {half:.1%}"
+
+
 def table(lines):
     """Prints what `simulate` says. Whether all is as asked."""
     print("| program | step | rounds | noise | recording | own plan | " + " | ".join(CHANGES) + " | best named |")
@@ -165,7 +186,11 @@ def table(lines):
     within = [change.is_within(change.predicted) for line in lines for change in changes_of(line)]
     best = [names_the_best(line) for line in lines]
     print(f"\nown plan: {statistics.median(errors):.1%} in the median, {max(errors):.1%} at worst; changes within bounds: {sum(within)} of {len(within)}; "
-          f"best named: {sum(best)} of {len(best)}\n")
+          f"best named: {sum(best)} of {len(best)}")
+    for variant in (None, *CHANGES):
+        changes = [change for line in lines for change in changes_of(line) if variant in (None, change.variant)]
+        print(f"{'within the 90 % interval' if variant is None else '  ' + variant}: {coverage(changes, [change.interval for change in changes])}")
+    print()
     return statistics.median(errors) <= 0.05 and max(errors) <= 0.12 and all(within) and all(best)
 
 
@@ -194,7 +219,6 @@ def advice_table(lines):
     harmful = [change for change in changes if change.is_harmful()]
     uncertain = [line["program"] for line in lines if line["advice"]["exit_code"] == 5]
     listed = [change for change in changes if change.advised]
-    held = sum(change.advised["interval"][0] <= change.measured <= change.advised["interval"][1] for change in listed)
 
     def named(found):
         return "".join(f"; {change.program}: {change.variant}" for change in found)
@@ -205,7 +229,7 @@ def advice_table(lines):
         print(f"  {variant}: {sum(change.is_sign_right() for change in of)} of {len(of)} (of {len(lines)} measured, {sum(c.variant == variant for c in listed)} listed)")
     print(f"exit code 5: {len(uncertain)} of {len(lines)}{''.join('; ' + name for name in uncertain)}")
     print(f"harmful recommendations: {len(harmful)} of {sum(change.advised['recommended'] for change in listed)}{named(harmful)}")
-    print(f"within the 90 % interval: {held} of {len(listed)}")
+    print(f"within the 90 % interval: {coverage(listed, [change.advised['interval'] for change in listed])}")
     return not wrong and not harmful and 5 * len(uncertain) <= len(lines)
 
 
