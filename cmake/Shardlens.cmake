@@ -40,6 +40,10 @@ target_compile_options(shardlens_options INTERFACE -Wall -Wextra -Wpedantic -Wsh
                                                    -Werror=switch -Werror=return-type)
 # No path of this machine in programs, so that a build in another folder has the same bytes (scripts/check_reproducible).
 target_compile_options(shardlens_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${PROJECT_BINARY_DIR}/=build/)
+# On ARM64, products and sums would be rounded once where x86-64 rounds them twice, and the same plan would have another simulated time.
+if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64)
+  target_compile_options(shardlens_options INTERFACE -ffp-contract=off)
+endif()
 if(SHARDLENS_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
     message(FATAL_ERROR "SHARDLENS_FUZZ needs clang: -DCMAKE_CXX_COMPILER=clang++-14")

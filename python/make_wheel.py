@@ -2,6 +2,7 @@
 """Makes the wheels and the source distribution; scripts/wheel calls it. Needs the packages of python/wheel_requirements.txt.
 
     make_wheel.py OUT --program FILE [--worker FILE]      the program, built as target shardlens_packaged; shardlens-worker
+    make_wheel.py OUT --program FILE --sysroot DIR        a wheel alone, of a program for ARM64, whose libraries are in a folder
 
 A wheel contains the shared libraries that its programs need and that other machines may lack, with their licences, and has the tag that
 auditwheel finds. Those of torch are not in the engine's wheel: it finds them where pip installs them.
@@ -30,10 +31,10 @@ BESIDE = ("torch/lib", "nvidia/cu13/lib")
 OF_TORCH = ("libtorch*", "libc10*", "libcupti*", "libcudart*", "libnvrtc*")
 
 
-def run(hook, *arguments, cwd=ROOT):
+def run(hook, *arguments, cwd=ROOT, **environment):
     """Calls a function of the build backend in the source tree. Returns what it made."""
     program = f"import sys, scikit_build_core.build as backend; print(backend.{hook}(*{arguments!r}))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     if done.returncode != 0:
         sys.exit(f"error: {hook} failed\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
     return done.stdout.splitlines()[-1]
@@ -98,24 +99,36 @@ def engine_wheel(worker, directory):
     return wheel
 
 
+def program_wheel(program, directory, sysroot):
+    """The wheel of the program. With a sysroot it is one for ARM64, whose libraries auditwheel looks for there."""
+    defined, environment, options = {"cmake.define.SHARDLENS_PREBUILT": str(program.resolve()), "build-dir": f"{directory}/build"}, {}, []
+    if sysroot:
+        defined["cmake.define.SHARDLENS_SYSROOT"] = str(sysroot.resolve())
+        environment["_PYTHON_HOST_PLATFORM"] = "linux-aarch64"  # of which the wheel's tag is made
+        options = [f"--ldpaths={sysroot.resolve()}/usr/lib/aarch64-linux-gnu:{sysroot.resolve()}/lib/aarch64-linux-gnu"]
+    linux = run("build_wheel", directory, defined, **environment)
+    wheel = repair(Path(directory) / linux, Path(directory) / "repaired", *options)
+    check(wheel)
+    return wheel
+
+
 def main(arguments):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--program", type=Path, required=True)
     parser.add_argument("--worker", type=Path)
+    parser.add_argument("--sysroot", type=Path)
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
-        linux = run("build_wheel", directory, {"cmake.define.SHARDLENS_PREBUILT": str(options.program.resolve()), "build-dir": f"{directory}/build"})
-        wheel = repair(Path(directory) / linux, Path(directory) / "repaired")
-        check(wheel)
-        source = run("build_sdist", directory)
-        made = [wheel, Path(directory) / source]
+        made = [program_wheel(options.program, directory, options.sysroot)]
+        if not options.sysroot:
+            made.append(Path(directory) / run("build_sdist", directory))
         if options.worker:
             made.append(engine_wheel(options.worker, directory))
         for file in made:
             if file.suffix == ".whl":
-                sbom.add(file)
+                sbom.add(file, options.sysroot)
             shutil.copyfile(file, options.out / file.name)
             print(os.path.relpath(options.out / file.name))
 

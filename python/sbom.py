@@ -1,5 +1,6 @@
 """The list of what is compiled into the programs of a wheel, as CycloneDX. auditwheel lists the shared libraries that it adds, but not these."""
 import base64
+import gzip
 import hashlib
 import io
 import json
@@ -10,8 +11,14 @@ from pathlib import Path
 from urllib.parse import quote
 
 
-def version_of(package):
-    """The version of an installed Debian package; None elsewhere."""
+def version_of(package, sysroot=None):
+    """The version of a Debian package, installed or extracted into a folder; None elsewhere."""
+    if sysroot:
+        try:
+            with gzip.open(sysroot / "usr/share/doc" / package / "changelog.Debian.gz", "rt", encoding="utf-8") as file:
+                return re.match(r"\S+ \(([^)]+)\)", file.readline())[1]
+        except OSError:
+            return None
     try:
         done = subprocess.run(["dpkg-query", "-W", "-f", "${Version}", package], capture_output=True, text=True, check=False)
     except OSError:
@@ -19,16 +26,16 @@ def version_of(package):
     return done.stdout.strip() or None if done.returncode == 0 else None
 
 
-def component(name, package, licence):
+def component(name, package, licence, sysroot):
     out = {"type": "library", "bom-ref": name, "name": name, "licenses": [{"license": {"name": f"see {licence}"}}]}
-    version = version_of(package)
+    version = version_of(package, sysroot)
     if version:
         out["version"] = version
         out["purl"] = f"pkg:deb/debian/{package}@{quote(version)}"
     return out
 
 
-def contents(archive):
+def contents(archive, sysroot):
     """The document, from the names in the wheel: its programs and libraries with their sums, and the libraries of which there is a licence."""
     names = sorted(name for name in archive.namelist() if not name.endswith("/"))
     (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
@@ -42,19 +49,19 @@ def contents(archive):
         inside = re.match(r"shardlens/licenses/([^/]+)\.txt$", name)
         if inside:
             library = inside.group(1)
-            package = next((p for p in (f"lib{library}-dev", f"{library}-dev") if version_of(p)), f"lib{library}-dev")
-            components.append(component(library, package, name))
+            package = next((p for p in (f"lib{library}-dev", f"{library}-dev") if version_of(p, sysroot)), f"lib{library}-dev")
+            components.append(component(library, package, name, sysroot))
     return {"bomFormat": "CycloneDX", "specVersion": "1.4", "version": 1,
             "metadata": {"component": {"type": "library", "bom-ref": "wheel", "name": about["Name"], "version": about["Version"]}},
             "components": components, "dependencies": [{"ref": "wheel", "dependsOn": [c["bom-ref"] for c in components]}]}
 
 
-def add(wheel):
+def add(wheel, sysroot=None):
     """Adds sboms/shardlens.cdx.json to a wheel's metadata, and its row to RECORD. Other members stay as they are."""
     wheel = Path(wheel)
     made = io.BytesIO()
     with zipfile.ZipFile(wheel) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as out:
-        text = (json.dumps(contents(archive), indent=1) + "\n").encode()
+        text = (json.dumps(contents(archive, sysroot), indent=1) + "\n").encode()
         (record,) = [info for info in archive.infolist() if info.filename.endswith(".dist-info/RECORD")]
         name = record.filename.removesuffix("RECORD") + "sboms/shardlens.cdx.json"
         digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).decode().rstrip("=")
