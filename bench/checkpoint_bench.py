@@ -8,8 +8,8 @@ PyTorch: DTensors split along the first dimension, dcp.save and dcp.async_save w
 The programs run alternately; a figure is the median over rounds of: seconds, the longest of the ranks; CPU seconds, their sum; memory, the
 most that a rank had at a time beyond what it had before. Of an asynchronous save, seconds are those in which the step waits.
 
-Limits: synchronous at most PyTorch's time, 0.7 of its CPU time, and 64 MiB of memory; asynchronous a rank's part and 64 MiB. Exit code 1 if one
-is exceeded. Needs SHARDLENS_TEST_PYTHON, or a python3 with torch.
+Limits: synchronous at most PyTorch's time, 0.7 of its CPU time, and 64 MiB of memory; asynchronous a rank's part and 64 MiB; loading at most
+PyTorch's time and 64 MiB. Exit code 1 if one is exceeded. Needs SHARDLENS_TEST_PYTHON, or a python3 with torch.
 """
 import argparse
 import json
@@ -144,7 +144,9 @@ def main():
     checks = {"synchronous, share of PyTorch's time": (ours["sync"]["seconds"] / theirs["sync"]["seconds"], 1.0),
               "synchronous, share of its CPU time": (ours["sync"]["cpu_s"] / theirs["sync"]["cpu_s"], 0.7),
               "synchronous, MiB": (ours["sync"]["extra_bytes"] / MIB, 64),
-              "asynchronous, MiB": (ours["async"]["extra_bytes"] / MIB, part / MIB + 64)}
+              "asynchronous, MiB": (ours["async"]["extra_bytes"] / MIB, part / MIB + 64),
+              "loading, share of PyTorch's time": (ours["load"]["seconds"] / theirs["load"]["seconds"], 1.0),
+              "loading, MiB": (ours["load"]["extra_bytes"] / MIB, 64)}
     for what, (seen, limit) in checks.items():
         print(f"{what}: {seen:.2f}, limit {limit:.2f}{'' if seen <= limit else '  EXCEEDED'}")
     for what, key in (("sync", "seconds"), ("sync", "cpu_s"), ("load", "seconds")):

@@ -121,6 +121,47 @@ Index index_of_pytorch(const fs::path& folder) {
   return index;
 }
 
+constexpr Bytes kBlock = Bytes{256} << 10;  // fits the cache of a core
+constexpr Bytes kKept = Bytes{8} << 20;     // that stays in memory
+
+// The bytes of a piece, which are used in their order: their checksum is made as they are used,
+// block by block while a block is in the cache, and of what was used only the last blocks stay in
+// memory.
+class PieceBytes {
+ public:
+  PieceBytes(const models::Checkpoint& file, const models::TensorEntry& entry, bool sums)
+      : file_(file), entry_(entry), sums_(sums) {}
+  PieceBytes(const PieceBytes&) = delete;
+  PieceBytes& operator=(const PieceBytes&) = delete;
+  ~PieceBytes() { file_.release(entry_, released_, used_); }
+
+  // Bytes up to `end` are used next.
+  void use_to(Bytes end) {
+    const std::span<const std::byte> bytes = file_.bytes(entry_);
+    while (used_ < end) {
+      const Bytes part = std::min(end - used_, kBlock);
+      if (sums_) {
+        sum_ = crc32(bytes.subspan(static_cast<size_t>(used_), static_cast<size_t>(part)), sum_);
+      }
+      if (used_ - released_ >= kKept) {
+        file_.release(entry_, released_, used_);
+        released_ = used_;
+      }
+      used_ += part;
+    }
+  }
+  // Of all bytes that were used.
+  [[nodiscard]] uint32_t sum() const { return sum_; }
+
+ private:
+  const models::Checkpoint& file_;
+  const models::TensorEntry& entry_;
+  bool sums_;
+  uint32_t sum_ = 0;
+  Bytes used_ = 0;
+  Bytes released_ = 0;
+};
+
 }  // namespace
 
 Reader::Reader(Reader&&) noexcept = default;
@@ -206,11 +247,16 @@ const models::TensorEntry& Reader::entry(const SavedTensor& tensor, const Piece&
 
 void Reader::check(const SavedTensor& tensor, const Piece& piece) {
   const models::TensorEntry& stored = entry(tensor, piece);
-  if (!piece.crc32) {
-    return;
-  }
-  const uint32_t sum = crc32(file(tensor, piece).bytes(stored));
-  if (sum != *piece.crc32) {
+  PieceBytes bytes(file(tensor, piece), stored, piece.crc32.has_value());
+  bytes.use_to(stored.end - stored.begin);
+  compare(tensor, piece, stored, bytes.sum());
+}
+
+void Reader::compare(const SavedTensor& tensor,
+                     const Piece& piece,
+                     const models::TensorEntry& stored,
+                     uint32_t sum) const {
+  if (piece.crc32 && sum != *piece.crc32) {
     throw InputError(
         (folder_ / index_.files[piece.file].name).string(),
         fmt::format("bytes {} to {} are damaged: parameter '{}', tensor '{}' at [{}], has checksum "
@@ -220,16 +266,9 @@ void Reader::check(const SavedTensor& tensor, const Piece& piece) {
   }
 }
 
-void Reader::check_once(const SavedTensor& tensor, const Piece& piece) {
-  bool& checked = checked_[&piece];
-  if (!checked) {
-    check(tensor, piece);
-    checked = true;
-  }
-}
-
 template <typename Copy>
 void Reader::for_pieces(const SavedTensor& tensor, int64_t first, int64_t count, Copy copy) {
+  const auto element = static_cast<int64_t>(size_of(tensor.dtype));
   int64_t done = 0;
   for (const Piece& piece : tensor.pieces) {
     const auto [begin, end] = range_of(piece.box, tensor.shape);
@@ -237,12 +276,23 @@ void Reader::for_pieces(const SavedTensor& tensor, int64_t first, int64_t count,
       continue;  // its file need not be opened
     }
     const models::TensorEntry& stored = entry(tensor, piece);
+    const bool checks = piece.crc32 && !checked_.contains(&piece);
+    PieceBytes bytes(*files_[piece.file], stored, checks);
+    const int64_t before = done;
     for_each_run(piece.box, tensor.shape, first, first + count,
                  [&](int64_t in_tensor, int64_t in_piece, int64_t numel) {
-                   check_once(tensor, piece);
-                   copy(*files_[piece.file], stored, in_piece, in_tensor - first, numel);
                    done += numel;
+                   for (int64_t at = 0, part = 0; at < numel; at += part) {
+                     part = std::min(numel - at, kBlock / element);
+                     bytes.use_to((in_piece + at + part) * element);
+                     copy(*files_[piece.file], stored, in_piece + at, in_tensor - first + at, part);
+                   }
                  });
+    if (checks && done > before) {
+      bytes.use_to(stored.end - stored.begin);
+      compare(tensor, piece, stored, bytes.sum());
+      checked_.insert(&piece);
+    }
   }
   if (done != count) {
     throw InputError(

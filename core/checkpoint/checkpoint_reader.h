@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "core/checkpoint/checkpoint_index.h"
@@ -41,7 +42,8 @@ class Reader {
   [[nodiscard]] const SavedTensor& at(std::string_view name) const;
 
   // Elements [first, first + out.size()) of the flattened tensor as fp32, from F32, BF16, F16 or
-  // F64. Every piece that is read is checked against its checksum as a whole, once.
+  // F64. Every piece that is read is checked against its checksum as a whole, once; after an error
+  // `out` has any values.
   void read(const SavedTensor& tensor, int64_t first, std::span<float> out);
   // The same as they are stored; `out` has a whole number of elements.
   void read_bytes(const SavedTensor& tensor, int64_t first, std::span<std::byte> out);
@@ -52,7 +54,11 @@ class Reader {
   Reader() = default;
   models::Checkpoint& file(const SavedTensor& tensor, const Piece& piece);
   const models::TensorEntry& entry(const SavedTensor& tensor, const Piece& piece);
-  void check_once(const SavedTensor& tensor, const Piece& piece);
+  // Throws if a piece's checksum is not that of the index.
+  void compare(const SavedTensor& tensor,
+               const Piece& piece,
+               const models::TensorEntry& stored,
+               uint32_t sum) const;
   template <typename Copy>
   void for_pieces(const SavedTensor& tensor, int64_t first, int64_t count, Copy copy);
 
@@ -60,7 +66,7 @@ class Reader {
   Index index_;
   std::unordered_map<std::string, size_t> places_;          // in index_.tensors, by name
   std::vector<std::unique_ptr<models::Checkpoint>> files_;  // null: not opened yet
-  std::unordered_map<const Piece*, bool> checked_;
+  std::unordered_set<const Piece*> checked_;
 };
 
 // Whether Reader::open() would read the folder.

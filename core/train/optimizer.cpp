@@ -71,6 +71,13 @@ Due due_of(std::span<const fsdp::ShardUpdate> updates, std::span<ShardState> sta
   return due;
 }
 
+// `like`: of the shard's shape; the shard itself may be in use.
+void create(at::Tensor& moment, const at::Tensor& like) {
+  if (!moment.defined()) {
+    moment = at::zeros_like(like);
+  }
+}
+
 std::optional<at::Tensor> given(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
@@ -138,10 +145,9 @@ class AdamW final : public FusedOptimizer {
     }
   }
 
-  // `like`: of the shard's shape; the shard itself may be in use.
   static void create(ShardState& state, const at::Tensor& like, double steps) {
-    state.first = at::zeros_like(like);
-    state.second = at::zeros_like(like);
+    train::create(state.first, like);
+    train::create(state.second, like);
     state.step = at::full({}, steps, like.options().dtype(at::kFloat).requires_grad(false));
   }
 };
@@ -155,7 +161,7 @@ class Sgd final : public FusedOptimizer {
     return options_.momentum == 0 ? std::span<const std::string_view>{} : kNames;
   }
   void create_state(size_t shard, double /*steps*/) override {
-    states_.at(shard).first = at::zeros_like(states_.at(shard).shard);
+    create(states_.at(shard).first, states_.at(shard).shard);
   }
 
  private:
@@ -165,9 +171,7 @@ class Sgd final : public FusedOptimizer {
     std::vector<at::Tensor> buffers;
     for (size_t i = 0; i < due.states.size() && options_.momentum != 0; ++i) {
       ShardState& state = *due.states[i];
-      if (!state.first.defined()) {
-        state.first = at::zeros_like(due.values[i]);
-      }
+      create(state.first, due.values[i]);
       buffers.push_back(state.first);
     }
     if (!due.states.empty()) {

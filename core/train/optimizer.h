@@ -49,7 +49,8 @@ class Optimizer {
   [[nodiscard]] virtual std::span<const std::string_view> moments() const = 0;
   // The state of every shard, in the shards' order; shares its tensors.
   [[nodiscard]] virtual std::span<const ShardState> states() const = 0;
-  // Gives a shard the state of after `steps` steps, with moments of zeros for the caller to fill.
+  // Gives a shard the state of after `steps` steps, for the caller to fill: with the moments that
+  // it has, or moments of zeros.
   virtual void create_state(size_t shard, double steps) = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "core/base/error.h"
 #include "core/files/input_file.h"
@@ -33,6 +34,16 @@ MappedFile::MappedFile(std::filesystem::path path) : path_(std::move(path)) {
 MappedFile::~MappedFile() {
   if (!bytes_.empty()) {
     ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());  // NOLINT: munmap's signature
+  }
+}
+
+void MappedFile::release(std::span<const std::byte> part) const {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto address = reinterpret_cast<uintptr_t>(part.data());
+  const uintptr_t begin = (address + page - 1) / page * page;
+  const uintptr_t end = (address + part.size()) / page * page;
+  if (begin < end) {
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // NOLINT: its signature
   }
 }
 

@@ -17,6 +17,9 @@ class MappedFile {
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }
+  // Pages that lie in `part` of bytes() as a whole no longer count as memory of this process. Their
+  // bytes stay readable.
+  void release(std::span<const std::byte> part) const;
 
  private:
   std::filesystem::path path_;

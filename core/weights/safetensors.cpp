@@ -343,6 +343,11 @@ std::span<const std::byte> Checkpoint::bytes(const TensorEntry& entry) const {
                                              static_cast<size_t>(entry.end - entry.begin));
 }
 
+void Checkpoint::release(const TensorEntry& entry, Bytes begin, Bytes end) const {
+  files_[entry.file]->release(
+      bytes(entry).subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+}
+
 const fs::path& Checkpoint::file_of(const TensorEntry& entry) const {
   return files_[entry.file]->path();
 }

@@ -53,6 +53,9 @@ class Checkpoint {
   [[nodiscard]] const TensorEntry& at(std::string_view name) const;
   // The stored bytes, which may be unaligned; valid while the Checkpoint exists.
   [[nodiscard]] std::span<const std::byte> bytes(const TensorEntry& entry) const;
+  // Pages of bytes [begin, end) of the tensor that were read no longer count as memory of this
+  // process; they are read again when they are used again.
+  void release(const TensorEntry& entry, Bytes begin, Bytes end) const;
   // Elements [first, first + out.size()) as fp32, from F32, BF16, F16 or F64.
   // Errors: InputError naming tensor and dtype for any other.
   void read(const TensorEntry& entry, int64_t first, std::span<float> out) const;

@@ -461,7 +461,7 @@ def of_tensor_programs(name):
         from torch.nn import functional as F
 
         row = dict(tensor_programs.programs()[name], batch=8, seq=128)
-        row["config"] = {**row["config"], "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6, "num_attention_heads": 8, "num_key_value_heads": 4,
+        row["config"] = {**row["config"], "hidden_size": 384, "intermediate_size": 1024, "num_hidden_layers": 6, "layer_types": ["full_attention"] * 6, "num_attention_heads": 8, "num_key_value_heads": 4,
                          "head_dim": 48, "vocab_size": 4096, "max_position_embeddings": 128}
         meshes, model, forward, vocabulary = tensor_programs.prepared(row)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=row["optimizer"] == "foreach")

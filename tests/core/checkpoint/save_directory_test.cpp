@@ -232,6 +232,38 @@ TEST_F(SaveDirectoryTest, AStepIsReplaced) {
                                            testing::MatchesRegex("rank.*safetensors"))));
 }
 
+// Pieces of several blocks: any range is read, and the whole piece is checked when the first range
+// of it is read, also what lies after it.
+TEST_F(SaveDirectoryTest, LargePiecesAreReadInBlocks) {
+  const int64_t rows = 3000, columns = 1000;  // 12 MB
+  std::vector<float> values(static_cast<size_t>(rows * columns));
+  std::iota(values.begin(), values.end(), 0.0F);  // exact up to 2^24
+  const SaveDirectory directory(root_, random_identifier());
+  const std::vector<TensorPart> parts{
+      {"a.weight", DType::kF32, {rows, columns}, 0, std::as_bytes(std::span(values))}};
+  write_rank_part(directory.begin(1), 0, parts);
+  const fs::path folder = directory.commit(position_at(1), {1, 1, 1, "fsdp2", "flat", "adamw"}, {});
+  {
+    Reader reader = Reader::open(folder);
+    for (const auto& [first, count] : std::vector<std::pair<size_t, size_t>>{
+             {0, 1}, {1'000'000, 1'500'000}, {2'999'999, 1}, {0, values.size()}}) {
+      std::vector<float> out(count);
+      reader.read(reader.at("a.weight"), static_cast<int64_t>(first), out);
+      EXPECT_TRUE(std::ranges::equal(out, std::span(values).subspan(first, count))) << first;
+    }
+    reader.check(reader.at("a.weight"), reader.at("a.weight").pieces.front());
+  }
+  {
+    std::fstream file(folder / "rank00000.safetensors",
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(-1, std::ios::end);
+    file.put('x');
+  }
+  Reader reader = Reader::open(folder);
+  std::vector<float> out(10);
+  EXPECT_THROW(reader.read(reader.at("a.weight"), 0, out), InputError);
+}
+
 // The ranks of two runs save the same step at the same time, as without a lock on a file system
 // that has none. The checkpoint is of the run that completed it last, not of both.
 TEST_F(SaveDirectoryTest, TwoRunsAreNotMixed) {
