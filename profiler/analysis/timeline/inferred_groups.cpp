@@ -45,14 +45,13 @@ class GroupFinder {
 
   [[nodiscard]] bool may_differ() const { return groups_.size() > 1; }
 
-  // The only group that fits what the collective does, and over how many ranks; nullptr: none, or
-  // several.
-  [[nodiscard]] const ListedGroup* of(const Collective& c) const {
+  // The groups that fit what the collective does, and over how many ranks.
+  [[nodiscard]] std::vector<const ListedGroup*> of(const Collective& c) const {
     const bool of_parameters = c.part != UnitPart::kOther;
-    if (!of_parameters && !c.unit) {
-      return nullptr;  // of the loss, of the gradients' norm, …: any group may do that
-    }
     std::vector<const ListedGroup*> fitting;
+    if (!of_parameters && !c.unit) {
+      return fitting;  // of the loss, of the gradients' norm, …: any group may do that
+    }
     const int64_t ranks = ranks_of(c);
     for (const ListedGroup& each : groups_) {
       const bool divides_model = each.axis && each.axis != ParallelAxis::kData;
@@ -68,7 +67,7 @@ class GroupFinder {
     } else if (c.kind == CollectiveKind::kAllToAll) {
       prefer(fitting, [](const ListedGroup& each) { return each.axis == ParallelAxis::kExpert; });
     }
-    return fitting.size() == 1 ? fitting.front() : nullptr;
+    return fitting;
   }
 
  private:
@@ -106,10 +105,18 @@ void infer_groups(const Sources& sources, Timeline& timeline) {
   for (Collective& c : timeline.collectives) {
     const bool named =
         c.args != trace::kNoIndex && trace.collectives[c.args].group != trace::kEmptyString;
-    const ListedGroup* group = named ? nullptr : finder.of(c);
-    if (group != nullptr) {
-      c.listed_group = group->index;
-      c.ranks = group->ranks;
+    if (named) {
+      continue;
+    }
+    const std::vector<const ListedGroup*> fitting = finder.of(c);
+    if (fitting.size() == 1) {
+      c.listed_group = fitting.front()->index;
+    }
+    // Also of which of several is not known, the number of ranks is, if it is that of each.
+    if (!fitting.empty() && std::ranges::all_of(fitting, [&](const ListedGroup* each) {
+          return each->ranks == fitting.front()->ranks;
+        })) {
+      c.ranks = fitting.front()->ranks;
     }
   }
 }

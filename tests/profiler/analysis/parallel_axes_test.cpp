@@ -15,6 +15,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/analysis/recover/recovered_plan.h"
+#include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::analysis {
@@ -108,6 +109,30 @@ std::set<std::string> group_names(const char* name) {
 TEST(ParallelAxesTest, GloosCollectivesHaveTheGroupsThatOnlyFit) {
   EXPECT_THAT(group_names("fsdp2-tensor"), ElementsAre("mesh_dp", "mesh_tp"));
   EXPECT_THAT(group_names("fsdp2-hybrid"), ElementsAre("mesh_replicate", "mesh_shard"));
+}
+
+// Collectives of activations of a trace to whose list of groups one of a second axis was added: how
+// many ranks they have.
+std::set<int64_t> ranks_of_activations(int64_t size_of_second) {
+  trace::Trace trace = read("fsdp2-tensor");
+  ProcessGroup second{"9", "mesh_cp", "", {0}, size_of_second};
+  for (int64_t rank = 1; rank < size_of_second; ++rank) {
+    second.ranks.push_back(rank);
+  }
+  trace.metadata.groups.push_back(second);
+  std::set<int64_t> out;
+  for (const Collective& each : make_timeline(trace).collectives) {
+    if (each.unit && each.part == UnitPart::kOther) {
+      EXPECT_EQ(each.listed_group, trace::kNoIndex);
+      out.insert(each.ranks);
+    }
+  }
+  return out;
+}
+
+TEST(ParallelAxesTest, GroupsOfOneSizeSayHowManyRanksACollectiveHas) {
+  EXPECT_THAT(ranks_of_activations(2), ElementsAre(2));
+  EXPECT_THAT(ranks_of_activations(4), ElementsAre(0)) << "2 or 4";
 }
 
 class RecordedRunTest : public testing::Test {
