@@ -2,7 +2,7 @@
 """Makes the wheels and the source distribution; scripts/wheel calls it. Needs the packages of python/wheel_requirements.txt.
 
     make_wheel.py OUT --program FILE [--worker FILE]      the program, built as target shardlens_packaged; shardlens-worker
-    make_wheel.py OUT --program FILE --sysroot DIR        a wheel alone, of a program for ARM64, whose libraries are in a folder
+    make_wheel.py OUT --program FILE --sysroot DIR        only a wheel, of a program for ARM64 whose libraries are in a folder
 
 A wheel contains the shared libraries that its programs need and that other machines may lack, with their licences, and has the tag that
 auditwheel finds. Those of torch are not in the engine's wheel: it finds them where pip installs them.

@@ -28,7 +28,7 @@ std::vector<ColumnTable::Column> RanksTable::columns(const RanksTable* of) {
        [row](size_t r) { return static_cast<double>(row(r).rank); }, true},
       time(
           tr("Others waited"), [](const Row& r) { return r.held_up; },
-          tr("How long the other ranks waited for this one alone, in all steps: its delays after "
+          tr("How long the other ranks waited only for this one, in all steps: its delays after "
              "the last but one rank")),
       {tr("Last"), [row](size_t r) { return QString::number(row(r).last); },
        [row](size_t r) { return static_cast<double>(row(r).last); }, true,
