@@ -186,8 +186,8 @@ AdvicePanel::AdvicePanel(const PanelContext& context)
   showProposals();
 }
 
-// Only predicted changes have an interval; those of a search have none. A verdict is never cut: its end
-// says how likely it is.
+// Only predicted changes have an interval; those of a search have none. A verdict is never cut: its
+// end says how likely it is.
 void AdvicePanel::fitColumns() {
   constexpr int kVerdict = 2, kInterval = 3, kBound = 4;
   const bool none = std::ranges::none_of(
