@@ -5,7 +5,7 @@
     check_faults.py --bin DIR --quick             those that CTest runs
     check_faults.py --bin DIR --only killed       those whose name matches
     check_faults.py --bin DIR --results R.json    also adds the results to a file, so that several calls can make one table
-    check_faults.py --bin DIR --results R.json --write FILE    and replaces the table of faults in docs/reliability.md with it
+    check_faults.py --bin DIR --results R.json --write FILE    and replaces the table of faults in bench/RELIABILITY.md with it
 
 For each fault: the exit code, the message, how soon the run ended or the fault was named, and what is left on disk. After each one there must be no
 process of the run, no file in its temporary directory, no file of its processes in /dev/shm and no temporary file in --out; traces and spools
@@ -309,7 +309,7 @@ def dies_by(lab, number, name):
     run = lab.capture()
     run.trained()
     os.kill(run.workers()[1], number)
-    took, message = run.end(4, rf"rank 1 was killed by signal {int(number)} \({name}\); it was at .*rank1.spool")
+    took, message = run.end(4, rf"rank 1 was killed by signal {int(number)} \({name}\); it was (at|after) .*rank1.spool")
     return took, message, lab.left(run.before)
 
 

@@ -5,7 +5,7 @@
     check_inputs.py --bin DIR --quick          those that start no workers and take no ten seconds, as CTest does
     check_inputs.py --bin DIR --only plan      those whose name matches
     check_inputs.py --bin DIR --mutate N       also N documents of each JSON format in which one value is removed or replaced
-    check_inputs.py --bin DIR --write FILE     replaces the table of inputs in docs/reliability.md
+    check_inputs.py --bin DIR --write FILE     replaces the table of inputs in bench/RELIABILITY.md
 
 Expected of each: exit code 2 or 3 and a message that names the file or flag (or exit code 0 and the message as a warning, where the rest is usable),
 within 20 s and 2 GiB of memory; what is printed with --json is JSON. No message may have more than 4100 characters, characters that steer a terminal, or the text of a library's

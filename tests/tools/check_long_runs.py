@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Lets a capture of two ranks, or the app, run for long, and checks that it takes no more memory, descriptors or threads later than it did at first.
 
-    check_long_runs.py --bin DIR --seconds 7200    the run of docs/reliability.md
+    check_long_runs.py --bin DIR --seconds 7200    the run of bench/RELIABILITY.md
     check_long_runs.py --bin DIR --seconds 25      what CTest runs
     check_long_runs.py --app build/dev-asan/tests/gui_monkey_test --seconds 3600
-    check_long_runs.py … --write FILE [--table NAME]    also replaces the table of this long run in docs/reliability.md
+    check_long_runs.py … --write FILE [--table NAME]    also replaces the table of this long run in bench/RELIABILITY.md
 
 Every few seconds SIGUSR1 asks for two recorded steps, so windows of a trace are begun and ended all the time, and the oldest are removed to keep the
 spools within 2 MiB. Samples are taken of capture and both workers. Compared are the medians of the second and of the last quarter (the first is

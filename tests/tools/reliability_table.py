@@ -1,4 +1,4 @@
-"""Tables of docs/reliability.md that scripts write: the lines between `<!-- table NAME -->` and `<!-- end -->`."""
+"""Tables of bench/RELIABILITY.md that scripts write: the lines between `<!-- table NAME -->` and `<!-- end -->`."""
 import pathlib
 import re
 
