@@ -17,7 +17,7 @@ namespace shardlens::cli {
 //         of check_torch().
 [[nodiscard]] std::string worker_program(std::string_view command);
 
-// The engine of the Python package uses the torch that is installed beside it: the file
+// The engine of the Python package uses the torch that is installed next to it: the file
 // `<worker>.torch` names the version that it was built for. Engines without this file were linked
 // with a torch at a fixed place.
 

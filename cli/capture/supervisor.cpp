@@ -322,7 +322,10 @@ class Supervision {
 
   [[nodiscard]] std::string doing(int rank) const {
     const auto now = record::read_rank_now(record::now_path(options_.directory, rank));
-    return now && now->step >= 0 ? now->sentence() : "";  // nothing is known before training
+    if (!now || now->step < 0) {  // nothing is known before training
+      return "";
+    }
+    return now->in_step ? "at " + now->sentence() : now->sentence();
   }
 
   [[nodiscard]] SupervisorResult result() const {
@@ -342,14 +345,14 @@ class Supervision {
           end.signal != 0 ? fmt::format("rank {} was killed by {}", rank, signal_name(end.signal))
                           : fmt::format("rank {} failed with exit code {}", rank, end.exit_code);
       if (const std::string now = doing(rank); !now.empty()) {
-        message += "; it was at " + now;
+        message += "; it was " + now;
       }
       return {end.signal != 0 ? runtime : end.exit_code, message};
     }
     if (interrupt_ != 0) {
       std::string message = fmt::format("interrupted by {}", signal_name(interrupt_));
       if (const std::string now = doing(options_.first_rank); !now.empty()) {
-        message += fmt::format("; rank {} was at {}", options_.first_rank, now);
+        message += fmt::format("; rank {} was {}", options_.first_rank, now);
       }
       return {static_cast<int>(ended_by_signal(interrupt_)), message};
     }

@@ -312,9 +312,9 @@ ExitCode run(const ValidateOptions& options) {
 
 Action add_validate_command(CLI::App& app) {
   const auto options = std::make_shared<ValidateOptions>();
-  CLI::Option* runs =
-      app.add_option("--runs", options->runs, "table of published runs (shardlens docs simulator)")
-          ->option_text("FILE.csv");
+  CLI::Option* runs = app.add_option("--runs", options->runs,
+                                     "table of published runs (shardlens docs simulator_accuracy)")
+                          ->option_text("FILE.csv");
   app.add_option("--collectives", options->collectives,
                  "table of measured collectives instead: errors of curves at sizes not used")
       ->option_text("FILE.csv")

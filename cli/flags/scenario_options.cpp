@@ -150,20 +150,19 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
          "constants fitted to published runs of a software stack; \"bare\": none; "
          "\"transformers\", \"torchtitan\" (0.2.2) and \"torchtitan-2024\" (its norms are several "
          "kernels): a config.json's model runs the operators of that program, with the constants "
-         "of PyTorch's on that GPU (shardlens docs simulator) [the stack fitted to the named GPU, "
-         "or to "
-         "the nearest one]")
+         "of PyTorch's on that GPU (shardlens docs simulator_costs) [the stack fitted to the named "
+         "GPU, or to the nearest one]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--power-limit", options.power_watts,
                  "limit of each GPU's power, below its vendor's: products and attention become "
-                 "slower (shardlens docs simulator)")
+                 "slower (shardlens docs simulator_costs)")
       ->option_text("WATTS [the vendor's]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--transport", options.transport,
                  "how collectives move data within a node: ring; symmetric, buffers in symmetric "
-                 "memory; copy_engine, all-gathers without SMs (shardlens docs simulator)")
+                 "memory; copy_engine, all-gathers without SMs (shardlens docs simulator_costs)")
       ->option_text("ring|symmetric|copy_engine [ring]")
       ->excludes(workload)
       ->excludes(calibration);

@@ -193,7 +193,7 @@ Part cuda_library(bool has_gpu) {
 
 Part app() {
   Part part{"app", "app", PartState::kMissing,
-            "shardlens-gui is neither beside this program nor on PATH",
+            "shardlens-gui is neither next to this program nor on PATH",
             "scripts/setup --gui builds it (Debian: qt6-base-dev qt6-svg-dev), or install the "
             "package shardlens-gui; 'shardlens report' writes a page for a browser"};
   const std::string program = program_beside_or_on_path("shardlens-gui").string();

@@ -28,7 +28,7 @@ struct Part {
 // The words that Part::need has.
 [[nodiscard]] const std::vector<std::string>& needs();
 
-// Looks at this machine: programs on PATH and beside this one, the engine, driver and GPUs, the
+// Looks at this machine: programs on PATH and next to this one, the engine, driver and GPUs, the
 // app and its display, directories and limits. Starts the programs that it finds, each for at most
 // ten seconds.
 [[nodiscard]] std::vector<Part> inspect_installation();

@@ -7,7 +7,7 @@
 
 namespace shardlens::checkpoint {
 
-// A file beside the tensors of a model: config.json or generation_config.json.
+// A file next to the tensors of a model: config.json or generation_config.json.
 struct CompanionFile {
   std::string name;
   std::string text;

@@ -15,7 +15,7 @@ namespace shardlens::checkpoint {
 [[nodiscard]] std::string unfinished_name(std::string_view name, std::string_view id);
 
 // A folder of a checkpoint that is complete as soon as it has its final name NAME. Until then it is
-// called NAME.tmp<id> and has a marker, a file with the identifier, which nobody can guess. By the
+// called NAME.tmp<id> and has a marker, a file with the identifier, which cannot be guessed. By the
 // marker a later process recognises what an earlier one began to write. It removes nothing else.
 //
 // Errors  WriteFault.

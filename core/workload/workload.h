@@ -84,10 +84,10 @@ struct Operator {
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
-// The most FLOPs and bytes of an operator that is read from a file, far above those of any: sums of
-// several fit in 64 bits.
+// Limit of FLOPs and bytes of an operator that is read from a file, far above those of any real
+// one. Sums of several operators fit in 64 bits.
 inline constexpr int64_t kMostOfOperator = int64_t{1} << 60;
-// The most of batch · m · n · k, of which FLOPs and bytes are a small multiple.
+// Limit of batch · m · n · k. FLOPs and bytes are a small multiple of this product.
 inline constexpr int64_t kMostWork = int64_t{1} << 56;
 // Whether the dimensions are not negative and batch · m · n · k is at most kMostWork.
 [[nodiscard]] bool dimensions_fit(const Operator& op);

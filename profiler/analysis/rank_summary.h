@@ -71,7 +71,7 @@ class RankMerge {
   [[nodiscard]] RankCollectives take_collectives(size_t position) {
     return std::move(collectives_[position]);
   }
-  // The analysis without its ranks; after the last of them.
+  // The analysis, with no ranks in it; call it after settle() of the last rank.
   [[nodiscard]] Analysis take() { return std::move(out_); }
 
  private:

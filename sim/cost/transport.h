@@ -20,7 +20,7 @@ namespace shardlens::sim {
 // The kernels are counted with the SMs of a ring's. kCopyEngine: with NCCL's zero-CTA policy,
 // all-gathers are copies by the GPU's copy engines, which need no SMs (PyTorch pull request
 // 176613); reduce-scatters are symmetric kernels (Megatron-LM pull request 5858). No published
-// measurement has the time of such an all-gather alone; it is taken to be a ring's.
+// measurement has the time of such an all-gather without compute; it is taken to be a ring's.
 
 // How many times as fast as with rings a collective of `bytes` is (its larger message).
 [[nodiscard]] double transport_speedup(Transport transport, CollectiveKind kind, Bytes bytes);

@@ -135,8 +135,8 @@ struct HardwareSpec {
 
 // Names of the built-in specs.
 [[nodiscard]] std::vector<std::string> hardware_names();
-// Loads a spec by its name, or from a file in the same format (docs/simulator.md); a name takes
-// precedence over a file.
+// Loads a spec by its name, or from a file in the same format (docs/simulator_costs.md); a name
+// takes precedence over a file.
 // Errors: InputError naming the nearest spec, or file and JSON pointer.
 [[nodiscard]] HardwareSpec load_hardware(std::string_view name_or_path);
 [[nodiscard]] HardwareSpec parse_hardware(std::string_view json, const std::string& source);

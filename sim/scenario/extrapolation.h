@@ -15,7 +15,7 @@ namespace shardlens::sim {
 struct Extrapolation {
   std::string work;          // "all_gather between 4 ranks", "gemm in fp32"
   double beyond = 1;         // of the farthest one: CostModel::beyond()
-  Nanoseconds duration = 0;  // of all such work in the step, alone
+  Nanoseconds duration = 0;  // of all such work in the step, without other work
   double share = 0;          // `duration` divided by the step's duration
 
   // Whether it is more than kFar times outside, and its share matters.

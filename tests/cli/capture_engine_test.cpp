@@ -170,7 +170,7 @@ TEST_F(CaptureEngineTest, NamesAKilledRankAndItsLastActionAndKeepsTheSpools) {
   EXPECT_THAT(capture.messages(), HasSubstr("rank 1 was killed by signal 9"));
   EXPECT_THAT(
       capture.messages(),
-      testing::ContainsRegex("it was at (after )?step [0-9]+, hook [a-z_]+ .*action [0-9]+"));
+      testing::ContainsRegex("it was (at|after) step [0-9]+, hook [a-z_]+ .*action [0-9]+"));
   EXPECT_THAT(capture.messages(), HasSubstr("rank1.spool"));
   EXPECT_FALSE(alive(workers[0]) || alive(workers[1]));
   for (const int rank : {0, 1}) {

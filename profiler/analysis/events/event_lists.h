@@ -9,8 +9,9 @@
 namespace shardlens::analysis {
 
 // The complete events of a trace by what they are, as indices into Trace::events, in the order of
-// the file. Most parts of an analysis need few of the events and do not visit the others; what most
-// need of calls and of device events is repeated here, so that they read memory in order.
+// the file. Most parts of an analysis need few of the events and do not visit the others. The times
+// and tracks of calls and of device events are repeated here, so that these parts read memory in
+// order.
 //
 // Complexity  O(n), and sorts of annotations and device events; 8 to 24 bytes per event listed.
 struct EventLists {

@@ -16,7 +16,7 @@ constexpr CauseRow kCauseRows[kExposedCauseCount] = {
     {"first of the step", "first all-gather of the step: nothing runs before it"},
     {"last of the step", "last reduction of the step: no compute is left to overlap with"},
     {"not prefetched", "issued only when it was needed"},
-    {"host late", "nothing ran beside it because the host issued the work too late"},
+    {"host late", "no compute ran at the same time, because the host issued it too late"},
     {"behind another collective", "waited behind another collective of its communicator"},
     {"held by the limiter", "held back by limit_all_gathers"},
     {"limited by bandwidth",
@@ -28,7 +28,7 @@ constexpr CauseRow kCauseRows[kExposedCauseCount] = {
     {"needed at once", "it needed the result of a kernel, and the compute after it needed its own"},
     {"unknown", "no cause that the trace shows explains half of it"},
     {"one hardware queue",
-     "the device ran all streams as one queue: launched compute never ran beside a collective"},
+     "the device ran all streams as one queue: no compute ran at the same time as a collective"},
 };
 
 }  // namespace

@@ -53,7 +53,7 @@ struct CauseProof {
   Interval when;                     // on the rank's clock; empty: an instant
 };
 
-// The cause of an exposed collective as far as its rank's trace alone shows it.
+// The cause of an exposed collective as far as the trace of its own rank shows it.
 struct OwnCause {
   ExposedCause cause = ExposedCause::kUnknown;
   bool certain = false;  // whatever other ranks did
@@ -92,7 +92,7 @@ class ExposedCauses {
     Nanoseconds ready = 0;             // issued, and what it depends on was done
     std::optional<uint32_t> producer;  // position in device_events that it waited for
     std::optional<uint32_t> behind;    // collective of its communicator that it waited for
-    Nanoseconds queued = 0;            // compute that it could have run beside, but for `behind`
+    Nanoseconds queued = 0;            // compute that could have hidden it, but for `behind`
   };
   void find_ends_of_steps();
   void find_communicators();
@@ -103,7 +103,7 @@ class ExposedCauses {
   [[nodiscard]] Start start_of(size_t i) const;
   [[nodiscard]] std::optional<uint32_t> producer_of(size_t i) const;
   [[nodiscard]] bool host_waited_in_call(const Collective& c) const;
-  // Whether the device ran all streams as one queue, and that is why nothing ran beside it.
+  // Whether nothing hid it because the device ran all streams as one queue.
   [[nodiscard]] bool held_in_queue(size_t i,
                                    Nanoseconds length,
                                    std::vector<CauseProof>* proof) const;

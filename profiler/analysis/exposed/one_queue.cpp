@@ -9,7 +9,8 @@ namespace {
 
 // An event of the next queue entry starts at most so long after the one before it.
 constexpr Nanoseconds kNextEntry = 20'000;
-// Fewer held events may be chance; so may compute beside one part in so many of the communication.
+// Fewer held events may be chance, and so may compute during one part in so many of the
+// communication.
 constexpr int64_t kFewestHeld = 3;
 constexpr Nanoseconds kNegligible = 1000;
 // Of the collectives of units, at least one in so many held an event up.

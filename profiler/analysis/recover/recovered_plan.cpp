@@ -537,8 +537,8 @@ std::string no_ranges(const Timeline& timeline) {
   }
   return fmt::format(
       "no ranges of FSDP or DDP in the trace, which has {} collectives; {}; if the program issues "
-      "its collectives itself, as under tensor parallelism alone or with SimpleFSDP, no plan "
-      "describes them: use `shardlens analyze`; otherwise record the host, too "
+      "its collectives itself, as with SimpleFSDP or under tensor parallelism without FSDP, no "
+      "plan describes them: use `shardlens analyze`; otherwise record the host, too "
       "(ProfilerActivity.CPU)",
       timeline.collectives.size(), looked_for);
 }

@@ -155,7 +155,7 @@ class SummaryReader {
   }
   Json& column_of(Json& json, const std::string& key, size_t size) const {
     if (array(json, key).size() != size) {
-      fail(key, "has another length than the columns beside it");
+      fail(key, "has another length than the columns before it");
     }
     return json;
   }

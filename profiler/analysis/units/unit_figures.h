@@ -101,7 +101,7 @@ struct UnitExposure {
   uint32_t other = trace::kNoIndex;  // position in UnitFigures::others, for UnitPart::kOther
 };
 
-// The units of a rank as far as its trace alone shows them.
+// The units of a rank as far as its own trace shows them.
 struct UnitGathering {
   std::vector<UnitFigures> units;       // PartFigures::cause is not set
   std::vector<UnitExposure> exposures;  // by collective

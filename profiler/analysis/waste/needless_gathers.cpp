@@ -17,7 +17,7 @@ class GatherWaste {
   GatherWaste(const WasteInput& in, FoundWaste& found) : in_(in), found_(found) {}
 
   // [Note: Iterations] Forwards up to a backward, and that backward, are one iteration. A forward
-  // of a unit outside the root's also begins a pass of the log, so passes alone do not tell.
+  // of a unit outside the root's also begins a pass of the log, so passes are not iterations.
   void run() {
     const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
     const std::vector<Ran> ran = gathers_that_ran();

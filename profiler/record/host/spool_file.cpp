@@ -55,8 +55,8 @@ Descriptor open_or_make(const OutputFolder& folder, const std::string& name) {
   return folder.open_file(name, kFlags);
 }
 
-// Opens the file for this process alone and empties it. On a file system without locks nothing is
-// locked. A FIFO that the user made is written as it is.
+// Opens the file, locked for this process, and empties it. On a file system without locks nothing
+// is locked. A FIFO that the user made is written as it is.
 Descriptor open_alone(const OutputFolder& folder, const std::string& name) {
   const auto found = folder.find(name);
   if (found && S_ISFIFO(found->st_mode)) {
