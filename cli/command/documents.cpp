@@ -60,7 +60,7 @@ std::string link_text(std::string_view words, std::string_view target) {
   return std::string(words);
 }
 
-// Of lines that are no code.
+// The text of lines that are no code, with links replaced by link_text().
 std::string prose_without_links(std::string_view text) {
   std::string out;
   bool code = false;

@@ -10,7 +10,7 @@ namespace shardlens::cli {
 struct Document {
   std::string_view name, text;  // "plan"; Markdown
 
-  // Of its first heading.
+  // The text of the first heading.
   [[nodiscard]] std::string_view title() const;
 };
 

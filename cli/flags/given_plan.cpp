@@ -26,7 +26,7 @@ void GivenPlan::give(trace::Run& run) const {
   inputs.config = plan::load_model_config(model);
   inputs.plan = plan::resolve(plan::load_plan(plan), plan::module_tree(*inputs.config),
                               trace::ranks_of_plan(ranks, trace::model_axes(first.groups)));
-  // Why the plan that they came with was not used matters no more.
+  // The given plan replaces the recorded one, so a message about the latter is dropped.
   std::erase_if(run.diagnostics, [&run](const trace::Diagnostic& each) {
     return !run.plan_problem.empty() && each.message.ends_with(run.plan_problem);
   });

@@ -107,7 +107,7 @@ class YamlReader {
     }
   }
 
-  // Of the current event.
+  // The value that begins at the current event.
   json value(int depth) {
     if (depth > kDeepest) {
       fail(fmt::format("nested deeper than {} levels", kDeepest));

@@ -135,7 +135,7 @@ class NewDirectory {
     refuse_existing(out_);  // another process may have written it before this one had the lock
     const std::string name = out_.filename().string();
     if (lock_.held()) {
-      // What stays has another name and is in no one's way.
+      // Folders that stay have other names, so they are not in the way.
       (void)remove_interrupted(parent_, [&](std::string_view each) { return each == name; });
     }
     return {parent_, name, random_identifier()};

@@ -46,7 +46,7 @@ class World {
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual bool emulated() const = 0;
   virtual Communicator& world() = 0;
-  // That of the group that this rank is in: the world's if it has all ranks and is not `separate`.
+  // The communicator of this rank's group: the world's if it has all ranks and is not `separate`.
   // Created at the first call; all ranks must make these calls in the same order.
   virtual Communicator& of(const mesh::Group& group) = 0;
   virtual void set_recorder(Recorder* recorder) = 0;

@@ -42,7 +42,7 @@ class PlanEdits {
                               int64_t shard,
                               int64_t tensor,
                               int64_t context = 1) const;
-  // Of all units; kAuto or kNo.
+  // The setting of all units; kAuto or kNo.
   [[nodiscard]] PlanEdit reshard(Reshard::Kind kind) const;
   // Only `modules`, each of which is a unit, keep their parameters after forward. `units`: the
   // plan's, an entry for each. Without effect on a plan with other units than `before`.

@@ -15,7 +15,7 @@ namespace shardlens::plan {
 void set_mesh(Plan& plan, int64_t replicate, int64_t shard);
 // Prefetch lists name units, so they are dropped.
 void set_units(Plan& plan, std::vector<UnitEntry> units);
-// Of all units.
+// Sets it for all units.
 void set_reshard(Plan& plan, const Reshard& reshard);
 void set_forward_prefetch(Plan& plan, int64_t depth);
 void set_backward_prefetch(Plan& plan, BackwardPrefetch prefetch);

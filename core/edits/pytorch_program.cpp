@@ -163,7 +163,7 @@ class PytorchProgram {
                  "desired_input_layouts=(Replicate(),))";
   }
 
-  // Of the modules below `parent`, with their names in it.
+  // Adds the styles of the modules below `parent`, by their names in it.
   void add_styles(uint32_t parent, const std::string& prefix, int64_t depth, Names& out) const {
     for (const uint32_t child : plan_.tree.modules[parent].children) {
       const Module& module = plan_.tree.modules[child];

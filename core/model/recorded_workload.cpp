@@ -298,7 +298,7 @@ class RecordedForward {
     }
   }
 
-  // Of the tensor of operator `index`, on all ranks together.
+  // Bytes of the tensor of operator `index`, on all ranks together.
   [[nodiscard]] Bytes whole(uint32_t tensor, uint32_t index) const {
     const RecordedOperator &a = first_.operators[index], &b = second_.operators[index];
     for (const auto of : {&RecordedOperator::inputs, &RecordedOperator::outputs}) {

@@ -13,7 +13,7 @@ struct NoPlanKey {
 inline constexpr std::string_view kHowToStart = "says how processes start";
 inline constexpr std::string_view kHowToLoad = "says how weights are loaded";
 
-// Of the file of `accelerate launch`.
+// Keys of the file of `accelerate launch`.
 inline constexpr auto kLaunchKeys = std::to_array<NoPlanKey>({
     {"command_file", kHowToStart},
     {"commands", kHowToStart},
@@ -38,7 +38,7 @@ inline constexpr auto kLaunchKeys = std::to_array<NoPlanKey>({
     {"use_cpu", "says on which device it runs"},
 });
 
-// Of its fsdp_config, and of that of transformers, without the prefix "fsdp_".
+// Keys of its fsdp_config, and of that of transformers, without the prefix "fsdp_".
 inline constexpr auto kFsdpKeys = std::to_array<NoPlanKey>({
     {"cpu_ram_efficient_loading", kHowToLoad},
     {"state_dict_type", "says how checkpoints are written"},
@@ -46,7 +46,7 @@ inline constexpr auto kFsdpKeys = std::to_array<NoPlanKey>({
     {"use_orig_params", "changes the padding of FSDP1's flat parameters only"},
 });
 
-// Of its parallelism_config, without the prefix "parallelism_config_".
+// Keys of its parallelism_config, without the prefix "parallelism_config_".
 inline constexpr auto kMeshKeys = std::to_array<NoPlanKey>({
     {"cp_backend", "says how a context is exchanged"},
     {"cp_comm_strategy", "says how a context is exchanged"},

@@ -121,8 +121,8 @@ struct Plan {
   // Reduce-scatters have a process group of their own, so that they and all-gathers run at the same
   // time.
   bool separate_reduce_scatter_group = false;
-  // Of the parameters between steps, and so of shards, gradients and optimizer states: what
-  // model.to(dtype) makes of the model before it is sharded. nullopt: as the model has them.
+  // The dtype of the parameters between steps, and so of shards, gradients and optimizer states:
+  // what model.to(dtype) makes of the model before it is sharded. nullopt: as the model has them.
   std::optional<DType> dtype;
   MixedPrecision mixed_precision;
   std::vector<std::string> activation_checkpointing;

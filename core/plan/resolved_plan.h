@@ -73,8 +73,8 @@ struct ResolvedPlan {
   ModuleTree tree;
   int64_t world_size = 1;
   mesh::Mesh mesh;  // of the axes `replicate`, `shard`, `context` and `tensor`
-  // Of the axes `replicate`, `expert_shard` and `expert`, over the same ranks; one rank without
-  // mesh.expert.
+  // The mesh of the axes `replicate`, `expert_shard` and `expert`, over the same ranks; one rank
+  // without mesh.expert.
   mesh::Mesh expert_mesh;
   // By mesh::GroupId: kShardGroup (along `shard` and `context`), kReplicateGroup, those along
   // `context`, `tensor`, `expert_shard` and `expert` if the axis is used, those of reduce-scatters
@@ -111,13 +111,13 @@ struct ResolvedPlan {
   [[nodiscard]] DType master_dtype(UnitId unit) const;
   [[nodiscard]] DType param_dtype(UnitId unit) const;
   [[nodiscard]] DType reduce_dtype(UnitId unit) const;
-  // Of one parameter of the unit, by its index into ModuleTree::parameters, unsharded; kU8 for the
-  // 8 bits of gathers_float8().
+  // The dtype of one parameter of the unit, by its index into ModuleTree::parameters, unsharded;
+  // kU8 for the 8 bits of gathers_float8().
   [[nodiscard]] DType unsharded_dtype(UnitId unit, uint32_t parameter) const;
   // Whether a parameter of the unit is gathered as float8: the weights of linear layers in blocks
   // of a unit with MixedPrecision::gathers_float8, if the kernels of 8-bit products take them.
   [[nodiscard]] bool gathers_float8(UnitId unit, uint32_t parameter) const;
-  // Of the all-gather: kU8 if the unsharded parameters have several dtypes.
+  // The dtype of the all-gather: kU8 if the unsharded parameters have several dtypes.
   [[nodiscard]] DType gather_dtype(UnitId unit) const;
   [[nodiscard]] bool steps_in_backward() const;  // any unit has optimizer_in_backward
   // Whether any parameter has another dtype in the shard than unsharded.

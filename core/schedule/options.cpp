@@ -7,7 +7,7 @@ namespace shardlens::schedule {
 
 namespace {
 
-// All groups of the units in a prefetch list, if it is that of a unit's last group.
+// All groups of the units in a prefetch list. Only the list of a unit's last group has any.
 std::vector<UnitId> groups_of(const std::vector<UnitId>& list,
                               bool last,
                               const plan::ResolvedPlan& plan) {

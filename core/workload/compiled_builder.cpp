@@ -8,7 +8,7 @@
 namespace shardlens::plan {
 namespace {
 
-// Of a sum that is not stored: torch._inductor.config.realize_reads_threshold.
+// Most terms of a sum that is not stored: torch._inductor.config.realize_reads_threshold.
 constexpr size_t kMostTerms = 4;
 // torch._inductor.scheduler.MixOrderReduction.can_fuse: sizes from which one kernel reduces along
 // rows and along columns.

@@ -86,7 +86,7 @@ Communication DividedBuilder::activations(CollectiveKind kind, Bytes bytes, Byte
   return collective(kind, Purpose::kActivations, plan_.group_named(mesh::kTensor), bytes, written);
 }
 
-// Of all rows, from or to the order in which collectives have them.
+// Copies all rows, from or to the order in which collectives have them.
 Operator DividedBuilder::copy_of(Bytes rows) const {
   Operator op = make(OperatorKind::kElementwise, "aten::cat");
   op.read = op.written = rows;

@@ -15,8 +15,8 @@ class DividedBuilder : public CompiledBuilder {
  public:
   using CompiledBuilder::CompiledBuilder;
 
-  // Of the layer whose weight the axis `tensor` divides by rows, or whose table it divides: adds up
-  // the ranks' terms of its result. Linear layers call it themselves; embeddings may scale their
+  // Adds up the ranks' terms of the result of a layer whose weight the axis `tensor` divides by
+  // rows, or whose table it divides. Linear layers call it themselves; embeddings may scale their
   // result before.
   void sum_terms(int64_t features);
 
@@ -63,10 +63,10 @@ class DividedBuilder : public CompiledBuilder {
   // Gathers the rows that the ranks have before a layer that is divided by columns. Its gradient is
   // the sum over the ranks, of which each keeps its rows. Returns whether there was anything to do.
   bool gather_rows(int64_t features);
-  // Of a gradient that every rank has as a whole, the rank keeps its rows.
+  // Copies the rank's rows of a gradient that every rank has as a whole.
   [[nodiscard]] Operator slice_of_rows(int64_t features) const;
   void gather_features(int64_t features);  // of all ranks
-  // Of whole features, those that the rank takes. Their gradient is gathered.
+  // Takes the rank's part of whole features. Their gradient is gathered.
   void split_features(int64_t features);
   void reduce_loss();  // one number for each row, over `tensor`
   // Causal attention over the parts of the sequence that the ranks of `context` have.

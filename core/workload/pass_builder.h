@@ -137,7 +137,7 @@ class PassBuilder {
   [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
   void grads_ready(const HookEvent& pre_forward);
   void sum_partial_gradients(UnitId unit);
-  // Of a module in `unit`: the group of the unit's parameters that its own ones are in.
+  // The group of the unit's parameters that those of a module in `unit` are in.
   [[nodiscard]] UnitId group_of(const std::string& module, UnitId unit) const;
   void recompute(const Checkpoint& checkpoint, const std::vector<WorkloadItem>& forward_order);
 

@@ -17,7 +17,7 @@ struct Routing {
 // `rows`: of all experts together. `skew`: the share of the i-th most chosen expert is proportional
 // to i^-skew; 0: all have the same number.
 [[nodiscard]] Routing route(int64_t rows, int64_t experts, double skew);
-// Of experts with these rows.
+// The routing of experts with these rows.
 [[nodiscard]] Routing route(std::span<const int64_t> rows_of_experts);
 
 // The rows of each expert, the most chosen one first: each has those up to its end of the

@@ -14,8 +14,8 @@ struct Piece {
   std::string_view name;
   double read = 0, read_f32 = 0, written = 0, written_f32 = 0;
   double read_row = 0, written_row = 0;
-  // Of backward: as Operator::takes; by default the output of the one before, which for the first
-  // is the gradient that comes to the part.
+  // In backward what Operator::takes is; by default the output of the one before, which for the
+  // first is the gradient that comes to the part.
   uint32_t takes = takes_before(1);
   double frees = 0;    // of backward: values that the part saved and that no later piece reads
   double scratch = 0;  // values in tensors that the program holds until then, and no longer

@@ -47,7 +47,7 @@ class WorkloadBuilder : public DividedBuilder {
     bool causal = true;
     Scores eager = Scores::kFused;  // how transformers runs it
     bool one_product = false;  // queries, keys and values are parts of the result of one product
-    // Of each head, in the tensor that values are a view of; PyTorch keeps it all.
+    // Other numbers of each head in the tensor that values are a view of; PyTorch keeps it all.
     int64_t beside_values = 0;
   };
   void attention(const Attention& given);

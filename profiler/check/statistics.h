@@ -96,7 +96,7 @@ struct Growth {
 // memory one by one.
 using Sample = std::map<double, int64_t>;
 [[nodiscard]] int64_t size_of(const Sample& sample);
-// Of n values, in order, the one at n / 2. `sample` is not empty.
+// The value at n / 2 of n values in order. `sample` is not empty.
 [[nodiscard]] double middle_of(const Sample& sample);
 
 // The largest distance between the distribution functions of two samples (Kolmogorov and Smirnov's

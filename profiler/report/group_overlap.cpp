@@ -27,7 +27,7 @@ std::string group_words(const std::string& name) {
   return name.empty() ? "(not named)" : name;
 }
 
-// The busiest groups first; of each with compute, then with those after it.
+// The busiest groups first; for each group its overlap with compute, then with the groups after it.
 std::vector<Overlap> overlaps_of(const analysis::RankAnalysis& rank) {
   std::vector<Overlap> out;
   for (size_t i = 0; i < rank.groups.size(); ++i) {

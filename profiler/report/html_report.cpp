@@ -82,7 +82,7 @@ class SpanFinder {
     }
   }
 
-  // Those that overlap the window, by start; nullopt: more than `most`.
+  // The spans that overlap the window, by start; nullopt: more than `most`.
   [[nodiscard]] std::optional<std::vector<const UnitSpan*>> within(const Interval& window,
                                                                    size_t most) const {
     const auto last = std::partition_point(

@@ -170,7 +170,7 @@ class Adviser {
            (options_.memory_limit == 0 || memory.peak_reserved <= options_.memory_limit);
   }
 
-  // Those of the framework, or calls where it has no setting.
+  // Adds the lines of the framework, or calls where it has no setting.
   void add_lines(const plan::PlanEdit& edit, std::vector<std::string>& out) const {
     const plan::ResolvedPlan& now = *now_.priced.plan;
     const plan::MeshSizes& sizes = now.plan.mesh;

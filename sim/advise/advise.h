@@ -46,15 +46,15 @@ struct Odds {
   Verdict verdict = Verdict::kNoDifference;
   double probability = 0.5;  // that the step becomes shorter
 
-  // Of a probable verdict, in 100, rounded down: the 93 of 93.8 %. nullopt: the verdict is certain,
-  // or no difference is expected.
+  // The odds of a probable verdict in 100, rounded down: 93 for 93.8 %. nullopt: the verdict is
+  // certain, or no difference is expected.
   [[nodiscard]] std::optional<int> in_100() const;
   // "probably pays, odds 93 in 100"; "pays". Everything that people read has these words.
   [[nodiscard]] std::string text() const;
 };
 
-// Of a change of a step by `change`, with a normal error of this standard error. `step`: the step
-// that changes.
+// The odds of a change of a step by `change`, with a normal error of this standard error. `step`:
+// the step that changes.
 [[nodiscard]] Odds odds_of(Nanoseconds change, double error, Nanoseconds step, bool fits);
 
 struct AdvisedChange {  // a change of the plan, and what it brings

@@ -114,7 +114,7 @@ class Changes {
     }
   }
 
-  // Of all modules that use a parameter: a head may have the embedding's weight too.
+  // Considers all modules that use a parameter: a head may have the embedding's weight too.
   [[nodiscard]] bool has_embeddings_only(const plan::Unit& unit) const {
     return std::ranges::none_of(tree_.modules, [&unit](const plan::Module& module) {
       return module.type != "Embedding" &&

@@ -31,7 +31,7 @@ struct Span {
   std::set<UnitId> units;  // those that run in it, and its own
 };
 
-// Of operators that save no tensor of the size of their operands.
+// Whether the operator saves no tensor of the size of its operands.
 bool saves_nothing(const Operator& op) {
   constexpr std::array<std::string_view, 12> kNames{
       "aten::add",   "aten::add_",   "aten::sub", "aten::copy_", "aten::_to_copy", "aten::cat",

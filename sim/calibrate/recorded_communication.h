@@ -31,8 +31,8 @@ struct RecordedCommunication {
   bool waits = false;          // `waited` is known
 };
 
-// Of one rank, by their calls. Groups are named after the axis of their description, and otherwise
-// have that description.
+// The communication of one rank, by calls. Groups are named after the axis of their description,
+// and otherwise have that description.
 [[nodiscard]] std::vector<RecordedCommunication> recorded_communications(
     const trace::Trace& trace, const analysis::Timeline& timeline, const UnitNames& units);
 

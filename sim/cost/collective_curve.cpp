@@ -16,7 +16,7 @@ double slope(const Point& a, const Point& b) {
   return (b.us - a.us) / static_cast<double>(b.bytes - a.bytes);
 }
 
-// Of the line from zero bytes to the smallest size.
+// The slope of the line from zero bytes to the smallest size.
 double us_per_byte_below(const CollectiveCurve& curve) {
   const auto& points = curve.points;
   const Point& first = points.front();

@@ -16,7 +16,7 @@ struct OperatorSums {
   }
 };
 
-// Of the operators before each one, and at the end of all.
+// The sums over the operators before each one, and at the end over all.
 [[nodiscard]] inline std::vector<OperatorSums> operator_sums(
     std::span<const OperatorCost> operators) {
   std::vector<OperatorSums> out(operators.size() + 1);

@@ -139,7 +139,7 @@ class Writer {
     add_communication_streams();
   }
 
-  // Of the groups that the workload communicates over, on a device.
+  // Adds the streams of the groups that the workload communicates over, on a device.
   void add_communication_streams() {
     communication_tracks_.resize(plan_.groups.size());
     for (const plan::Communication& each : workload_.communications) {

@@ -59,8 +59,8 @@ struct StepCosts {
                                              Bytes larger_message,
                                              bool shares = false);
 
-// Of the workload's communications, whose groups are the plan's. `model` is queried once per kind,
-// group and size.
+// The costs of the workload's communications, whose groups are the plan's. `model` is queried once
+// per kind, group and size.
 [[nodiscard]] std::vector<CommunicationCost> communication_costs(const plan::Workload& workload,
                                                                  const plan::ResolvedPlan& plan,
                                                                  const CostModel& model);

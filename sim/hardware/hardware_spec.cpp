@@ -39,8 +39,8 @@ double constant(const JsonNode& parent, std::string_view key, double low, double
   return number;
 }
 
-// Of work whose rate (`is_time`: whose duration) is the constant. A constant without a range is off
-// by at most `otherwise`.
+// The range of work whose rate (`is_time`: whose duration) is the constant. A constant without a
+// range is off by at most `otherwise`.
 ConstantRange range_of(const JsonNode& parent,
                        std::string_view key,
                        ConstantRange otherwise,
@@ -61,7 +61,7 @@ ConstantRange range_of(const JsonNode& parent,
   return is_time ? ConstantRange{below, above} : ConstantRange{above, below};
 }
 
-// Of constants that state no range: of measured ones, and of the host's, which were measured on
+// Ranges of constants that state none: of measured ones, and of the host's, which were measured on
 // few machines.
 constexpr ConstantRange kUsual{0.1, 0.1}, kOfHost{0.7, 0.7};
 

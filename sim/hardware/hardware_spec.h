@@ -104,7 +104,7 @@ struct ConstantRange {
   double faster = 0, slower = 0;
   friend bool operator==(const ConstantRange&, const ConstantRange&) = default;
 };
-// Of constants with independent errors, which are multiplied: logarithms add as their squares.
+// The range of a product of constants with independent errors: logarithms add as their squares.
 [[nodiscard]] ConstantRange together(const ConstantRange& a, const ConstantRange& b);
 
 // What a machine's constants may be off, by what they price.

@@ -61,7 +61,7 @@ class CachingAllocator {
   };
   // By pool and size. Free and used blocks together determine all further results.
   [[nodiscard]] std::vector<FreeBlock> free_blocks() const;
-  // Of pools of blocks up to kSmallSize.
+  // Whether the pool is one of blocks up to kSmallSize.
   [[nodiscard]] static bool small(uint32_t pool) { return pool % 2 == 1; }
 
  private:

@@ -50,7 +50,7 @@ struct MemoryOutline {  // what of a step can change memory
 // Operators and communications with no hook or memory action between them are one item.
 // `operators`: how many the workload has.
 [[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step, size_t operators);
-// Of each item of the outline, its index in PlannedStep::order; of kOperators, of the first one.
+// The index of each item of the outline in PlannedStep::order; of kOperators the first one.
 [[nodiscard]] std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step);
 
 // [Note: Passed by compute] FSDP1's limiter makes the host wait until compute has passed an earlier

@@ -100,7 +100,7 @@ struct StepMemory {  // memory of a step on one rank
 // [Note: Microbatches] If one microbatch leaves the allocator as it found it, an identical next one
 // finds and does the same, so it is skipped.
 //
-// Of `step`, the durations are not read.
+// The durations of `step` are not read.
 [[nodiscard]] StepMemory step_memory(const PricedStep& step, const MemoryOptions& options);
 
 }  // namespace shardlens::sim

@@ -30,7 +30,7 @@ struct Extrapolation {
                                                         int64_t microbatches,
                                                         Nanoseconds duration);
 
-// Those that are far, as text: "all_gather between 4 ranks at 3.2 x the largest measured size
+// The far ones as text: "all_gather between 4 ranks at 3.2 x the largest measured size
 // (41.0 % of the step)"; several are joined by "; ". "": there is none.
 [[nodiscard]] std::string far_extrapolations_text(std::span<const Extrapolation> all);
 

@@ -67,7 +67,7 @@ LargestStep largest_step(const Scenario& scenario,
       high = low == out.bound ? out.bound + out.unit : std::min(2 * high, out.bound);
     }
   } catch (const InputError& error) {
-    // Of a recorded run other sizes may be unknown.
+    // A recorded run may not say what other sizes need.
     (void)evaluate(scenario);
     out.refusal = error.what();
     return out;

@@ -30,10 +30,10 @@ struct MemoryCurve {
   [[nodiscard]] const Point& at(Nanoseconds time) const;
 };
 
-// Of a prediction with the details `timeline` and `history`. What an operator allocates is there
-// when the operator runs. Other allocations, and what is freed, are where the host issues them or,
-// on a device, where the operators that were issued before have ended: the order of the host, on
-// the time of the device, which the host may be far ahead of.
+// The memory of a prediction with the details `timeline` and `history`. What an operator allocates
+// is there when the operator runs. Other allocations, and what is freed, are where the host issues
+// them or, on a device, where the operators that were issued before have ended: the order of the
+// host, on the time of the device, which the host may be far ahead of.
 [[nodiscard]] MemoryCurve memory_curve(const Prediction& prediction);
 
 }  // namespace shardlens::sim

@@ -95,8 +95,8 @@ struct Prediction : StepPrediction {  // of a scenario, with what it was made fr
   // estimated.
   std::optional<PredictedInterval> interval, change_interval;
   std::vector<Extrapolation> extrapolated;  // work of sizes that were not measured
-  // Of `figures`; only with Detail::communication. The groups are those of the plan; what a
-  // measured machine communicates outside of the plan has no group and no count.
+  // The communication in `figures`; only with Detail::communication. The groups are those of the
+  // plan; what a measured machine communicates outside of the plan has no group and no count.
   std::vector<analysis::CommunicationFigures> communication;
   std::vector<std::string> unknown;  // sentences on what was not measured on the machine
 };

@@ -305,7 +305,7 @@ Uncertainty::Uncertainty(std::shared_ptr<const TargetMachine> machine)
 // Logarithms, because each kind of constants is a factor on its part of the step.
 void Uncertainty::add_of_machine(const Scenario& scenario, Prediction& prediction) const {
   const auto step = static_cast<double>(prediction.step.duration);
-  // Of the step, what step_with() leaves out: communication outside of the plan.
+  // The part of the step that step_with() leaves out: communication outside of the plan.
   const double rest =
       machine_->calibration() == nullptr ? 0 : step - step_with(scenario, prediction, *machine_);
   double below = remaining_.faster * remaining_.faster,
@@ -323,7 +323,7 @@ void Uncertainty::add_of_machine(const Scenario& scenario, Prediction& predictio
                                           std::llround(step * std::exp(std::sqrt(above)))};
 }
 
-// How far the step is from its bounds, with everything that was not measured at its own.
+// How far the step is from the steps with all unmeasured work at its lower and upper bounds.
 double Uncertainty::extrapolation(const Scenario& scenario, Nanoseconds step) const {
   double out = 0;
   for (const auto& machine : bounds_) {

@@ -43,7 +43,7 @@ namespace shardlens::sim {
 class Uncertainty {
  public:
   explicit Uncertainty(std::shared_ptr<const RecordedRun> run);
-  // Of predictions on a machine that is no recorded run's own.
+  // For predictions on a machine that is no recorded run's own.
   explicit Uncertainty(std::shared_ptr<const TargetMachine> machine);
 
   // Sets the intervals of `prediction`, which is evaluate(scenario). `scenario` must be a change of

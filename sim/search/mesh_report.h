@@ -33,8 +33,8 @@ struct MeshReport {  // the fastest plan of a mesh, explained
   std::string difference;  // from the fastest: "12.1 ms longer: activations +20.0 ms, …"; "": it is
 };
 
-// Of the fastest meshes of a result, at most kBestMeshes, the fastest first. `memory_limit`: that
-// of the search.
+// Reports of the fastest meshes of a result, at most kBestMeshes, the fastest first.
+// `memory_limit`: that of the search.
 [[nodiscard]] std::vector<MeshReport> mesh_reports(const Scenario& scenario,
                                                    const SearchResult& result,
                                                    Bytes memory_limit);

@@ -13,7 +13,7 @@
 
 namespace shardlens::sim {
 
-// The outcomes of a search: those that it knows, and new ones, of which it tells its caller.
+// The outcomes of a search: those that it knows, and new ones, which it reports to its caller.
 //
 // Threads  any number at the same time, each with its own evaluator.
 class Predictions {

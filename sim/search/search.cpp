@@ -81,7 +81,7 @@ class Searcher {
   }
 
  private:
-  // Of a data-parallel rank; nullopt: the samples of a step cannot be divided so.
+  // The samples of a data-parallel rank; nullopt: those of a step cannot be divided so.
   [[nodiscard]] std::optional<int64_t> samples_on(const plan::MeshSizes& mesh) const {
     const int64_t all = samples_of_step(scenario_), ranks = data_parallel_ranks(ranks_, mesh);
     return all % ranks == 0 ? std::optional(all / ranks) : std::nullopt;

@@ -72,8 +72,8 @@ struct Validation {
   // The simulator, then simple models that are fitted to the same rows as its constants.
   std::vector<MeanErrors> errors;
   std::vector<LeftOut> left_out;  // by code base
-  // Of rows that were not used to fit; of all rows with their code base, and with their stack left
-  // out.
+  // Coverage of rows that were not used to fit; of all rows with their code base, and with their
+  // stack left out.
   std::vector<Coverage> coverage;
 };
 

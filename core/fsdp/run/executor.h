@@ -111,7 +111,7 @@ class Executor {
   uint32_t sequence_ = 0;  // number of the action that is being executed, from 1
 
  private:
-  // That of the action's group or, if it has none, of its stream ([Note: CPU streams]).
+  // The communicator of the action's group or, without one, of its stream ([Note: CPU streams]).
   [[nodiscard]] dist::Communicator& communicator(const schedule::Action& action) const;
   [[nodiscard]] dist::Purpose purpose(UnitId unit) const;
   void submitted(schedule::Stream stream, dist::Communicator& on, dist::CompletionPtr completion);

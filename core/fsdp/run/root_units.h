@@ -41,7 +41,7 @@ class RootUnits {
   [[nodiscard]] std::span<const WithParameters> with_parameters() const { return parameters_; }
   [[nodiscard]] std::span<const at::Tensor> shards() const { return shards_; }
   [[nodiscard]] Executor& executor() const { return *executor_; }
-  // Over which the parameters are sharded.
+  // The group over which the parameters are sharded.
   [[nodiscard]] dist::Communicator& shard_group() const;
   [[nodiscard]] std::string prefix() const;  // "[rank 0] ", of every message
 

@@ -42,8 +42,9 @@ struct FlatParamChoices {
   bool differentiates_frozen = false;
   // If the parameters have no storage, the shard has none either until materialize().
   bool deferred = false;
-  // Of the unsharded parameters; nullopt: that of the parameters. The shard and its gradient are
-  // there too or, with `offload`, on the host, in pinned memory unless the device is the CPU.
+  // The device of the unsharded parameters; nullopt: that of the parameters. The shard and its
+  // gradient are there too or, with `offload`, on the host, in pinned memory unless the device is
+  // the CPU.
   std::optional<c10::Device> device;
   bool offload = false;
 };

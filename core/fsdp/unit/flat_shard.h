@@ -62,7 +62,7 @@ class FlatShard {
   // them, one after the other; may be a view.
   [[nodiscard]] at::Tensor parameter_of(const at::Tensor& shards, size_t slot) const;
   [[nodiscard]] at::Tensor gradient_of(const at::Tensor& gradients, size_t slot) const;
-  // Of a whole() shard: other values; then the parameters in them.
+  // Replaces the values of a whole() shard; then of the parameters in it.
   void replace(const at::Tensor& values) { values_ = values; }
   void view_as(const std::vector<at::Tensor>& parameters);
 

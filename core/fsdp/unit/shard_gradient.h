@@ -36,7 +36,7 @@ class ShardGradient {
   [[nodiscard]] bool exists(size_t slot) const { return exists_[slot]; }
   void zero();    // the parameters' gradients too
   void forget();  // drops the shard's gradient, before it was published
-  // Of a slot in a shard that contains only the parameters in `carried`.
+  // The range of a slot in a shard that contains only the parameters in `carried`.
   [[nodiscard]] FlatParamRange range_of(size_t slot, const std::vector<bool>& carried) const;
   // The shard with its gradient; if only some parameters are frozen, the slices of the others that
   // have one. `first`: index of the unit's first shard in ShardedModel::flat_shards().

@@ -64,7 +64,7 @@ class UnshardedStorage {
   void values_written() { written_ = true; }
   // The unsharded parameters have the values too that raised the shard's version() by `versions`.
   void has_values_of(int64_t versions) { gathered_version_ += versions; }
-  // Of a whole() shard, whose values were replaced.
+  // Takes the values of a whole() shard, which were replaced.
   void follow() { data_ = shard_.values(); }
 
  private:

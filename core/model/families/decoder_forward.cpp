@@ -505,7 +505,7 @@ class DecoderForward {
     sent.sum_rows();
   }
 
-  // Of the experts of module `name`. `rows`: as in WorkloadBuilder::Grouped.
+  // Adds the products of the experts of module `name`. `rows`: as in WorkloadBuilder::Grouped.
   void products(const std::string& name, std::span<const int64_t> rows) {
     const ModelConfig::Experts& experts = config_.experts;
     const int64_t hidden = config_.hidden_size;

@@ -50,7 +50,7 @@ class DecoderTree {
   void norm(uint32_t parent, const Slot& slot, int64_t features) {
     norm(parent, slot, std::vector<int64_t>{features});
   }
-  // Of queries or keys with `heads` heads.
+  // Adds the norm of queries or keys with `heads` heads.
   void head_norm(uint32_t attention, const Slot& slot, int64_t heads) {
     if (family_.norms_by_head) {
       return norm(attention, slot, std::vector<int64_t>{heads, config_.head_dim});

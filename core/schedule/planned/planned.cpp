@@ -107,7 +107,7 @@ class StepRunner {
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
 
-  // Of the last run(): where each microbatch begins in the result, and what follows the last one.
+  // Where each microbatch begins in the result of the last run(), and what follows the last one.
   [[nodiscard]] const std::vector<PlannedPlace>& places() const { return places_; }
 
   [[nodiscard]] PlannedStep take() {

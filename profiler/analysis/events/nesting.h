@@ -49,12 +49,12 @@ class RangeFinder {
   template <class Wanted>
   RangeFinder(const trace::Trace& trace, Wanted wanted)
       : RangeFinder(trace, by_track_and_start(trace, wanted)) {}
-  // Of the events `among`, which are complete.
+  // Finds ranges among the events `among`, which are complete.
   template <class Wanted>
   RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& among, Wanted wanted)
       : RangeFinder(trace, by_track_and_start(trace, among, wanted)) {}
 
-  // Of events that are sorted as by sort_by_track_and_start().
+  // Finds ranges among events that are sorted as by sort_by_track_and_start().
   RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
 
   // The innermost range of `track` that contains `instant`.

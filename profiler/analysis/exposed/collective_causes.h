@@ -80,8 +80,8 @@ class ExposedCauses {
                 const Timeline& timeline,
                 const FrozenViews* frozen_views,
                 const Dependencies* dependencies = nullptr);
-  // Of Timeline::collectives[i], exposed in `exposed`, which is not empty. `proof`: if not nullptr,
-  // the facts are added to it.
+  // The causes of Timeline::collectives[i], exposed in `exposed`, which is not empty. `proof`: if
+  // not nullptr, the facts are added to it.
   [[nodiscard]] Exposure of(size_t i,
                             const IntervalSet& exposed,
                             std::vector<CauseProof>* proof = nullptr) const;

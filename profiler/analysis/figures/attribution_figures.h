@@ -14,7 +14,7 @@ struct AttributionFigures {
   Basis basis = Basis::kNone;
   int64_t count = 0;
   Nanoseconds time = 0;  // sum of their durations
-  // Of all events of this nature.
+  // Shares of all events of this nature.
   double count_share = 0, time_share = 0;
 };
 [[nodiscard]] std::string_view name_of(Nature nature);  // "compute", "communication", "copy"

@@ -42,7 +42,7 @@ void for_launched(const trace::Trace& trace, const Timeline& timeline, Visit vis
   }
 }
 
-// Of the launches of each stream, which were mostly made in order.
+// Sorts the launches of all streams. Those of one stream are mostly in order already.
 std::vector<Nanoseconds> sorted(const std::vector<std::vector<Nanoseconds>>& launches,
                                 std::vector<Nanoseconds> memory = {}) {
   memory.clear();
@@ -77,7 +77,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   starts.reserve(timeline.device_events.size());
   size_t near = 0;
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
-  // By stream: when those were that did not start at once.
+  // By stream: the times of launches that did not start at once.
   std::vector<std::vector<Nanoseconds>> queued_in(trace.tracks.size());
   for_launched(trace, timeline, [&](const DeviceEvent& each) {
     const Nanoseconds start = each.when.start, launched = each.launched;

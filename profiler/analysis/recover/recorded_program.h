@@ -33,8 +33,8 @@ namespace shardlens::analysis {
                                                  const plan::ResolvedPlan& plan,
                                                  FsdpLog& log);
 
-// By which the order of captured collectives is found: `planned`, or without it `program`; nullptr:
-// the run has neither.
+// The plan by whose order captured collectives are found: `planned`, or without it `program`;
+// nullptr: the run has neither.
 [[nodiscard]] const trace::PlannedInputs* plan_of(const trace::Run& run);
 
 // A run of shardlens.record whose plan has not been found yet.

@@ -32,7 +32,7 @@ struct RecoveredCheckpoints {
   bool numbered = false;
 };
 
-// Of one pass.
+// Finds the checkpoints of one pass.
 [[nodiscard]] RecoveredCheckpoints recover_checkpoints(const trace::Trace& trace,
                                                        const FsdpLog& log,
                                                        const Sections& sections,

@@ -82,7 +82,7 @@ class CapturedCollectives {
     return module != trace::kRootModule && without_wrappers(module) != timeline_.units[*c.unit];
   }
 
-  // That of the last work of its unit that began before.
+  // The section of the last work of its unit that began before.
   [[nodiscard]] Section section_before(const Collective& c) const {
     const auto found = work_.find(*c.unit);
     if (found == work_.end()) {

@@ -102,7 +102,7 @@ class Comparison {
     return sources_.trace.events[events_[place].event].track;
   }
 
-  // Streams that have as many of the places as no other stream, by this number.
+  // The places on each stream, by their number; empty if two streams have equally many.
   [[nodiscard]] std::map<size_t, Places> by_number(const Places& all, const Places& places) const {
     std::map<uint32_t, Places> streams;
     for (const uint32_t i : places) {
@@ -419,7 +419,7 @@ void CapturedWork::attribute(std::vector<SeenEvent>& events, Timeline& timeline)
   const StepSplit split(sources_, launches_, events);
   const std::vector<StepWork> steps = split.split();
   std::vector<StepWork> uncaptured;
-  // More of them say nothing new, and each is compared with each replay.
+  // Each uncaptured step is compared with each replay, and more steps say nothing new.
   constexpr size_t kMostCompared = 8;
   for (const StepWork& step : steps) {
     if (step.captured.empty() && !step.pass.empty() && uncaptured.size() < kMostCompared) {

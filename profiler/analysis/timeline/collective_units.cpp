@@ -224,8 +224,8 @@ class CollectiveUnits {
     Nanoseconds ready;
   };
 
-  // Of what a unit launches between two ends of calls that gather, only the first is kept: nothing
-  // asks for the others.
+  // Keeps the first event that a unit launches between two ends of calls that gather: nothing asks
+  // for the others.
   void find_device_needs() {
     std::vector<Nanoseconds> asked;  // ends of calls that gather, by start
     for (const FsdpEvent& e : timeline_.fsdp.events) {

@@ -104,7 +104,7 @@ struct Step {  // a training step, by its ProfilerStep events
 
 enum class Nature : uint8_t { kCompute, kCommunication, kCopy };
 
-// What most device events share with many others; they refer to it by an index.
+// Properties that many device events share; they refer to them by an index.
 struct Place {
   uint32_t track = 0;   // of the event
   uint32_t thread = 0;  // the launch's track; without a launch, the event's

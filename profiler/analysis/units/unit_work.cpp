@@ -161,7 +161,7 @@ class Collector {
   UnitWork out_;
   std::map<std::pair<Section, uint32_t>, Sets> sets_;
   std::map<Key, Open> open_;
-  // Those of the event before, which most events share.
+  // The owner of the event before, which most events share.
   Owner latest_owner_;
   Sets* latest_sets_ = nullptr;
   std::map<Key, Open>::iterator latest_open_ = open_.end();

@@ -21,11 +21,11 @@ class ThreadLaunches {
     Nanoseconds time = 0;
     const DeviceEvent* event = nullptr;
   };
-  // Of a host thread, by time.
+  // The launches of a host thread, by time.
   [[nodiscard]] const std::vector<Launch>& of(uint32_t track) const;
   // What was launched on the range's thread while it was open.
   [[nodiscard]] std::vector<const DeviceEvent*> within(const trace::Event& range) const;
-  // Of the last kernel, copy or memset that the thread launched before `instant`; nullptr: none.
+  // The launch of the last kernel, copy or memset before `instant`; nullptr: none.
   [[nodiscard]] const Launch* last_before(uint32_t track, Nanoseconds instant) const;
 
  private:

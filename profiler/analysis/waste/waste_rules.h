@@ -14,7 +14,7 @@ namespace shardlens::analysis {
 // What was found so far, by kind and place.
 class FoundWaste {
  public:
-  // One more occurrence.
+  // Counts one more occurrence.
   void add(WasteKind kind, const std::string& where, Nanoseconds lost, int64_t count = 1) {
     Waste& waste = found_[{kind, where}];
     waste.kind = kind;

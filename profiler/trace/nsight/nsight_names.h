@@ -23,7 +23,7 @@ struct NvtxRange {
 // range.
 [[nodiscard]] std::optional<int64_t> step_of_range(std::string_view name);
 
-// Of the numbers of copies and kinds of memory: "Memcpy HtoD (Pinned -> Device)", "Memset
+// Names for the numbers of copies and kinds of memory: "Memcpy HtoD (Pinned -> Device)", "Memset
 // (Device)".
 [[nodiscard]] std::string copy_name(int64_t copy_kind, int64_t source, int64_t destination);
 [[nodiscard]] std::string memset_name(int64_t memory);

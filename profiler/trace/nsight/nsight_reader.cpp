@@ -133,7 +133,7 @@ class NsightReader {
          [&](const SqliteRows& row) { base_ = row.integer(0); });
   }
 
-  // Those that used a GPU; others (a launcher, data loaders) are no ranks.
+  // Finds the processes that used a GPU; others (a launcher, data loaders) are no ranks.
   void find_processes() {
     for (const std::string_view table : {kKernels, kCopies, kMemsets}) {
       each(table, {"globalPid"},
@@ -320,7 +320,7 @@ class NsightReader {
          });
   }
 
-  // Of the tables of a device's work.
+  // Columns of the tables of a device's work.
   static const std::vector<std::string>& place_columns() {
     static const std::vector<std::string> kColumns{"start",     "end",        "deviceId",
                                                    "contextId", "streamId",   "correlationId",
