@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Checks what documents and comments point to: links, headings and files exist, and no file cites what is outside of the repository.
+"""Checks what documents and comments point to: links, headings, files, names and keys exist, and no file cites what is outside of the repository.
+What has run on which hardware is in one document, whose sentences the others quote (document_names.py).
 
     check_documents.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_documents.py --self-test  a tree with one violation of each kind must be found out
 """
+import json
 import pathlib
 import re
 import sys
 import tempfile
 
 import checking
+import document_names
 
 LINK = re.compile(r"(?<!\!)\[[^\]]*\]\(([^)\s]+)\)|\!\[[^\]]*\]\(([^)\s]+)\)|<img[^>]* src=\"([^\"]+)\"")
 CODE = re.compile(r"`([^`]+)`")
@@ -120,8 +123,23 @@ def check_questions(root, document):
         yield f"{path}:{start + 1}: {right} of {counted} files have a word of their question in their name, not {stated[0] if stated else 'unstated'}"
 
 
+def check_names(root, documents, words, literals):
+    """What the pages for users and developers name; `words` of all sources, and their `literals`."""
+    schemas = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(root.glob("docs/schemas/*.json"))}
+    keys = literals.union(*(document_names.keys_of(schema) for schema in schemas.values()))
+    files = {file.name for file in root.glob("**/*") if file.suffix in (".h", ".cpp", ".py")}
+    quoted = document_names.quoted_states(root)
+    for document, text in documents:
+        path = document.relative_to(root).as_posix()
+        yield from document_names.names(path, text, words | keys, files, keys)
+        if "plan_file" in schemas:
+            yield from document_names.plans(path, text, schemas["plan_file"])
+        yield from document_names.state_table(path, text) if path == document_names.STATES else document_names.states(path, text, quoted)
+
+
 def violations(root):
     known = ends_of_paths(root)
+    documents, words, literals = [], set(), set()
     for file in sorted(root.glob("**/*")):
         relative = file.relative_to(root)
         if not file.is_file() or SKIPPED & set(relative.parts) or file.suffix not in SOURCES or relative.name == "check_documents.py":
@@ -136,8 +154,14 @@ def violations(root):
         if file.suffix == ".md":
             yield from check_links(root, file)
             yield from check_questions(root, file)
-        elif file.suffix in (".h", ".cpp"):
+            if relative.parts[0] == "docs" or relative.as_posix() in ("README.md", "CONTRIBUTING.md"):
+                documents.append((file, text))
+            continue
+        words.update(document_names.words_of(text))
+        literals.update(re.findall(r'"([A-Za-z_]\w*)\\?"', text))
+        if file.suffix in (".h", ".cpp"):
             yield from check_comments(relative.as_posix(), text, known)
+    yield from check_names(root, documents, words, literals)
 
 
 def self_test():
@@ -148,11 +172,22 @@ def self_test():
         "core/comment.h": "int a;  // as absent_name.cpp\n// as in base.h\n",
         "core/folder.cpp": "// sim/base.h has it",
         "docs/questions.md": "## Thirty questions\nIn 2 of 2 …\n| What is reduced? | `core/reduce.h` |\n| Who gathers? | `core/storage.h` |\n",
+        "docs/identifier.md": "it is `step_` and `absent_identifier`",
+        "docs/file.md": "see `absent.py`",
+        "docs/key.md": "`{\"version\": 1, \"absent\": 2}` is printed",
+        "docs/json.md": "```json\n{\"unknown_key\": 1}\n```",
+        "docs/plan_key.md": "```sh\necho '{\"version\": 1, \"units\": [{\"modules\": \"a\", \"prefetch\": 1}]}'\n```",
+        "docs/state.md": "NCCL between several GPUs has run.",
         "core/cites.h": "// as des" + "ign.md has it",
         "tests/outside.py": 'TRACES = "../sha' + 'red/traces"',
     }
     good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md", "core/reduce.h": "", "core/storage.h": "",
             "docs/asked.md": "## Thirty questions\nIn 1 of 2 …\n| What is reduced? | `core/reduce.h` |\n| Who gathers? | `core/storage.h` |\n",
+            "docs/names.md": "`step_ns` of `base.h`; `{\"step_ns\": 3}`\n```json\n{\"version\": 1, \"units\": [{\"modules\": \"a\"}]}\n```\nThe *engine* has run on CPUs and one GPU. Then it ends.",
+            document_names.STATES: "| state | evidence |\n|---|---|\n| The engine has run on CPUs and one [GPU](../good.md). | [report](../good.md) |\n| NCCL between several GPUs has not run yet. | none |\n",
+            "docs/schemas/plan_file.json": '{"properties": {"version": {}, "units": {"items": {"$ref": "#/$defs/Unit"}}}, "additionalProperties": false, '
+                                           '"$defs": {"Unit": {"properties": {"modules": {}}, "additionalProperties": false}}}',
+            "core/step.cpp": 'print("step_ns", "unknown" "_key");',
             "core/plan/named.h": "// base.h, core/base.h and plan/named.h\nauto url = \"https://a/b.h\";\n// Source  torch 2.11\n//         engine.cpp, autograd/function.h\n"}
     with tempfile.TemporaryDirectory() as folder:
         root = pathlib.Path(folder)

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""Runs the commands of the documents as a reader would type them.
+"""Runs the commands of the documents as a reader would type them, and compares what they print with what the document says.
 
     document_commands.py --bin DIR [--with NEED]... [DOCUMENT...]
+    document_commands.py --bin DIR --update …        also writes numbers that changed into the documents
+    document_commands.py --bin DIR --self-test       documents with one untrue sentence of each kind must be found out
 
 Every ```sh block of a document is run, in order, in a folder that looks like the repository's root with DIR as build/release/bin; each
 document gets a fresh one. A block whose first line is `# needs: NAME` is skipped unless --with names it. A command that fails, or takes longer
 than its limit, is reported with the document's line. Exit 1 if one failed.
+
+A ```text block right below a ```sh block is its output (document_output.py says how numbers that vary are marked). Subcommands and flags of
+the programs that any document names must be those that their help has (document_flags.py).
 """
 import argparse
 import os
@@ -14,24 +19,12 @@ import subprocess
 import sys
 import tempfile
 
+import document_flags
+import document_output
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LIMIT = 300  # seconds a block
 HIDDEN = {".git", "build", "out"}
-
-
-def blocks(document):
-    """(line number, need or "", text) of each block of shell commands."""
-    lines = document.read_text(encoding="utf-8").splitlines()
-    start = None
-    for number, line in enumerate(lines, 1):
-        if start is None and line.strip() == "```sh":
-            start = number + 1
-        elif start is not None and line.strip() == "```":
-            text = lines[start - 1:number - 1]
-            first = text[0].strip() if text else ""
-            need = first.removeprefix("# needs:").strip() if first.startswith("# needs:") else ""
-            yield start, need, "\n".join(text)
-            start = None
 
 
 def lay_out(folder, binaries):
@@ -47,40 +40,102 @@ def lay_out(folder, binaries):
         (folder / "build" / "release" / "bin").symlink_to(binaries)
 
 
-def run(document, binaries, having):
-    """(commands run, blocks skipped, failures) of one document."""
+def name_of(document):
+    return document.relative_to(ROOT) if document.is_relative_to(ROOT) else document.name
+
+
+def update(document, block, printed):
+    """Replaces the output of a block by what is printed now, if only numbers differ."""
+    if now := document_output.updated(block.output, printed):
+        lines = document.read_text(encoding="utf-8").splitlines()
+        lines[block.output_line - 1:block.output_line - 1 + len(block.output.splitlines())] = now.splitlines()
+        document.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def run(document, binaries, having, write=False):
+    """(commands run, blocks skipped, failures) of one document. write: see update()."""
     ran = skipped = 0
     failures = []
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         lay_out(folder, binaries)
-        for line, need, text in blocks(document):
-            if need and not set(need.split()) <= having:
+        for block in document_output.blocks(document.read_text(encoding="utf-8")):
+            where = f"{name_of(document)}:{block.line}"
+            if block.needs and not set(block.needs.split()) <= having:
                 skipped += 1
                 continue
             try:
-                result = subprocess.run(["bash", "-eo", "pipefail", "-c", text], cwd=folder, timeout=LIMIT, check=False, text=True,
+                result = subprocess.run(["bash", "-eo", "pipefail", "-c", block.commands], cwd=folder, timeout=LIMIT, check=False, text=True,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                         env={**os.environ, "QT_QPA_PLATFORM": "offscreen"})
-                ran += 1
-                if result.returncode != 0:
-                    failures.append(f"{document.relative_to(ROOT)}:{line}: exit {result.returncode}\n{text}\n{result.stdout[-2000:]}")
             except subprocess.TimeoutExpired:
-                failures.append(f"{document.relative_to(ROOT)}:{line}: took longer than {LIMIT} s\n{text}")
+                failures.append(f"{where}: took longer than {LIMIT} s\n{block.commands}")
+                continue
+            ran += 1
+            if result.returncode != 0:
+                failures.append(f"{where}: exit {result.returncode}\n{block.commands}\n{result.stdout[-2000:]}")
+            elif block.output is not None and (difference := document_output.difference(block.output, result.stdout, block.numbers_vary)):
+                failures.append(f"{name_of(document)}:{block.output_line}: {difference}\n{block.commands}")
+                if write:
+                    update(document, block, result.stdout)
     return ran, skipped, failures
+
+
+UNTRUE = {
+    "output": ("```sh\necho 2 units, 30 ms\n```\n\n```text\n3 units, ~29 ms\n```\n", "2 units, 30 ms"),
+    "output that ends earlier": ("```sh\nseq 3\n```\n\n<!-- numbers vary -->\n```text\n7\n8\n```\n", "nothing more"),
+    "subcommand": ("`shardlens simulat --model M`", "no subcommand simulat"),
+    "flag of a subcommand": ("```text\nshardlens simulate --model M\n                   --critical-path\n```\n", "simulate has no --critical-path"),
+    "flag": ("give `--found" "-nowhere` to it", "nothing has --found" "-nowhere"),
+}
+TRUE = """`shardlens simulate --batch 2`, `--batch`, `torchrun --nproc-per-node 2`
+
+```sh
+printf 'step  12.5 ms\\nunits  3\\nsteps 8\\nend\\n'
+```
+
+```text
+step  ~13.0 ms
+…
+steps …
+end
+```
+"""
+
+
+def self_test(binaries):
+    flags = document_flags.of_programs(binaries)
+    wrong = []
+    with tempfile.TemporaryDirectory() as name:
+        for kind, (text, message) in {**UNTRUE, "true": (TRUE, None)}.items():
+            document = pathlib.Path(name) / "page.md"
+            document.write_text(text, encoding="utf-8")
+            found = run(document, binaries, set())[2] + list(document_flags.unknown(document.name, text, flags))
+            if [message] != [message if message and message in each else each for each in found] and (message or found):
+                wrong.append(f"{kind}: expected '{message}', found {found}")
+    if document_output.updated("a 1\n\n…\nb ~2", "a 3\nx\nb 9") != "a 3\n\n…\nb ~2":
+        wrong.append("numbers are not written again")
+    print("\n".join(wrong) or f"document_commands self-test: {len(UNTRUE)} untrue sentences found")
+    return 1 if wrong else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", required=True, type=pathlib.Path, help="folder with the programs")
     parser.add_argument("--with", dest="having", action="append", default=[], help="what is there that some blocks need")
-    parser.add_argument("documents", nargs="*", type=pathlib.Path, help="[README.md and docs]")
+    parser.add_argument("--update", action="store_true", help="write numbers that changed into the documents")
+    parser.add_argument("--self-test", action="store_true", help="test this program")
+    parser.add_argument("documents", nargs="*", type=pathlib.Path, help="[README.md, CONTRIBUTING.md and docs]")
     options = parser.parse_args()
-    documents = [d.resolve() for d in options.documents] or [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    if options.self_test:
+        return self_test(options.bin.resolve())
+    documents = [d.resolve() for d in options.documents] or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+    flags = document_flags.of_programs(options.bin.resolve())
     total = skipped = 0
     failures = []
     for document in documents:
-        ran, left, failed = run(document, options.bin.resolve(), set(options.having))
+        ran, left, failed = run(document, options.bin.resolve(), set(options.having), options.update)
+        failed += document_flags.unknown(name_of(document), document.read_text(encoding="utf-8"), flags)
         total, skipped, failures = total + ran, skipped + left, failures + failed
     print("\n\n".join(failures))
     print(f"{total} blocks of commands run, {skipped} skipped, {len(failures)} failed")
