@@ -4,7 +4,7 @@
     check_includes.py [ROOT]      prints every violation as file:line, exit 1 if there is one
     check_includes.py --self-test finds the violations in a tree with one of each kind
 
-cmake/folders.txt is the rule; docs/architecture.md explains it. A folder may use itself, what its row names, and what these may use.
+cmake/folders.txt is the rule; docs/develop/architecture.md explains it. A folder may use itself, what its row names, and what these may use.
 """
 import pathlib
 import re

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Checks docs/parity.md and the pages of docs/parity: every test that a row names exists, every row names a test or a reason,
-every feature has its row, and the totals of docs/parity.md are those of the pages.
+"""Checks docs/reference/parity.md and the pages of docs/reference/parity: every test that a row names exists, every row names a test or a reason,
+every feature has its row, and the totals of docs/reference/parity.md are those of the pages.
 
     check_parity.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_parity.py --self-test  tables with one violation of each kind must be reported
 
-docs/parity.md lists the pages: `| [title](parity/page.md) | works | refused | differs | out of scope |`, and their sums as `all`.
+docs/reference/parity.md lists the pages: `| [title](parity/page.md) | works | refused | differs | out of scope |`, and their sums as `all`.
 A row of a page is `| behaviour | status | test or reason |`. Rows that are `works`, `refused` or `differs` name at least one
 test as `Suite.Name`; rows that are `out of scope` give a reason instead. Each line of .ci/parity_rows.txt is the first cell of
 one row.
@@ -18,8 +18,8 @@ import tempfile
 
 import checking
 
-INDEX = "docs/parity.md"
-PAGES = "docs/parity"
+INDEX = "docs/reference/parity.md"
+PAGES = "docs/reference/parity"
 FEATURES = ".ci/parity_rows.txt"
 TESTED = ("works", "refused", "differs")
 UNTESTED = ("out of scope",)

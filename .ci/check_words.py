@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Refuses words that docs/style.md asks not to use, in comments, messages, help and documents.
+"""Refuses words that docs/develop/style.md asks not to use, in comments, messages, help and documents.
 
     check_words.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_words.py --self-test  a tree with one violation of each kind must be found out
 
-The words are the left column of the table under "Plain English" in docs/style.md; commas separate several in a cell.
+The words are the left column of the table under "Plain English" in docs/develop/style.md; commas separate several in a cell.
 """
 import pathlib
 import re
@@ -13,7 +13,7 @@ import tempfile
 
 import checking
 
-STYLE = "docs/style.md"
+STYLE = "docs/develop/style.md"
 SUFFIXES = (".h", ".cpp", ".py", ".md", ".txt", ".cmake", ".html")
 SKIPPED = {"build", "out", ".git", "data", "__pycache__"}
 
@@ -62,4 +62,4 @@ def self_test():
 
 
 if __name__ == "__main__":
-    sys.exit(checking.run("check_words", violations, self_test, "no word that docs/style.md replaces"))
+    sys.exit(checking.run("check_words", violations, self_test, "no word that docs/develop/style.md replaces"))

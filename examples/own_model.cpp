@@ -1,4 +1,4 @@
-// Shards and records a user-defined model. docs/library.md explains the code.
+// Shards and records a user-defined model. docs/reference/library.md explains the code.
 //
 //   own_model OUT      trains three steps as rank 0 of an emulated world of 8 ranks and writes the
 //                      recording to folder OUT

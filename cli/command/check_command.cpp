@@ -284,7 +284,7 @@ Action add_check_command(CLI::App& app) {
   app.add_option("--inconclusive-is", options->inconclusive_is,
                  "exit code 0 or 1 instead of 5 if there is no verdict")
       ->option_text("pass|fail");
-  app.add_flag("--json", options->json, "machine-readable output, see shardlens docs ci");
+  app.add_flag("--json", options->json, "machine-readable output, see shardlens docs gate-ci");
   options->outputs.add(app, "--junit", "also write a JUnit XML file");
   options->outputs.add(app, "--markdown", "also write a summary in GitHub's Markdown");
   return [options] { return run(*options); };

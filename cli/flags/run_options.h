@@ -20,8 +20,8 @@ enum class Backend : uint8_t { kGloo, kNccl, kEmulated };
 enum class Precision : uint8_t { kFp32, kBf16, kFp16 };
 enum class SaveFormat : uint8_t { kSharded, kFull };
 
-// Flags of `shardlens capture`; `shardlens-worker` has the same flags. docs/cli.md describes their
-// defaults.
+// Flags of `shardlens capture`; `shardlens-worker` has the same flags. docs/reference/cli.md
+// describes their defaults.
 struct RunOptions {
   std::filesystem::path model;   // directory with config.json, or a config.json
   std::filesystem::path tokens;  // .bin: uint16; .u32.bin: uint32; any other: bytes

@@ -11,7 +11,8 @@ namespace shardlens::cli {
 void print_parameters(const plan::ResolvedPlan& plan);
 
 // Writes `object`, a JSON object in several lines, to stdout with additional members "parameters"
-// and "padding" (docs/cli.md). The ranges are written one by one, since large worlds have many.
+// and "padding" (docs/reference/cli.md). The ranges are written one by one, since large worlds have
+// many.
 void write_json_with_parameters(std::string_view object, const plan::ResolvedPlan& plan);
 
 }  // namespace shardlens::cli

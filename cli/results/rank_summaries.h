@@ -31,7 +31,7 @@ struct WrittenSummary {  // of one trace
     const analysis::AnalysisOptions& options,
     const std::string& comm_regex);
 
-// What `analyze --summarize` prints of them: docs/cli.md.
+// What `analyze --summarize` prints of them: docs/reference/cli.md.
 [[nodiscard]] std::string summaries_json(const std::vector<WrittenSummary>& all);
 [[nodiscard]] Shown summaries_text(const std::vector<WrittenSummary>& all);
 

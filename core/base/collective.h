@@ -18,7 +18,8 @@ enum class CollectiveKind : uint8_t {  // what a collective does, as NCCL names 
 };
 inline constexpr size_t kCollectiveKindCount = static_cast<size_t>(CollectiveKind::kBarrier) + 1;
 
-// What communication is for. docs/metrics.md says how it is inferred for a recorded collective.
+// What communication is for. docs/reference/metrics.md says how it is inferred for a recorded
+// collective.
 enum class Purpose : uint8_t {
   kGatherParameters,
   kReduceGradients,  // over the ranks that shard the parameters

@@ -7,7 +7,7 @@
 
 namespace shardlens {
 
-// Exit codes of every executable (docs/cli.md).
+// Exit codes of every executable (docs/reference/cli.md).
 enum class ExitCode : int {
   kOk = 0,
   kCheckFailed = 1,

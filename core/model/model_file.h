@@ -15,8 +15,8 @@
 #include "core/workload/step_settings.h"
 #include "core/workload/workload.h"
 
-// model.json, which describes any PyTorch model (docs/models.md). A ModelConfig with a `file` is
-// such a model: module_tree() and step_workload() take it from there.
+// model.json, which describes any PyTorch model (docs/reference/model.md). A ModelConfig with a
+// `file` is such a model: module_tree() and step_workload() take it from there.
 namespace shardlens::plan {
 
 struct RecordedTensor {  // a tensor of a recorded step

@@ -94,8 +94,8 @@ struct UnitEntry {
   friend bool operator==(const UnitEntry&, const UnitEntry&) = default;
 };
 
-// A plan file (version 1) or the expansion of a strategy, not resolved yet. docs/plan.md documents
-// every key.
+// A plan file (version 1) or the expansion of a strategy, not resolved yet. docs/reference/plan.md
+// documents every key.
 struct Plan {
   std::string source = "--strategy";  // file name or flag, for messages; not part of the plan
   MeshSizes mesh;

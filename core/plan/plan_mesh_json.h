@@ -12,9 +12,9 @@
 
 namespace shardlens::plan {
 
-// The keys of a plan file (docs/plan.md) that say how ranks are arranged and parameters divided.
-// Readers take the object that has the key; the defaults are returned where it has none. Errors:
-// InputError with JSON pointer.
+// The keys of a plan file (docs/reference/plan.md) that say how ranks are arranged and parameters
+// divided. Readers take the object that has the key; the defaults are returned where it has none.
+// Errors: InputError with JSON pointer.
 [[nodiscard]] MeshSizes read_mesh(const JsonNode& root);  // "mesh"
 [[nodiscard]] std::map<std::string, TensorStyle> read_tensor_parallel(const JsonNode& root);
 [[nodiscard]] ContextMethod read_context_method(const JsonNode& root);    // "context_parallel"

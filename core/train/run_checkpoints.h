@@ -56,9 +56,9 @@ struct CheckpointOptions {       // what a run reads and saves
 };
 
 // Saves and restores a run: parameters, optimizer state, gradient scaler, generators of random
-// numbers and the position in the data. Every rank writes what it stores (docs/checkpoints.md),
-// replicas a share each; nothing is gathered. A run may resume with another world size, mesh,
-// layout or dialect.
+// numbers and the position in the data. Every rank writes what it stores
+// (docs/reference/checkpoints.md), replicas a share each; nothing is gathered. A run may resume
+// with another world size, mesh, layout or dialect.
 //
 // Whether the directory can be written is tried by the constructor. As long as the object exists,
 // rank 0 has the lock of the directory, so that no other run saves there.

@@ -96,8 +96,8 @@ struct RankAnalysis {  // all figures of one rank
   std::optional<RankDetail> detail;
 };
 
-// Shows how much communication was overlapped with compute, and where it was not. docs/metrics.md
-// defines every figure.
+// Shows how much communication was overlapped with compute, and where it was not.
+// docs/reference/metrics.md defines every figure.
 struct Analysis {
   std::vector<RankAnalysis> ranks;
   Matching matching;                // across ranks; empty with one trace

@@ -10,8 +10,8 @@
 namespace shardlens::check {
 
 // Writes runs to a file, so that a gate does not need the baseline's traces: version 1, a JSON
-// object {"shardlens_baseline": 1, "runs": […]}, docs/ci.md. parse_baseline(to_json(runs)) returns
-// equal runs.
+// object {"shardlens_baseline": 1, "runs": […]}, docs/use/gate-ci.md. parse_baseline(to_json(runs))
+// returns equal runs.
 [[nodiscard]] std::string to_json(const std::vector<RunSummary>& runs);
 // Errors: InputError with the file and what was expected; also for another version.
 [[nodiscard]] std::vector<RunSummary> parse_baseline(std::string_view json,

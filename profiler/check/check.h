@@ -71,7 +71,8 @@ struct CheckResult {
   double alpha = 0;
 };
 
-// Compares two sets of runs that should be of the same program. docs/ci.md explains the rules.
+// Compares two sets of runs that should be of the same program. docs/use/gate-ci.md explains the
+// rules.
 //
 // Errors  InputError if a side is empty or the runs have different ranks.
 [[nodiscard]] CheckResult check_runs(const std::vector<RunSummary>& baseline,

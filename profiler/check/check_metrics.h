@@ -9,8 +9,8 @@
 
 namespace shardlens::check {
 
-// What is measured of a run, in nanoseconds per step: a row of metric_table(). docs/metrics.md,
-// "check and compare".
+// What is measured of a run, in nanoseconds per step: a row of metric_table().
+// docs/reference/metrics.md, "check and compare".
 enum class Metric : uint8_t {
   kStepTime,
   kExposedComm,

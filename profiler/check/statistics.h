@@ -11,7 +11,7 @@
 namespace shardlens::check {
 
 // The statistics of `check` for two sets of runs, with one value per run. Pure functions without
-// random numbers. docs/ci.md explains their meaning for a verdict.
+// random numbers. docs/use/gate-ci.md explains their meaning for a verdict.
 
 // Student's t distribution. `df` > 0, may be fractional.
 [[nodiscard]] double t_cdf(double t, double df);

@@ -9,7 +9,7 @@
 namespace shardlens::check {
 namespace {
 
-// docs/ci.md explains each constant.
+// docs/use/gate-ci.md explains each constant.
 constexpr double kRelativeLimit = 0.02;
 constexpr double kFloor = 50'000;      // ns
 constexpr double kShareOfStep = 0.01;  // share of a step, for exposed communication

@@ -20,7 +20,7 @@ enum class By : uint8_t { kUnit, kCollective, kStep, kRank, kStream, kSpan, kOrd
 inline constexpr std::array<std::string_view, 8> kTables{"unit",   "collective", "step",  "rank",
                                                          "stream", "span",       "order", "group"};
 
-// The output of `shardlens analyze --json`: schema 1 of docs/metrics.md, on one line.
+// The output of `shardlens analyze --json`: schema 1 of docs/reference/metrics.md, on one line.
 [[nodiscard]] std::string analysis_json(const analysis::Analysis& analysis);
 
 // Every collective, copy and run of compute of a rank, for --by span: {"fqn", "kind", "section",

@@ -6,7 +6,7 @@
 
 #include "profiler/analysis/analysis.h"
 
-// Parts of `analyze --json` other than units and order; docs/metrics.md lists the keys.
+// Parts of `analyze --json` other than units and order; docs/reference/metrics.md lists the keys.
 namespace shardlens::report {
 
 // The size of a message; null: not in the trace.

@@ -1,4 +1,4 @@
-"""Exports any PyTorch model as model.json (`shardlens docs models`), which plan, simulate, search and the app take as --model.
+"""Exports any PyTorch model as model.json (`shardlens docs model`), which plan, simulate, search and the app take as --model.
 
     python -m shardlens.export --hf DIR --out model.json                       a model of transformers, by the config.json in DIR
     python -m shardlens.export --call pkg.mod:make_model --out model.json      what a function of yours returns

@@ -75,7 +75,7 @@ def _attention(query: Any, key: Any, value: Any, backward: bool, causal: bool | 
     """Scores and their product with the values; backward computes the scores again and four gradients."""
     batch, rows, keys = math.prod(query.shape[:-2]), query.shape[-2], key.shape[-2]
     if pairs is not None and 0 < pairs < rows * (keys + 1) // 2 and rows == keys:
-        # A window of w keys has rows·w - w·(w-1)/2 pairs; docs/models.md has the keys that are counted for it.
+        # A window of w keys has rows·w - w·(w-1)/2 pairs; docs/reference/model.md has the keys that are counted for it.
         window = round(((2 * rows + 1) - math.sqrt((2 * rows + 1) ** 2 - 8 * pairs)) / 2)
         keys = window * (2 * rows - window) // rows
     of_keys, of_values = (2 * batch * rows * keys * size for size in (query.shape[-1], value.shape[-1]))

@@ -48,7 +48,7 @@ def _make_mode() -> Any:
 class Tracer:
     """Keeps the values that are known, and records a step while `recording`.
 
-    After a step: `tensors`, `operators` and `order` as in model.json (`shardlens docs models`), `missing`, and `trained`, the storages of gradients.
+    After a step: `tensors`, `operators` and `order` as in model.json (`shardlens docs model`), `missing`, and `trained`, the storages of gradients.
     """
 
     def __init__(self, fake_mode: Any, experts: tuple[int, int] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Records what PyTorch's FSDP2 and FSDP1 do with each unit, as the actions of `shardlens docs trace_format`.
+"""Records what PyTorch's FSDP2 and FSDP1 do with each unit, as the actions of `shardlens docs formats`.
 
 The methods of FSDPParamGroup that unshard, wait, reshard and reduce are plain Python, so each group gets wrappers of its own
 as attributes; taking them away restores the group. A wrapper calls the original and appends one tuple to a list: the times of

@@ -1,4 +1,4 @@
-"""The module tree of a live model as a model file (`shardlens docs models`), with the shapes of its whole parameters."""
+"""The module tree of a live model as a model file (`shardlens docs model`), with the shapes of its whole parameters."""
 from __future__ import annotations
 
 import math

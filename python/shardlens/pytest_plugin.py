@@ -7,7 +7,7 @@
         assert shardlens_run.hidden_fraction() >= 0.9
         assert shardlens_run.check(against="baseline.json")
 
-DIR may contain several run directories: check() then compares all of them, which it needs for a verdict about times (`shardlens docs ci`).
+DIR may contain several run directories: check() then compares all of them, which it needs for a verdict about times (`shardlens docs gate-ci`).
 
 A test may name its own run: @pytest.mark.shardlens_run("out/run", baseline="baseline.json"). The figures, and the verdicts of check(), are
 properties of the test in pytest's JUnit file.

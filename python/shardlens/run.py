@@ -370,7 +370,7 @@ class Hidden(float):
 
 
 class Verdict:
-    """What `check` found: true if it passed. `verdict`: "pass", "regression" or "inconclusive"; `details`: `check --json` (`shardlens docs ci`)."""
+    """What `check` found: true if it passed. `verdict`: "pass", "regression" or "inconclusive"; `details`: `check --json` (`shardlens docs gate-ci`)."""
 
     def __init__(self, details: CheckResult) -> None:
         self.details = details

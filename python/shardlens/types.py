@@ -858,7 +858,7 @@ class ComparedRuns(TypedDict):
 
 
 class CheckResult(TypedDict):
-    """Output of check --json (shardlens docs ci)."""
+    """Output of check --json (shardlens docs gate-ci)."""
 
     schema: Literal[1]
     verdict: Literal["pass", "regression", "inconclusive"]

@@ -135,9 +135,9 @@ struct HardwareSpec {
 
 // Names of the built-in specs.
 [[nodiscard]] std::vector<std::string> hardware_names();
-// Loads a spec by its name, or from a file in the same format (docs/simulator_costs.md); a name
-// takes precedence over a file.
-// Errors: InputError naming the nearest spec, or file and JSON pointer.
+// Loads a spec by its name, or from a file in the same format (docs/reference/simulator_costs.md);
+// a name takes precedence over a file. Errors: InputError naming the nearest spec, or file and JSON
+// pointer.
 [[nodiscard]] HardwareSpec load_hardware(std::string_view name_or_path);
 [[nodiscard]] HardwareSpec parse_hardware(std::string_view json, const std::string& source);
 // The same GPUs with another power limit, which their vendor's power_watts must be known for.

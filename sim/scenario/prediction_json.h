@@ -9,7 +9,7 @@
 namespace shardlens::sim {
 
 // A prediction in the format that `simulate --json`, `gui --figures` and the report write;
-// docs/cli.md describes the keys. Times are in nanoseconds. null: unknown.
+// docs/reference/cli.md describes the keys. Times are in nanoseconds. null: unknown.
 [[nodiscard]] nlohmann::ordered_json prediction_json(const Prediction& prediction);
 
 // A baseline, in the same format.

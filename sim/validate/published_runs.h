@@ -32,8 +32,8 @@ struct PublishedRun {
   }
 };
 
-// Reads a comma-separated file with the columns of docs/simulator_accuracy.md, in any order; others
-// are ignored.
+// Reads a comma-separated file with the columns of docs/reference/simulator_accuracy.md, in any
+// order; others are ignored.
 //
 // A table does not state whether a decoder is gated, tied, has learned positions or biases. The
 // combination is chosen whose number of parameters is nearest to the row's. If the row has no

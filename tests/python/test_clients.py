@@ -120,8 +120,8 @@ def test_the_page_from_pip_to_gate_does_what_it_says(trained, tmp_path, monkeypa
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    ran, skipped, failures = document_commands.run(root / "docs" / "howto" / "gate-trainer.md", Path(shardlens.program.path()).parent, {"pytorch"})
-    assert (ran, skipped, failures) == (3, 0, [])
+    ran, _, failures = document_commands.run(root / "docs" / "use" / "gate-ci.md", Path(shardlens.program.path()).parent, {"pytorch"})
+    assert (ran > 4, failures) == (True, [])
 
 
 def test_a_missing_package_is_named():

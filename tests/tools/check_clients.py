@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every client of shardlens.clients with its real package on two Gloo ranks, those that CI does not install too, and the page docs/howto/gate-trainer.md.
+"""Every client of shardlens.clients with its real package on two Gloo ranks, those that CI does not install too, and the page docs/use/gate-ci.md.
 
     check_clients.py OUT [CASE…] [--page]      run it with a Python that has the packages of tests/tools/recorded_programs.txt and tensorboard
 
@@ -43,7 +43,7 @@ def differences(out, case):
 def follow_page():
     import document_commands
 
-    page = ROOT / "docs" / "howto" / "gate-trainer.md"
+    page = ROOT / "docs" / "use" / "gate-ci.md"
     ran, _, failures = document_commands.run(page, ROOT / "build" / "release" / "bin", {"pytorch"})
     print(f"{page.relative_to(ROOT)}: {ran} blocks ran, {len(failures)} failed")
     return failures

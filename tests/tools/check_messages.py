@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that the messages that docs/troubleshooting.md explains are in the sources, and explained once.
+"""Checks that the messages that docs/use/troubleshooting.md explains are in the sources, and explained once.
 
     check_messages.py      exit 1 if a heading's message is nowhere in the sources
 """
@@ -21,11 +21,11 @@ def literals():
 
 
 def main():
-    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8"), re.M)
+    headings = re.findall(r"^### (.*)$", (ROOT / "docs" / "use" / "troubleshooting.md").read_text(encoding="utf-8"), re.M)
     messages = [each for heading in headings for each in re.findall(r"`([^`]+)`", heading)]
     known = literals()
-    wrong = [f"docs/troubleshooting.md: no source has the message '{each}'" for each in messages if each not in known]
-    wrong += [f"docs/troubleshooting.md: '{each}' is explained twice" for each in set(messages) if messages.count(each) > 1]
+    wrong = [f"docs/use/troubleshooting.md: no source has the message '{each}'" for each in messages if each not in known]
+    wrong += [f"docs/use/troubleshooting.md: '{each}' is explained twice" for each in set(messages) if messages.count(each) > 1]
     print("\n".join(wrong) or f"{len(messages)} messages are in the sources")
     return 1 if wrong or not messages else 0
 

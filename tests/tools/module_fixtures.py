@@ -60,7 +60,7 @@ class MlpBlock(torch.nn.Module):
 
 
 class MlpForCausalLM(torch.nn.Module):
-    """Family "mlp" of docs/plan.md, implemented independently of Shardlens."""
+    """Family "mlp" of docs/reference/plan.md, implemented independently of Shardlens."""
 
     def __init__(self, vocab, hidden, layers, inner, tied):
         super().__init__()

@@ -38,7 +38,7 @@ NAMES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 def matches(glob, fqn):
-    """docs/plan.md: `*` is one component or a part of one, `**` any number of components, "" the root."""
+    """docs/reference/plan.md: `*` is one component or a part of one, `**` any number of components, "" the root."""
     pattern = "".join({"**": ".*", "*": "[^.]*"}.get(part, re.escape(part)) for part in re.split(r"(\*\*|\*)", glob))
     return re.fullmatch(pattern.replace(r".*\.", r"(.*\.)?"), fqn) is not None
 

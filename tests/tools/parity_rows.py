@@ -1,4 +1,4 @@
-"""The rows of the parity table: options that PyTorch's FSDP1, FSDP2 or DDP has, each as a plan of docs/plan.md and run flags.
+"""The rows of the parity table: options that PyTorch's FSDP1, FSDP2 or DDP has, each as a plan of docs/reference/plan.md and run flags.
 
 parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
 

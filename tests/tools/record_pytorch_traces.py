@@ -5,7 +5,7 @@
     record_pytorch_traces.py --out tests/data/pytorch_traces [--only NAME]
 
 Per setting NAME: NAME/rank<r>.pt.trace.json.gz (Gloo CPU ranks, one thread each, one or two steps after two that are not
-recorded) and, where the setting has one, NAME/plan.json, the same setting as a plan of docs/plan.md: what `plan --from-trace` must
+recorded) and, where the setting has one, NAME/plan.json, the same setting as a plan of docs/reference/plan.md: what `plan --from-trace` must
 recover.
 For DDP also ../NAME.expected.json: the buckets that DDP itself reports after the last step (_get_ddp_logging_data), with the names of
 their parameters. The model is tests/data/llama-tiny cut to two layers, or gpt2-tiny. Traces are written without parts that no analysis

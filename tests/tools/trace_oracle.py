@@ -3,7 +3,7 @@
 
     trace_oracle.py TRACE…      prints one JSON object per trace
 
-Independent of Shardlens: its own reader (decimal timestamps) and its own classification after docs/metrics.md; it uses no code and no output
+Independent of Shardlens: its own reader (decimal timestamps) and its own classification after docs/reference/metrics.md; it uses no code and no output
 of Shardlens.
 """
 import gzip

@@ -20,7 +20,8 @@ struct Bookmark {
 // The state of a user's work: which runs were open, which plans were tried, and notes. Traces are
 // stored by path, not copied. Figures are not stored; the plans are simulated again.
 //
-// Layout  a JSON object, version 1, see docs/gui.md. Paths below the file's directory are stored
+// Layout  a JSON object, version 1, see docs/use/window.md. Paths below the file's directory are
+// stored
 //         relative to it.
 struct Project {
   std::vector<std::filesystem::path> traces, compared;  // absolute

@@ -9,7 +9,7 @@
 namespace shardlens::analysis {
 
 // What Holistic Trace Analysis (HTA) prints for a rank, by HTA's own definitions, for comparison.
-// docs/metrics.md explains how they differ from Shardlens's definitions.
+// docs/reference/metrics.md explains how they differ from Shardlens's definitions.
 struct HtaFigures {
   int64_t rank = 0;
   std::optional<double> overlap_percent;  // get_comm_comp_overlap; nullopt: NaN

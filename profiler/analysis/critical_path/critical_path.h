@@ -13,7 +13,7 @@
 
 namespace shardlens::analysis {
 
-// What limits a segment of the critical path; docs/metrics.md defines each.
+// What limits a segment of the critical path; docs/reference/metrics.md defines each.
 enum class Bound : uint8_t { kCompute, kCommunication, kCopy, kHost, kLaunch, kIdle };
 inline constexpr int kBoundCount = 6;
 [[nodiscard]] std::string_view name_of(Bound bound);  // "compute", "communication", …

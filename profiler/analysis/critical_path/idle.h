@@ -12,7 +12,8 @@
 
 namespace shardlens::analysis {
 
-// Idle time by its cause; the causes sum to WindowFigures::idle. docs/metrics.md defines each.
+// Idle time by its cause; the causes sum to WindowFigures::idle. docs/reference/metrics.md defines
+// each.
 struct IdleFigures {
   Nanoseconds host_late = 0;   // the next event had not been launched yet
   Nanoseconds event_wait = 0;  // the host waited for the device, or a stream for an event

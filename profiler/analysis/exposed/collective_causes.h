@@ -19,7 +19,7 @@
 
 namespace shardlens::analysis {
 
-// Why a collective was exposed; docs/metrics.md explains how each cause is determined.
+// Why a collective was exposed; docs/reference/metrics.md explains how each cause is determined.
 enum class ExposedCause : uint8_t {
   kFirst,
   kLast,

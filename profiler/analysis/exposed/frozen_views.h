@@ -30,7 +30,7 @@ struct FrozenViews {
   // Events of one backward: "backward (layers.3)", "reduce_scatter (…)".
   std::vector<std::string> found;
   std::vector<std::string> fresh;  // the same events in the order with fresh views
-  Nanoseconds lost = 0;            // defined in docs/metrics.md
+  Nanoseconds lost = 0;            // defined in docs/reference/metrics.md
   std::vector<bool> is_late;       // by Timeline::collectives
 };
 

@@ -9,8 +9,8 @@
 
 namespace shardlens::analysis {
 
-// The version of the format, which docs/trace_format.md describes. It changes with the names of
-// fields, and with what a figure means.
+// The version of the format, which docs/reference/formats.md describes. It changes with the names
+// of fields, and with what a figure means.
 inline constexpr int kSummaryVersion = 4;
 inline constexpr std::string_view kSummaryEnding = ".summary.msgpack.gz";
 

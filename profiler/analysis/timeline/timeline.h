@@ -127,7 +127,7 @@ struct DeviceEvent {
 };
 static_assert(sizeof(DeviceEvent) <= 40);
 
-// A trace, divided into compute, communication and copies; docs/metrics.md defines each.
+// A trace, divided into compute, communication and copies; docs/reference/metrics.md defines each.
 struct Timeline : HostLog {
   // The work ran on a device; otherwise host operators are the compute.
   bool device = false;

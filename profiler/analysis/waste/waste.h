@@ -14,7 +14,7 @@
 
 namespace shardlens::analysis {
 
-// Work that the run did not need; docs/metrics.md defines each kind.
+// Work that the run did not need; docs/reference/metrics.md defines each kind.
 enum class WasteKind : uint8_t {
   kGatheredAgain,  // a unit was gathered more often than its forwards and backwards need
   kUnusedGather,   // nothing waited for the result of an all-gather

@@ -51,7 +51,7 @@ class TraceFile {
 // A collective has Kineto's arguments (`Collective name`, `In msg nelems`, …) and these of
 // Shardlens: `unit` (FQN), `seq`, `action`, `issued_ns`. Actions and hook events are instants of
 // category `shardlens`: `seq`, `op` or `hook`, `unit`, `stream`, `buffer`, `event`, `cause`, `axis`
-// (docs/trace_format.md).
+// (docs/reference/formats.md).
 [[nodiscard]] std::string to_kineto_json(const Trace& trace);
 
 // Writes the trace under a temporary name that is then renamed; compressed if the name ends in .gz.

@@ -5,8 +5,8 @@
 
 namespace shardlens::trace {
 
-// Converts a spool to a trace (docs/trace_format.md): operators, ranges and ProfilerStep#k on the
-// thread that ran them; collectives on one track per communicator; actions and hook events as
+// Converts a spool to a trace (docs/reference/formats.md): operators, ranges and ProfilerStep#k on
+// the thread that ran them; collectives on one track per communicator; actions and hook events as
 // instants; device records as in spool_device_trace.h. Events are sorted by start, an enclosing
 // event before those it contains. Losses (no end marker; dropped, damaged or incomplete records; a
 // step without an end, which gets no ProfilerStep) are listed in the trace's diagnostics and in

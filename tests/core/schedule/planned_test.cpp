@@ -414,7 +414,8 @@ TEST(PlannedTest, UnitOfIndicesIsReducedAtTheEnd) {
 }
 
 // With views made once, up front, every backward comes first, then every reduce-scatter, and
-// nothing overlaps. Source: engine facts in docs/schedule.md, measured on LibTorch for four layers.
+// nothing overlaps. Source: engine facts in docs/develop/architecture.md, measured on LibTorch for
+// four layers.
 TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
   const plan::ModelConfig config = llama();
   const plan::ResolvedPlan plan =

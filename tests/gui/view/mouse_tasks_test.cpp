@@ -1,5 +1,5 @@
-// The tasks of docs/gui.md with the mouse, on a run of eight ranks. The page lists the number of
-// actions: a click, a double click, or something that is dropped on the window, is one.
+// The tasks of docs/use/window.md with the mouse, on a run of eight ranks. The page lists the
+// number of actions: a click, a double click, or something that is dropped on the window, is one.
 #include <algorithm>
 
 #include <QComboBox>

@@ -1,5 +1,5 @@
-// Tasks of a new user, done with the keyboard only. docs/gui.md lists them with the number of
-// actions: a key, or a text that is typed, is one. None needs more than five.
+// Tasks of a new user, done with the keyboard only. docs/use/window.md lists them with the number
+// of actions: a key, or a text that is typed, is one. None needs more than five.
 #include <algorithm>
 #include <map>
 

@@ -88,10 +88,10 @@ class WindowTest : public QtTest<QApplication> {
     EXPECT_EQ(program.exitCode(), 0) << program.readAllStandardError().toStdString();
     return out;
   }
-  // The number of actions that docs/gui.md has for a task, in its text after `title`; -1: it does
-  // not list the task.
+  // The number of actions that docs/use/window.md has for a task, in its text after `title`; -1: it
+  // does not list the task.
   static int documented(const QString& task, const QString& title) {
-    QFile file(QString(SHARDLENS_TEST_DATA) + "/../../docs/gui.md");
+    QFile file(QString(SHARDLENS_TEST_DATA) + "/../../docs/use/window.md");
     EXPECT_TRUE(file.open(QIODevice::ReadOnly));
     const QRegularExpression row("^\\| " + QRegularExpression::escape(task) + " \\| (\\d+) \\|",
                                  QRegularExpression::MultilineOption);

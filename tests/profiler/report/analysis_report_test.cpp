@@ -36,7 +36,7 @@ std::set<std::string> keys(const json& object) {
   return out;
 }
 
-// Keys as docs/metrics.md has them.
+// Keys as docs/reference/metrics.md has them.
 TEST(AnalysisJsonTest, HasTheDocumentedSchema) {
   const json out = json::parse(analysis_json(sample()));
   EXPECT_EQ(keys(out), (std::set<std::string>{"schema", "ranks", "causes", "clocks", "stragglers",

@@ -188,7 +188,7 @@ TEST_F(ForeignFilesTest, EachKindIsNamed) {
 }
 
 TEST_F(ForeignFilesTest, TheDocumentListsEachKind) {
-  std::ifstream file(SHARDLENS_TEST_DATA "/../../docs/trace_format.md");
+  std::ifstream file(SHARDLENS_TEST_DATA "/../../docs/reference/formats.md");
   std::stringstream text;
   text << file.rdbuf();
   for (const ForeignKind& kind : foreign_kinds()) {
