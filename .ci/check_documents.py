@@ -137,6 +137,9 @@ def check_names(root, documents, words, literals):
         yield from document_names.state_table(path, text) if path == document_names.STATES else document_names.states(path, text, quoted)
 
 
+MOST_WORDS = 45_000  # of the prose of all documents together, tables included
+
+
 def violations(root):
     known = ends_of_paths(root)
     documents, words, literals = [], set(), set()
@@ -162,6 +165,9 @@ def violations(root):
         if file.suffix in (".h", ".cpp"):
             yield from check_comments(relative.as_posix(), text, known)
     yield from check_names(root, documents, words, literals)
+    count = sum(len(re.findall(r"\S*\w\S*", line)) for _, text in documents for _, line in document_names.prose(text))
+    if count > MOST_WORDS:
+        yield f"docs: {count} words in all documents, outside of code, at most {MOST_WORDS} are wanted"
 
 
 def self_test():
