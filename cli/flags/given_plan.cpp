@@ -12,6 +12,7 @@
 #include "core/plan/resolve.h"
 #include "core/tree/module_tree.h"
 #include "profiler/trace/parallel_axes.h"
+#include "profiler/trace/sharded_parameters.h"
 
 namespace shardlens::cli {
 
@@ -30,6 +31,9 @@ void GivenPlan::give(trace::Run& run) const {
   std::erase_if(run.diagnostics, [&run](const trace::Diagnostic& each) {
     return !run.plan_problem.empty() && each.message.ends_with(run.plan_problem);
   });
+  for (trace::Trace& each : run.traces) {
+    each.sharded_parameters = trace::sharded_parameters_of_plan(inputs.plan);
+  }
   run.program = std::move(inputs);
   run.planned.reset();
   run.plan_problem.clear();

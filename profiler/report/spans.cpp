@@ -79,6 +79,12 @@ ordered_json spans_json(const RankAnalysis& rank) {
     if (!span.name.empty()) {
       one["name"] = span.name;
     }
+    if (!span.module.empty()) {
+      one["module"] = span.module;
+    }
+    if (span.basis != analysis::Basis::kNone) {
+      one["attributed_by"] = name_of(span.basis);
+    }
     if (!span.proof.empty()) {
       one["proof"] = ordered_json::array();
       for (const analysis::CauseProof& proof : span.proof) {

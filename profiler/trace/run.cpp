@@ -26,6 +26,7 @@
 #include "profiler/trace/parallel_axes.h"
 #include "profiler/trace/program_files.h"
 #include "profiler/trace/rank_numbers.h"
+#include "profiler/trace/sharded_parameters.h"
 #include "profiler/trace/spool/spool_format.h"
 #include "profiler/trace/spool/spool_trace.h"
 
@@ -249,6 +250,7 @@ void read_companions(const fs::path& directory, Run& run) {
   }
   for (Trace& trace : run.traces) {
     list_groups(groups_of_run(run.environment), trace);
+    trace.sharded_parameters = sharded_parameters_of_run(run.environment);
   }
   const bool has_plan = has_companion(directory / "plan.json", run);
   for (const std::string& note : notes_of_run(run.environment)) {

@@ -14,8 +14,11 @@ def _is_wrapper(module: Any) -> Any:
 
 
 def _class_of(module: Any) -> Any:
-    """The class without the mixin that `fully_shard` puts in front of it."""
+    """The class without the mixin that `fully_shard` puts in front of it, and without the subclass that makes properties of its parameters."""
     kind = type(module)
+    base = kind.__mro__[1] if len(kind.__mro__) > 1 else kind
+    if kind.__name__ in (f"Parametrized{base.__name__}", f"SimpleFSDP{base.__name__}"):
+        return base.__name__
     return next((base.__name__ for base in kind.__mro__[2:3]), kind.__name__) if kind.__name__.startswith("FSDP") and len(kind.__mro__) > 2 and kind.__mro__[1].__name__ == "FSDPModule" else kind.__name__
 
 
@@ -66,28 +69,35 @@ def model_of(model: Any) -> dict[str, Any]:
     buffers: list[dict[str, Any]] = []
     first: dict[Any, Any] = {}  # id of a parameter or buffer: its first name
     seen = set()
+    computed: list[str] = []  # modules whose parameter their parent's property gives
     base_forwards = (torch.nn.ModuleList.forward, torch.nn.Module.forward)
+
+    def add(full: str, tensor: Any, out: list[dict[str, Any]]) -> None:
+        owner = first.setdefault(id(tensor), full)
+        shape = whole.get(id(tensor), list(tensor.shape))
+        row = {"name": full, "shape": shapes.get(owner, shape), "dtype": _dtype(tensor)}
+        if out is parameters:
+            row["requires_grad"] = tensor.requires_grad
+        if owner != full:
+            row["same_as"] = owner
+        out.append(row)
+
     for raw, module in model.named_modules(remove_duplicate=False):
         fqn = clean_name(raw)
         if _is_wrapper(module):
             continue
-        if fqn in seen:
+        if fqn in seen or fqn.startswith(tuple(f"{name}." for name in computed[-1:])):
             continue
         seen.add(fqn)
+        if is_a(module, "ParametrizationList") and set(module._parameters) == {"original"}:
+            computed.append(fqn)
+            add(clean_name(f"{raw}.original"), module._parameters["original"], parameters)
+            continue
         modules.append({"fqn": fqn, "class": _class_of(module), "forward": type(module).forward not in base_forwards})
         for table, out in ((module._parameters, parameters), (module._buffers, buffers)):
             for short, tensor in table.items():
-                full = f"{fqn}.{short}" if fqn else short
-                if tensor is None or short.startswith("_flat_param"):
-                    continue
-                owner = first.setdefault(id(tensor), full)
-                shape = whole.get(id(tensor), list(tensor.shape))
-                row = {"name": full, "shape": shapes.get(owner, shape), "dtype": _dtype(tensor)}
-                if out is parameters:
-                    row["requires_grad"] = tensor.requires_grad
-                if owner != full:
-                    row["same_as"] = owner
-                out.append(row)
+                if tensor is not None and not short.startswith("_flat_param"):
+                    add(f"{fqn}.{short}" if fqn else short, tensor, out)
     known = {row["name"] for row in parameters}
     for full, shape in shapes.items():  # FSDP1 without use_orig_params: the modules have plain tensors
         if full not in known:

@@ -4,15 +4,18 @@ Nothing here imports torch at the top: `shardlens` itself needs only the standar
 """
 from __future__ import annotations
 
+import re
 from typing import Any
 
 # What wrappers put into the names of the modules that they wrap.
 _WRAPPERS = ("_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod")
+# A parameter that a parametrization computes from another one keeps the name that the model knows.
+_PARAMETRIZED = re.compile(r"\bparametrizations\.([^.]+)\.original$")
 
 
 def clean_name(fqn: str) -> Any:
-    """The name without the parts that FSDP1, checkpoint wrappers and torch.compile add."""
-    return ".".join(part for part in fqn.split(".") if part not in _WRAPPERS)
+    """The name without the parts that FSDP1, checkpoint wrappers, torch.compile and torch.nn.utils.parametrize add."""
+    return _PARAMETRIZED.sub(r"\1", ".".join(part for part in fqn.split(".") if part not in _WRAPPERS))
 
 
 def is_a(module: Any, *classes: Any) -> bool:

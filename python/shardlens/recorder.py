@@ -313,6 +313,7 @@ class Recorder:
         import torch
 
         from .live_framework import framework
+        from .live_program_sharding import program_sharded
         from .live_units import process_groups
 
         settings, states = self._step_settings()  # before the notes, to which it may add
@@ -325,6 +326,7 @@ class Recorder:
             "framework": framework(),
             "world_size": self._world,
             "groups": process_groups(),
+            "program_sharded": program_sharded(self._model),
             "shapes": "whole",
             "step_settings": settings,
             "optimizer_states": states,

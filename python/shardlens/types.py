@@ -224,7 +224,7 @@ class CommunicationFigures(TypedDict):
 
 
 class Waste(TypedDict):
-    kind: Literal["gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "host_sync"]
+    kind: Literal["gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "slow_in_graph", "host_sync"]
     where: str
     count: int
     lost_ns: int
@@ -329,6 +329,8 @@ class Span(TypedDict):
     bytes: int | None
     purpose: Literal["gather_parameters", "reduce_gradients", "reduce_replicas", "activations", "tokens", "context", "norm", "loss", "other"] | None
     name: NotRequired[str]
+    module: NotRequired[str]  # Within the unit, where the program gathers its own parameters.
+    attributed_by: NotRequired[Literal["annotation", "order", "ambiguous"]]  # How the unit was found, if not by a range.
     proof: NotRequired[list[SpanProof]]
 
 
@@ -356,7 +358,7 @@ class RankFigures(TypedDict):
     frozen_views: FrozenViews | None
     order: Order
     critical_path: NotRequired[list[StepPath]]  # With --critical-path.
-    attribution: NotRequired[list[Attribution]]  # Of a run captured as a graph.
+    attribution: NotRequired[list[Attribution]]  # Of a run captured as a graph, or of one that gathers its own parameters.
     spans: NotRequired[list[Span]]  # With --by span or --explain.
 
 

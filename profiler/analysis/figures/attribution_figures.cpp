@@ -25,7 +25,7 @@ std::string_view name_of(Nature nature) {
 std::vector<AttributionFigures> attribution_figures(const Timeline& timeline,
                                                     const IntervalSet& window) {
   std::vector<AttributionFigures> out;
-  if (!timeline.captured) {
+  if (!timeline.captured && !timeline.rewritten) {
     return out;
   }
   std::array<std::array<AttributionFigures, kBasisCount>, kNatures> rows;
@@ -36,7 +36,7 @@ std::vector<AttributionFigures> attribution_figures(const Timeline& timeline,
       row.time += when.length();
     }
   };
-  for (const DeviceEvent& each : timeline.device_events) {
+  for (const DeviceEvent& each : timeline.device ? timeline.device_events : timeline.host_events) {
     if (each.nature != Nature::kCommunication) {
       const Place& place = timeline.place(each);
       add(each.nature, basis_of(place.basis, place.owner.section != Section::kNone), each.when);

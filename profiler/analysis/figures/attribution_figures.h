@@ -20,7 +20,8 @@ struct AttributionFigures {
 [[nodiscard]] std::string_view name_of(Nature nature);  // "compute", "communication", "copy"
 
 // How the owners of the events that start within `window` were found, by nature and basis. Empty if
-// the timeline has no captured work: then ranges show all owners.
+// the timeline has neither captured work nor collectives with which a program gathers its own
+// parameters: then ranges show all owners.
 [[nodiscard]] std::vector<AttributionFigures> attribution_figures(const Timeline& timeline,
                                                                   const IntervalSet& window);
 

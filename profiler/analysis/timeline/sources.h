@@ -97,6 +97,11 @@ void add_steps(const Sources& sources, Timeline& timeline);
 // purpose of those that FSDP or DDP issued.
 void attribute_collectives(const Sources& sources, Timeline& timeline);
 
+// Sets unit, module, purpose and Basis of the collectives with which a program gathers its own
+// parameters and reduces their gradients (Trace::sharded_parameters), without FSDP or DDP. Before
+// attribute_collectives().
+void attribute_program_collectives(const Sources& sources, Timeline& timeline);
+
 // Sets the group, and its size, of collectives that do not name theirs, where only one group of the
 // trace's list fits. After attribute_collectives().
 void infer_groups(const Sources& sources, Timeline& timeline);

@@ -167,6 +167,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   if (!timeline.device) {
     match_host_calls(sources, timeline);
   }
+  attribute_program_collectives(sources, timeline);
   attribute_collectives(sources, timeline);
   if (timeline.captured) {
     attribute_captured_collectives(sources, timeline);

@@ -61,7 +61,8 @@ inline constexpr int kUnitPartCount = 5;
 // nothing about them. Their owner is, the first that applies: the module that an annotation of the
 // kernel names; the owner of the event in the same place of an uncaptured step of the same trace,
 // or the unit of the collective in the same place of the plan's order. Where more than one place
-// is possible, the owner is ambiguous.
+// is possible, the owner is ambiguous. The order of the parameters gives the units of collectives
+// that a program issues itself, in the same way.
 enum class Basis : uint8_t { kNone, kRange, kAnnotation, kOrder, kAmbiguous };
 inline constexpr int kBasisCount = 5;
 [[nodiscard]] std::string_view name_of(Basis basis);  // "none", "range", "annotation", …
@@ -73,6 +74,9 @@ struct Collective {
   Purpose purpose = Purpose::kOther;
   UnitPart part = UnitPart::kOther;  // follows from the purpose, and from the phase of a gather
   std::optional<uint32_t> unit;      // index into Timeline::units
+  // Index into Timeline::modules: the module within the unit, of collectives that a program issues
+  // for its own parameters.
+  std::optional<uint32_t> module;
   Section section = Section::kNone;  // if it has no unit: loss, clip, optimizer or none
   Interval when;
   std::optional<Nanoseconds> issued;     // when the host called
@@ -139,6 +143,7 @@ struct Timeline : HostLog {
   std::vector<Collective> collectives;     // by start
   std::vector<Step> steps;                 // by start
   std::vector<std::string> units;          // FQNs: the trace's, then those that only ranges name
+  std::vector<std::string> modules;        // FQNs, of Collective::module
   std::vector<IntervalSet> busy;           // by track: all of the above, for figures per stream
   std::vector<DeviceEvent> device_events;  // by start
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
@@ -146,6 +151,9 @@ struct Timeline : HostLog {
   DdpLog ddp;                              // what DDP did, in traces without FSDP ranges
   // Whether device events were launched by CUDA graphs or have annotations.
   bool captured = false;
+  // Whether units of collectives follow from the order of the parameters; see
+  // [Note: Order of parameters] in parameter_order.h.
+  bool rewritten = false;
   // Captured events and the events of an uncaptured step that they repeat, as indices into
   // Trace::events; by the first.
   std::vector<std::pair<uint32_t, uint32_t>> repeats;

@@ -126,6 +126,8 @@ class Attribution {
       span.issued_by = c.issued_by;
       span.part = c.unit ? c.part : UnitPart::kOther;
       span.name = collective_label(trace_, c);
+      span.module = c.module ? timeline_.modules[*c.module] : "";
+      span.basis = c.basis;
       span.collective = static_cast<uint32_t>(i);
       const IntervalSet exposed = partition_.exposed(i, window_);
       span.exposed = length_of(exposed);
@@ -155,6 +157,7 @@ class Attribution {
                   : work.kind == WorkSpan::Kind::kCopyOut ? UnitSpan::Kind::kCopyOut
                                                           : UnitSpan::Kind::kCopy;
       span.section = work.owner.section;
+      span.basis = work.basis;
       span.busy = work.busy;
       span.exposed = work.exposed;
       out.push_back(std::move(span));

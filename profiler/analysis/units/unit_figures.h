@@ -72,6 +72,8 @@ struct UnitSpan {
   std::optional<Purpose> purpose;         // collectives
   std::optional<UnitPart> part;           // collectives
   std::string name;                       // collectives: as collective_label()
+  std::string module;                     // collectives: see Collective::module; "": not known
+  Basis basis = Basis::kNone;             // how its unit was found; of compute: of its first event
   std::optional<schedule::Cause> issued_by;
   Bytes bytes = 0;
   // needed_at minus end; negative: how late it was.

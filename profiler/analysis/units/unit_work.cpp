@@ -137,7 +137,7 @@ class Collector {
     }
     if (fresh) {
       open.is_new = false;
-      open.span = {kind, owner, each.when, 0, 0, each.launched};
+      open.span = {kind, owner, each.when, 0, 0, each.launched, place.basis};
     }
     open.span.when.end = std::max(open.span.when.end, each.when.end);
     open.span.launched = std::min(open.span.launched, each.launched);
@@ -172,7 +172,7 @@ class Collector {
 }  // namespace
 
 UnitWork unit_work(const Timeline& timeline, const Partition& partition) {
-  return timeline.sections.empty() && !timeline.captured
+  return timeline.sections.empty() && !timeline.captured && !timeline.rewritten
              ? UnitWork()
              : Collector(timeline, partition.exposed_copy()).run();
 }

@@ -22,10 +22,11 @@ struct WorkSpan {
   enum class Kind : uint8_t { kCompute, kCopyOut, kCopy };
   Kind kind = Kind::kCompute;
   Owner owner;
-  Interval when;             // first start to last end
-  Nanoseconds busy = 0;      // length of the union of their times
-  Nanoseconds exposed = 0;   // copies: time without concurrent compute or communication
-  Nanoseconds launched = 0;  // when the host launched the first of them
+  Interval when;               // first start to last end
+  Nanoseconds busy = 0;        // length of the union of their times
+  Nanoseconds exposed = 0;     // copies: time without concurrent compute or communication
+  Nanoseconds launched = 0;    // when the host launched the first of them
+  Basis basis = Basis::kNone;  // of the first of them
 };
 
 struct UnitWork {  // compute and copies, by the unit they belong to
@@ -33,7 +34,8 @@ struct UnitWork {  // compute and copies, by the unit they belong to
   std::vector<WorkSpan> spans;                            // by start
 };
 
-// Empty if the trace has neither FSDP ranges nor work of CUDA graphs.
+// Empty if the trace has neither FSDP ranges nor work of CUDA graphs nor a program that gathers its
+// own parameters.
 [[nodiscard]] UnitWork unit_work(const Timeline& timeline, const Partition& partition);
 
 }  // namespace shardlens::analysis

@@ -319,10 +319,13 @@ void EventBuilder::emit(const Event& event) {
   }
   trace_.events.push_back(event);
   // For Gloo's collectives, the size is only in "Input Dims" of the c10d operators, and where these
-  // take lists of tensors, the type is only in "Input type" of the gloo ranges.
+  // take lists of tensors, the type is only in "Input type" of the gloo ranges. The size of what a
+  // program waits for says which collective it was.
   const bool keep =
       options_.keep_args ||
-      (event.category == Category::kCpuOp && trace_.name(event).starts_with("c10d::")) ||
+      (event.category == Category::kCpuOp &&
+       (trace_.name(event).starts_with("c10d::") ||
+        trace_.name(event) == "_c10d_functional::wait_tensor")) ||
       (event.category == Category::kUserAnnotation && trace_.name(event).starts_with("gloo:"));
   if (keep && event.category != Category::kShardlens &&
       event.category != Category::kCommunication) {

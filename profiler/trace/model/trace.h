@@ -12,6 +12,7 @@
 #include "profiler/trace/model/event_args.h"
 #include "profiler/trace/model/growing_array.h"
 #include "profiler/trace/model/recorded_action.h"
+#include "profiler/trace/model/sharded_parameter.h"
 #include "profiler/trace/model/string_table.h"
 
 namespace shardlens::trace {
@@ -164,6 +165,9 @@ class Trace {
   std::vector<std::string> groups;
   // What PyTorch's FSDP2 issued, by start; only in run directories of shardlens.record.
   std::vector<RecordedAction> recorded_actions;
+  // Those that the program gathers itself, in the model's order; only in run directories of
+  // shardlens.record, and where a plan was given.
+  std::vector<ShardedParameter> sharded_parameters;
   std::vector<Diagnostic> diagnostics;
 
   [[nodiscard]] std::string_view name(const Event& event) const { return strings.view(event.name); }
