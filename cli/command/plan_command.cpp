@@ -37,6 +37,7 @@
 #include "core/plan/unit_sizes.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/planned/collective_totals.h"
+#include "core/schedule/planned/plan_lints.h"
 #include "core/schedule/planned/planned.h"
 #include "core/workload/workload.h"
 #include "profiler/report/table.h"
@@ -50,6 +51,7 @@
 #include "cli/results/output.h"
 #include "cli/results/parameter_ranges.h"
 #include "cli/results/plan_from_trace.h"
+#include "cli/results/plan_lints_text.h"
 #include "cli/results/plan_mesh.h"
 
 namespace shardlens::cli {
@@ -157,6 +159,7 @@ std::string json_text(const ResolvedPlan& plan,
     out["buckets"] = buckets_json(plan, step);
   }
   out["collectives"] = collectives_json(plan, step);
+  out["lints"] = lints_json(schedule::plan_lints(plan, step));
   if (with_actions) {
     out["actions"] = ordered_json::array();
     for (const PlannedAction& planned : step.actions) {
@@ -381,6 +384,7 @@ void print_plan(const PlanOptions& options,
     print_buckets(step);
   }
   print_collectives(plan, step, options);
+  write_stdout(lints_text(schedule::plan_lints(plan, step), style_of_stdout()));
   print_order(step, options.actions);
 }
 

@@ -2,6 +2,7 @@
 
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -12,6 +13,7 @@
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
 #include "core/plan/mesh_sizes.h"
+#include "core/schedule/planned/plan_lints.h"
 #include "profiler/report/figures_json.h"
 #include "profiler/report/findings_text.h"
 #include "profiler/report/table.h"
@@ -21,6 +23,7 @@
 
 #include "cli/capture/capture_directory.h"
 #include "cli/results/output.h"
+#include "cli/results/plan_lints_text.h"
 
 namespace shardlens::cli {
 namespace {
@@ -46,12 +49,23 @@ Shown machine_text(const SimulatedResult& result) {
                          : "");
 }
 
+// Alignment matters to NCCL, so only on GPUs, whose memory is known.
+std::vector<schedule::PlanLint> lints_of(const SimulatedResult& result) {
+  const sim::Prediction& now = result.prediction;
+  std::vector<schedule::PlanLint> out = schedule::plan_lints(*now.priced.plan, *now.priced.planned);
+  std::erase_if(out, [&](const schedule::PlanLint& each) {
+    return now.capacity == 0 && each.kind == schedule::PlanLintKind::kUnalignedMessages;
+  });
+  return out;
+}
+
 }  // namespace
 
 std::string simulated_json(const SimulatedResult& result) {
   nlohmann::ordered_json out{{"schema", 1}};
   out.update(sim::prediction_json(result.prediction));
   out["communication"] = report::communication_json(result.prediction.communication);
+  out["lints"] = lints_json(lints_of(result));
   if (result.on_spec) {
     out["stack"] =
         result.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.stack);
@@ -150,6 +164,7 @@ void print_simulated(const SimulatedResult& result) {
                format_bytes(rest)});
   }
   write_stdout(alive.render(style_of_stdout()));
+  write_stdout(lints_text(lints_of(result), style_of_stdout()));
 }
 
 void write_simulated(const SimulatedResult& result, const std::filesystem::path& out, bool force) {

@@ -224,7 +224,7 @@ class CommunicationFigures(TypedDict):
 
 
 class Waste(TypedDict):
-    kind: Literal["gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "slow_in_graph", "host_sync"]
+    kind: Literal["gathered_again", "unused_gather", "cast_again", "frozen_views", "late_bucket", "slow_in_graph", "host_sync", "root_gathered_again", "unaligned_message", "shared_communicator"]
     where: str
     count: int
     lost_ns: int
@@ -471,6 +471,14 @@ class Software(TypedDict):
     loss_chunks: int | None  # null: as the program does it
 
 
+class PlanLint(TypedDict):
+    kind: Literal["root_gathered_again", "unaligned_messages"]
+    unit: str  # The first that has it.
+    units: int  # How many have it.
+    evidence: str
+    remedy: str
+
+
 class BareStep(TypedDict):
     """The step on the bare hardware, without the constants of a software stack."""
 
@@ -505,6 +513,7 @@ class Simulation(TypedDict):
     unknown: list[str]  # What the figures leave out.
     software: Software
     communication: list[CommunicationFigures]
+    lints: list[PlanLint]  # What is slow in each step of the plan, found before anything runs.
     stack: NotRequired[str | None]  # Only on the data of a machine. null: bare.
     stack_gpu: NotRequired[str | None]
     bare: NotRequired[BareStep | None]

@@ -10,8 +10,9 @@ namespace shardlens::analysis {
 
 std::string_view name_of(WasteKind kind) {
   constexpr std::array<std::string_view, kWasteKindCount> kNames{
-      "gathered_again", "unused_gather", "cast_again", "frozen_views",
-      "late_bucket",    "slow_in_graph", "host_sync"};
+      "gathered_again",    "unused_gather",      "cast_again", "frozen_views",
+      "late_bucket",       "slow_in_graph",      "host_sync",  "root_gathered_again",
+      "unaligned_message", "shared_communicator"};
   static_assert(!kNames.back().empty());  // an enumerator without a name does not compile
   return kNames[static_cast<size_t>(kind)];
 }
@@ -36,6 +37,15 @@ std::string_view explanation_of(WasteKind kind) {
     case WasteKind::kSlowInGraph:
       return "the shortest of this size took longer in a CUDA graph than outside: compare with "
              "NCCL_GRAPH_REGISTER=0, and see what else ran at that time (--by group)";
+    case WasteKind::kRootGatheredAgain:
+      return "the root's parameters were freed after forward and gathered again when backward "
+             "began: keep them (reshard_after_forward=False for the root)";
+    case WasteKind::kUnalignedMessage:
+      return "a rank's part of the message was no multiple of 16 bytes, which NCCL copies in small "
+             "pieces: pad the parameter, or leave it out of the unit";
+    case WasteKind::kSharedCommunicator:
+      return "experts and FSDP waited for each other on one communicator: give the experts a "
+             "process group of their own";
     case WasteKind::kHostSync:
       return "the host waited for the device, which then had nothing to do: avoid .item(), prints "
              "of tensors and other waits within a step";
@@ -68,6 +78,9 @@ std::vector<Waste> find_waste(const trace::Trace& trace,
     find_needless_gathers(in, found);
     find_needless_casts(in, found);
   }
+  find_root_gathers(in, found);
+  find_unaligned_messages(in, found);
+  find_shared_communicators(in, found);
   find_late_buckets(in, found);
   if (timeline.captured) {
     find_slow_in_graph(in, found);

@@ -20,11 +20,14 @@ enum class WasteKind : uint8_t {
   kUnusedGather,   // nothing waited for the result of an all-gather
   kCastAgain,      // a unit's parameters were cast again, although no optimizer had changed them
   kFrozenViews,
-  kLateBucket,   // a bucket waited long for its last gradient
-  kSlowInGraph,  // a collective took longer in a CUDA graph than outside
-  kHostSync,     // the last: the host waited for the device, which then ran out of work
+  kLateBucket,          // a bucket waited long for its last gradient
+  kSlowInGraph,         // a collective took longer in a CUDA graph than outside
+  kHostSync,            // the host waited for the device, which then ran out of work
+  kRootGatheredAgain,   // the root was gathered in backward too
+  kUnalignedMessage,    // a rank's part of a message was no multiple of 16 bytes
+  kSharedCommunicator,  // the last: experts and FSDP waited for each other
 };
-inline constexpr int kWasteKindCount = static_cast<int>(WasteKind::kHostSync) + 1;
+inline constexpr int kWasteKindCount = static_cast<int>(WasteKind::kSharedCommunicator) + 1;
 [[nodiscard]] std::string_view name_of(WasteKind kind);         // "gathered_again", in JSON
 [[nodiscard]] std::string_view explanation_of(WasteKind kind);  // for display, with what helps
 

@@ -46,6 +46,12 @@ struct WasteInput {  // what the rules read of a rank
 void find_needless_gathers(const WasteInput& in, FoundWaste& found);
 // kCastAgain, of FSDP2.
 void find_needless_casts(const WasteInput& in, FoundWaste& found);
+// kRootGatheredAgain, of collectives that have units.
+void find_root_gathers(const WasteInput& in, FoundWaste& found);
+// kUnalignedMessage, of devices.
+void find_unaligned_messages(const WasteInput& in, FoundWaste& found);
+// kSharedCommunicator
+void find_shared_communicators(const WasteInput& in, FoundWaste& found);
 void find_late_buckets(const WasteInput& in, FoundWaste& found);
 // kSlowInGraph, of traces that have the same collectives outside of CUDA graphs.
 void find_slow_in_graph(const WasteInput& in, FoundWaste& found);
