@@ -17,6 +17,7 @@
 #include "profiler/analysis/order/observed_order.h"
 #include "profiler/analysis/order/order_checks.h"
 #include "profiler/analysis/ranks/rank_matching.h"
+#include "profiler/analysis/timeline/regions.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/analysis/units/block_figures.h"
 #include "profiler/analysis/units/unit_figures.h"
@@ -70,6 +71,7 @@ struct RankDetail {
   IntervalSet compute, communication, copy;
   // Why the device had nothing to do, by start; only of device traces.
   std::vector<IdlePart> idle;
+  std::vector<Region> regions;  // of compilers and CUDA graphs, by start
 };
 
 struct RankAnalysis {  // all figures of one rank

@@ -250,6 +250,7 @@ void add_figures(const Trace& trace,
                              intersect(timeline.compute, timeline.span),
                              intersect(timeline.communication, timeline.span),
                              intersect(timeline.copy, timeline.span)};
+    rank.detail->regions = regions_of(trace, timeline);
   }
   for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
     if (!timeline.busy[track].empty()) {

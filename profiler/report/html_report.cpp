@@ -142,6 +142,7 @@ class StepDrawing {
     out["compute"] = instants(rank_.detail->compute, window, gap);
     out["copy"] = instants(rank_.detail->copy, window, gap);
     out["exposed"] = instants(exposed_, window, 0);
+    out["regions"] = regions(window);
     out["spans"] = ordered_json::array();
     for (const UnitSpan* span : *spans) {
       out["spans"].push_back(span_json(*span, window.start));
@@ -150,21 +151,37 @@ class StepDrawing {
   }
 
  private:
-  // [kind, owner, start, length, exposed, cause (-1: none), issued, section, busy, needed]
+  // [kind, owner, start, length, exposed, cause (-1: none), issued, section, busy, needed], and how
+  // the owner was found, if that was by an annotation or an order.
   ordered_json span_json(const UnitSpan& span, Nanoseconds zero) {
     const auto since = [zero](const std::optional<Nanoseconds>& time) {
       return time ? ordered_json(*time - zero) : ordered_json(nullptr);
     };
-    return {static_cast<int>(span.kind),
-            owners_.id(span.owner),
-            span.when.start - zero,
-            span.when.length(),
-            span.exposed,
-            span.cause ? static_cast<int>(*span.cause) : -1,
-            since(span.issued),
-            static_cast<int>(span.section),
-            span.busy,
-            since(span.needed_at)};
+    ordered_json out{static_cast<int>(span.kind),
+                     owners_.id(span.owner),
+                     span.when.start - zero,
+                     span.when.length(),
+                     span.exposed,
+                     span.cause ? static_cast<int>(*span.cause) : -1,
+                     since(span.issued),
+                     static_cast<int>(span.section),
+                     span.busy,
+                     since(span.needed_at)};
+    if (span.basis != analysis::Basis::kNone) {
+      out.push_back(name_of(span.basis));
+    }
+    return out;
+  }
+
+  // [name, start, length] of those that overlap the window.
+  [[nodiscard]] ordered_json regions(const Interval& window) const {
+    ordered_json out = ordered_json::array();
+    for (const analysis::Region& each : rank_.detail->regions) {
+      if (each.when.start < window.end && each.when.end > window.start) {
+        out.push_back({each.name, each.when.start - window.start, each.when.length()});
+      }
+    }
+    return out;
   }
 
   const RankAnalysis& rank_;

@@ -63,7 +63,8 @@ INSTANTIATE_TEST_SUITE_P(Forms,
 // A module is named where only one can have the size; the queries and keys of a block are alike.
 TEST(RewrittenProgramTest, CollectivesOfOneParameterNameTheirModule) {
   std::map<std::string, int> modules;
-  for (const UnitSpan& span : analyzed("simple").ranks.at(0).detail->spans) {
+  const Analysis analysis = analyzed("simple");
+  for (const UnitSpan& span : analysis.ranks.at(0).detail->spans) {
     modules[span.module] += span.part == UnitPart::kAllGatherForward ? 1 : 0;
   }
   EXPECT_GT(modules["embed"] + modules["layers.1.w2"] + modules["norm"], 0);
@@ -73,7 +74,8 @@ TEST(RewrittenProgramTest, CollectivesOfOneParameterNameTheirModule) {
 // Where the step waited for each is known, so its cause is.
 TEST(RewrittenProgramTest, WhatWaitedIsKnown) {
   int known = 0, all = 0;
-  for (const UnitSpan& span : analyzed("simple-compiled").ranks.at(0).detail->spans) {
+  const Analysis analysis = analyzed("simple-compiled");
+  for (const UnitSpan& span : analysis.ranks.at(0).detail->spans) {
     if (span.part == UnitPart::kAllGatherForward) {
       ++all;
       known += span.needed_at ? 1 : 0;
@@ -81,6 +83,19 @@ TEST(RewrittenProgramTest, WhatWaitedIsKnown) {
   }
   EXPECT_GT(all, 0);
   EXPECT_EQ(known, all);
+}
+
+// Forward and backward of each of two steps are one region; eager programs have none.
+TEST(RewrittenProgramTest, CompiledRegionsHaveNames) {
+  std::map<std::string, int> names;
+  const Analysis analysis = analyzed("simple-compiled");
+  for (const Region& each : analysis.ranks.at(0).detail->regions) {
+    ++names[each.name];
+    EXPECT_LT(each.when.start, each.when.end);
+  }
+  EXPECT_EQ(names["compiled backward"], 2);
+  EXPECT_EQ(names["compiled 1/0"], 2);
+  EXPECT_TRUE(analyzed("simple").ranks.at(0).detail->regions.empty());
 }
 
 // The same on a device, where the host only enqueues the waits; times in microseconds.
