@@ -255,6 +255,9 @@ Nanoseconds CalibratedCostModel::on_host(const plan::Operator& op) const {
 }
 
 Nanoseconds CalibratedCostModel::issue(const plan::Operator& op) const {
+  if (op.launch == plan::Launch::kInGraph) {
+    return 0;
+  }
   const auto shape = shapes_.find(shape_of(op));
   if (shape != shapes_.end()) {
     return nanoseconds(shape->second->issue_us);

@@ -15,6 +15,7 @@
 #include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
+#include "sim/calibrate/captured_steps.h"
 #include "sim/engine/simulator.h"
 
 namespace shardlens::sim {
@@ -91,6 +92,8 @@ struct Observation {
   std::vector<Nanoseconds> durations;
   std::vector<ObservedCollective> collectives;
   std::vector<trace::Diagnostic> diagnostics;  // parts of the run that were left out
+  // Steps that a CUDA graph replayed: see [Note: Steps of CUDA graphs]. nullopt: none.
+  std::optional<CapturedSteps> captured;
 };
 
 // Measures a capture: its steps whose hooks and actions are those of its plan; steps with another

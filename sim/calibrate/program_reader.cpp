@@ -409,7 +409,7 @@ void ProgramReader::add_operators(const Interval& host,
 std::string ProgramReader::difference(const analysis::Step& step) const {
   const auto microbatches = static_cast<int64_t>(passes_in(step.host).size());
   if (microbatches == 0) {
-    return "no backward ran in them";
+    return std::string(kNoBackward);
   }
   if (evaluates_in(step.host)) {
     return "an evaluation ran in them";

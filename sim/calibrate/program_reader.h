@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -35,6 +36,7 @@ class ProgramReader {
                 const Observation& about,
                 const UnitNames& units);
 
+  static constexpr std::string_view kNoBackward = "no backward ran in them";
   // Why the step is not like the planned one; "": it is.
   [[nodiscard]] std::string difference(const analysis::Step& step) const;
   // A step without a difference.

@@ -218,9 +218,16 @@ void observe_steps(const ProgramRun& program,
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
     const ProgramReader reader(program.run.run().traces[rank], timelines[rank], out,
                                program.names[rank]);
+    const GraphLaunches graphs(program.run.run().traces[rank], timelines[rank]);
     for (const analysis::Step& step : timelines[rank].steps) {
-      if (const std::string reason = reader.difference(step); !reason.empty()) {
-        ++left_out[reason];
+      const bool launches = graphs.any_in(step);
+      const std::string reason = reader.difference(step);
+      if (launches && reason != ProgramReader::kNoBackward) {
+        ++left_out["a CUDA graph was captured in them"];
+        continue;
+      }
+      if (!reason.empty()) {
+        left_out[reason] += launches ? 0 : 1;  // a replay is no step that is left out
         continue;
       }
       ObservedStep& seen = out.steps.emplace_back(reader.read(step));
@@ -229,7 +236,9 @@ void observe_steps(const ProgramRun& program,
   }
   out.left_out.clear();
   for (const auto& [reason, steps] : left_out) {
-    out.left_out.push_back({steps, reason});
+    if (steps > 0) {
+      out.left_out.push_back({steps, reason});
+    }
   }
   std::ranges::stable_sort(out.left_out, std::greater(), &StepsLeftOut::steps);
   for (const StepsLeftOut& each : out.left_out) {
@@ -280,6 +289,11 @@ void observe_program(ProgramRun program, Observation& out) {
         PassReader(traces.front(), timelines.front(), program.recorded, communications)
             .read(out.planned));
     observed = 1;
+  }
+  out.captured = captured_steps(traces, timelines);
+  out.settings.software.cuda_graphs = out.captured.has_value();
+  for (ObservedStep& step : out.steps) {
+    step.outside = out.captured ? out.captured->idle : step.outside;
   }
   std::vector<IntervalSet> busy;
   for (const Timeline& timeline : timelines) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/median.h"
 #include "core/model/step_workload.h"
+#include "core/workload/host_launches.h"
 #include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/trace/parallel_axes.h"
 #include "sim/calibrate/calibration.h"
@@ -50,6 +52,14 @@ void require_predictable(const analysis::AnalyzedRun& analyzed) {
                                  "ProfilerActivity.{}]",
                                  evidence, analysis::activity_of_kernels(first)));
   }
+  const analysis::Timeline& timeline = analyzed.timeline(0);
+  if (timeline.captured && timeline.fsdp.source == analysis::FsdpSource::kNone &&
+      timeline.ddp.passes.empty()) {
+    throw InputError(run.source,
+                     "every step of the trace replays CUDA graphs, which show no operators: record "
+                     "a step before the graphs are captured too (a smaller warmup of "
+                     "shardlens.record), and its operators are predicted with the graphs' time");
+  }
 }
 
 Observation observe_known(const analysis::AnalyzedRun& analyzed) {
@@ -79,6 +89,21 @@ Observation observe_any(const analysis::AnalyzedRun& run) {
     trace::add_diagnostic(out.diagnostics, trace::Severity::kNote, "shardlens.record: " + note);
   }
   return out;
+}
+
+// What a CUDA graph replays, the host takes no part in.
+void require_capturable(const plan::ResolvedPlan& plan, const std::string& source) {
+  const auto refuse = [&source](std::string_view why) {
+    throw InputError(source, fmt::format("its steps are replayed as CUDA graphs, which {}; record "
+                                         "the program without graphs to predict such plans",
+                                         why));
+  };
+  if (plan.plan.dialect == plan::Dialect::kFsdp1 && plan.plan.limit_all_gathers) {
+    refuse("limit_all_gathers does not permit: the host waits for the device");
+  }
+  if (std::ranges::any_of(plan.units, &plan::Unit::cpu_offload)) {
+    refuse("cpu_offload does not permit: the host computes");
+  }
 }
 
 Nanoseconds median_duration(const std::vector<ObservedStep>& of) {
@@ -171,6 +196,11 @@ RecordedRun::RecordedRun(Observation observation, const std::optional<Observatio
   baseline_.left_out = observation_.left_out;
   baseline_.one_pass = observation_.one_pass;
   baseline_.measured = median_duration(observation_.steps);
+  if (observation_.captured) {
+    baseline_.steps = static_cast<int64_t>(observation_.captured->durations.size());
+    baseline_.one_pass = false;
+    baseline_.measured = median(observation_.captured->durations);
+  }
 }
 
 plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
@@ -219,8 +249,15 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
   const plan::Workload checkpointed =
       with_checkpoints(pass, observation_.plan, plan, observation_.source);
   plan::Workload out = rewrapped(checkpointed, observation_.plan, plan);
-  return settings.batch == recorded.batch ? out
-                                          : with_batch(out, plan, recorded.batch, settings.batch);
+  if (settings.batch != recorded.batch) {
+    out = with_batch(out, plan, recorded.batch, settings.batch);
+  }
+  if (observation_.captured) {
+    require_capturable(plan, observation_.source);
+    out.software.cuda_graphs = true;
+    plan::set_launches(plan.tree, out);
+  }
+  return out;
 }
 
 }  // namespace shardlens::sim
