@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-Analysis analyzed(const std::string& form) {
+Analysis analyzed_form(const std::string& form) {
   AnalysisOptions options;
   options.detail = DetailLevel::kAll;
   return analyze(trace::Run::open(fs::path(SHARDLENS_TEST_DATA) / "rewritten" / form), options);
@@ -38,7 +38,7 @@ Moved moved(const RankAnalysis& rank) {
 class RewrittenProgram : public testing::TestWithParam<const char*> {};
 
 TEST_P(RewrittenProgram, UnitsCommunicateAsMuchAsUnderFsdp2) {
-  const Analysis fsdp2 = analyzed("fsdp2"), rewritten = analyzed(GetParam());
+  const Analysis fsdp2 = analyzed_form("fsdp2"), rewritten = analyzed_form(GetParam());
   ASSERT_EQ(rewritten.ranks.size(), 2U);
   const Moved expected = moved(fsdp2.ranks.at(0));
   EXPECT_EQ(expected.size(), 2U * 4U);  // three blocks and the root
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(Forms,
 // A module is named where only one can have the size; the queries and keys of a block are alike.
 TEST(RewrittenProgramTest, CollectivesOfOneParameterNameTheirModule) {
   std::map<std::string, int> modules;
-  const Analysis analysis = analyzed("simple");
+  const Analysis analysis = analyzed_form("simple");
   for (const UnitSpan& span : analysis.ranks.at(0).detail->spans) {
     modules[span.module] += span.part == UnitPart::kAllGatherForward ? 1 : 0;
   }
@@ -74,7 +74,7 @@ TEST(RewrittenProgramTest, CollectivesOfOneParameterNameTheirModule) {
 // Where the step waited for each is known, so its cause is.
 TEST(RewrittenProgramTest, WhatWaitedIsKnown) {
   int known = 0, all = 0;
-  const Analysis analysis = analyzed("simple-compiled");
+  const Analysis analysis = analyzed_form("simple-compiled");
   for (const UnitSpan& span : analysis.ranks.at(0).detail->spans) {
     if (span.part == UnitPart::kAllGatherForward) {
       ++all;
@@ -88,14 +88,14 @@ TEST(RewrittenProgramTest, WhatWaitedIsKnown) {
 // Forward and backward of each of two steps are one region; eager programs have none.
 TEST(RewrittenProgramTest, CompiledRegionsHaveNames) {
   std::map<std::string, int> names;
-  const Analysis analysis = analyzed("simple-compiled");
+  const Analysis analysis = analyzed_form("simple-compiled");
   for (const Region& each : analysis.ranks.at(0).detail->regions) {
     ++names[each.name];
     EXPECT_LT(each.when.start, each.when.end);
   }
   EXPECT_EQ(names["compiled backward"], 2);
   EXPECT_EQ(names["compiled 1/0"], 2);
-  EXPECT_TRUE(analyzed("simple").ranks.at(0).detail->regions.empty());
+  EXPECT_TRUE(analyzed_form("simple").ranks.at(0).detail->regions.empty());
 }
 
 // The same on a device, where the host only enqueues the waits; times in microseconds.
@@ -141,7 +141,7 @@ TEST(RewrittenProgramTest, AStepOnADevice) {
   s.kernel(64, 410, 510);
   reduce(66, 510, 50);
   reduce(76, 520, 100);
-  const RankAnalysis rank = s.analyzed().ranks.at(0);
+  const RankAnalysis rank = s.analyzed_form().ranks.at(0);
   std::map<std::string, Nanoseconds> needed, forward, backward;
   for (const UnitSpan& span : rank.detail->spans) {
     if (span.part == UnitPart::kAllGatherForward) {
