@@ -43,8 +43,14 @@ std::vector<MeshSearch::Group> MeshSearch::groups_of(
   return out;
 }
 
-// Whether the model runs on the mesh at all.
-bool MeshSearch::runs(const Candidate& candidate) {
+// Whether the model runs on the mesh at all. What the evaluator builds for the candidate, it keeps.
+bool MeshSearch::runs(const Candidate& candidate, Evaluator& evaluator) {
+  try {
+    (void)evaluator.operators(candidate);
+    return true;
+  } catch (const InputError&) {
+    // It may refuse this candidate only.
+  }
   const std::optional<std::string> refusal = refusal_of_mesh(scenario_of(candidate, scenario_));
   if (refusal) {
     result_.end = MeshEnd::kRefused;
@@ -56,12 +62,13 @@ bool MeshSearch::runs(const Candidate& candidate) {
 void MeshSearch::bound(const std::vector<Candidate>& candidates,
                        std::span<const std::optional<Precision>> precisions) {
   best_.resize(precisions.size());
-  if (candidates.empty() || !runs(candidates.front())) {
+  std::vector<Group> groups = groups_of(candidates, precisions);
+  Evaluator evaluator(scenario_, target_);
+  if (groups.empty() || !runs(groups.front().candidates.back(), evaluator)) {
     return;
   }
   result_.all = candidates.size();
-  Evaluator evaluator(scenario_, target_);
-  for (Group& group : groups_of(candidates, precisions)) {
+  for (Group& group : groups) {
     if (predictions_.cancelled()) {
       cancelled_ = true;
       return;

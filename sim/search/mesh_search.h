@@ -55,7 +55,7 @@ class MeshSearch {
   [[nodiscard]] std::vector<Group> groups_of(
       const std::vector<Candidate>& candidates,
       std::span<const std::optional<Precision>> precisions) const;
-  [[nodiscard]] bool runs(const Candidate& candidate);
+  [[nodiscard]] bool runs(const Candidate& candidate, Evaluator& evaluator);
   void predict(const Group& group, Evaluator& evaluator);
   void refuse(const std::string& why, size_t count);
   void settle();
