@@ -186,6 +186,22 @@ void take_divisions(const plan::ResolvedPlan& own, plan::Plan& plan) {
   }
 }
 
+// A trace of DDP does not name the checkpointed modules; the plan that was recorded with it does.
+void name_checkpoints(const trace::Run& run, RecoveredPlan& recovered) {
+  if (!recovered.replicated() || !run.program) {
+    return;
+  }
+  const plan::ResolvedPlan& own = run.program->plan;
+  for (const uint32_t module : own.checkpointed_modules) {
+    recovered.plan.activation_checkpointing.push_back(own.tree.modules[module].fqn);
+  }
+  if (!own.checkpointed_modules.empty()) {
+    std::erase_if(recovered.diagnostics, [](const trace::Diagnostic& each) {
+      return each.message == analysis::kUnnamedCheckpoints;
+    });
+  }
+}
+
 // The plan applied to the model that ran. It is needed for parameters, since a trace only has the
 // names of units.
 plan::ResolvedPlan applied(const RecoveredPlan& recovered,
@@ -231,6 +247,7 @@ ExitCode plan_from_trace(const PlanFromTraceOptions& options) {
   const auto analyzed = analysis::AnalyzedRun::open(options.traces, read);
   const trace::Run& run = analyzed.run();
   RecoveredPlan recovered = analyzed.recovered_plan();
+  name_checkpoints(run, recovered);
   for (const std::string& note : trace::notes_of_run(run.environment)) {
     trace::add_diagnostic(recovered.diagnostics, trace::Severity::kNote,
                           "shardlens.record: " + note);

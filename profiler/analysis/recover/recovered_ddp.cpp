@@ -413,10 +413,7 @@ class DdpRecovery {
           Severity::kNote, out_.recorded.unshaped);
     }
     if (again > 0) {
-      note(
-          "backward runs operators of forward again, so modules are checkpointed; a trace of DDP "
-          "does not name them, and the plan has none (shardlens.record writes them to plan.json)",
-          Severity::kNote, again);
+      note(std::string(kUnnamedCheckpoints), Severity::kNote, again);
     }
     find_batch(trace_, window_, out_.recorded.workload);
     const auto hook = [&](Nanoseconds time, Hook kind) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -73,6 +74,12 @@ struct RecoveredPlan {
 
   [[nodiscard]] bool replicated() const { return !buckets.empty(); }
 };
+
+// The diagnostic of a trace of DDP in which backward runs operators of forward again.
+inline constexpr std::string_view kUnnamedCheckpoints =
+    "backward runs operators of forward again, so modules are checkpointed; a trace of DDP does "
+    "not "
+    "name them, and the plan has none (shardlens.record writes them to plan.json)";
 
 // Recovers the plan from the ranges of FSDP or DDP and the arguments of collectives, from the last
 // complete step with forward and backward. The trace must be read with ReadOptions::keep_args
