@@ -15,11 +15,6 @@
 namespace shardlens::plan {
 namespace {
 
-bool uses_replicate(const ResolvedPlan& plan) {
-  return std::ranges::any_of(plan.units,
-                             [](const Unit& unit) { return unit.api == Api::kReplicate; });
-}
-
 // Errors: InputError for models, plans and settings whose sequences cannot be divided over the axis
 // `context`.
 void require_context(const ModelConfig& config,
@@ -43,7 +38,7 @@ void require_context(const ModelConfig& config,
         "attention with windows, sinks or capped scores is not simulated on parts of a "
         "sequence");
   }
-  if (plan.plan.dialect == Dialect::kFsdp1 || uses_replicate(plan)) {
+  if (plan.plan.dialect == Dialect::kFsdp1 || plan.has_replicated_units()) {
     refuse("parts of a sequence are simulated with fully_shard of fsdp2 only");
   }
   const int64_t seq = settings.seq.value_or(0);
@@ -87,7 +82,7 @@ void require_experts(const ModelConfig& config,
   if (settings.software.cuda_graphs) {
     refuse("the host reads how many rows each rank sends, which a CUDA graph cannot contain");
   }
-  if (plan.plan.dialect == Dialect::kFsdp1 || uses_replicate(plan)) {
+  if (plan.plan.dialect == Dialect::kFsdp1 || plan.has_replicated_units()) {
     refuse("divided experts are simulated with fully_shard of fsdp2 only");
   }
   if (experts % ranks != 0) {

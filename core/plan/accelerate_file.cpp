@@ -23,8 +23,7 @@ class AccelerateWriter {
       : resolved_(plan), plan_(plan.plan), file_(file), second_(plan_.dialect == Dialect::kFsdp2) {}
 
   AccelerateText write() {
-    if (std::ranges::all_of(resolved_.units,
-                            [](const Unit& unit) { return unit.api == Api::kReplicate; })) {
+    if (resolved_.is_replicated()) {
       return replicated();
     }
     require_settings();

@@ -75,6 +75,14 @@ ShardLayout ResolvedPlan::reduced_layout(UnitId unit) const {
   return layout_of(*this, unit, flat && !is_frozen(unit), /*rank=*/0);
 }
 
+bool ResolvedPlan::is_replicated() const {
+  return std::ranges::all_of(units, [](const Unit& unit) { return unit.api == Api::kReplicate; });
+}
+
+bool ResolvedPlan::has_replicated_units() const {
+  return std::ranges::any_of(units, [](const Unit& unit) { return unit.api == Api::kReplicate; });
+}
+
 bool ResolvedPlan::steps_in_backward() const {
   return std::ranges::any_of(units, [](const Unit& unit) { return unit.optimizer_in_backward; });
 }

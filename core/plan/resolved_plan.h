@@ -102,6 +102,9 @@ struct ResolvedPlan {
   // The layout of what a reduction carries: the whole flat parameter, or in layout per_parameter
   // the parameters that require grad; no parameters if all are frozen.
   [[nodiscard]] ShardLayout reduced_layout(UnitId unit) const;
+  // Whether any unit is replicated instead of sharded; whether all are.
+  [[nodiscard]] bool has_replicated_units() const;
+  [[nodiscard]] bool is_replicated() const;
   [[nodiscard]] bool is_frozen(UnitId unit) const;  // owns parameters, all of them frozen
   // Elements of a rank's shard that the optimizer updates: all of them, including padding, or, if
   // some parameters are frozen, a rank's share of the others.

@@ -513,7 +513,7 @@ Observation observe(const analysis::AnalyzedRun& run) {
   for (const Timeline& timeline : timelines) {
     steps += timeline.steps.size();
   }
-  const bool replicated = is_replicated(out.plan);
+  const bool replicated = out.plan.is_replicated();
   bool by_hooks = !replicated;
   if (replicated) {
     const std::vector<trace::Diagnostic> before = out.diagnostics;

@@ -122,22 +122,17 @@ bool same_checkpoints(const plan::ResolvedPlan& program, const plan::Plan& plan)
 
 }  // namespace
 
-bool is_replicated(const plan::ResolvedPlan& plan) {
-  return std::all_of(plan.units.begin(), plan.units.end(),
-                     [](const plan::Unit& unit) { return unit.api == plan::Api::kReplicate; });
-}
-
 void require_replicated(const Observation& recorded, const plan::ResolvedPlan& plan) {
   const bool shards = std::any_of(plan.units.begin(), plan.units.end(), [](const plan::Unit& unit) {
     return unit.api != plan::Api::kReplicate && !unit.parameters.empty();
   });
-  if (shards && is_replicated(recorded.plan)) {
+  if (shards && recorded.plan.is_replicated()) {
     fail_sharded(recorded);
   }
 }
 
 plan::Plan on_recorded_modules(const Observation& recorded, plan::Plan plan) {
-  if (recorded.config || !is_replicated(recorded.plan)) {
+  if (recorded.config || !recorded.plan.is_replicated()) {
     return plan;
   }
   if (std::ranges::any_of(plan.units, [](const plan::UnitEntry& entry) {

@@ -11,9 +11,6 @@
 
 namespace shardlens::sim {
 
-// Whether all units of the plan are replicated: then a trace has no hooks.
-[[nodiscard]] bool is_replicated(const plan::ResolvedPlan& plan);
-
 // Throws InputError if `plan` shards parameters that were recorded unsharded, under DDP.
 void require_replicated(const Observation& recorded, const plan::ResolvedPlan& plan);
 

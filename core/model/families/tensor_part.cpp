@@ -77,10 +77,8 @@ class TensorPart {
     if (plan_.plan.dialect == Dialect::kFsdp1) {
       refuse("dialect fsdp1 is not simulated with divided layers");
     }
-    for (const Unit& unit : plan_.units) {
-      if (unit.api == Api::kReplicate) {
-        refuse("units with api replicate are not simulated with divided layers");
-      }
+    if (plan_.has_replicated_units()) {
+      refuse("units with api replicate are not simulated with divided layers");
     }
     const Software& software = settings_.software;
     const std::array<std::pair<bool, std::string_view>, 3> others{
