@@ -86,7 +86,7 @@ std::vector<Operator> operators_for(const Updated& updated, const StepSettings& 
 }
 
 // torchao 0.18's precompute_float8_dynamic_scale_for_fsdp: max(abs) of the new weights that are
-// gathered as float8.
+// gathered as float8. The ranks' results are then reduced: float8_scales().
 void add_scales(const ResolvedPlan& plan,
                 std::span<const UnitSize> sizes,
                 std::vector<Operator>& out) {
@@ -119,6 +119,23 @@ std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSe
     out = operators_for(updated, settings);
   }
   add_scales(plan, sizes, out);
+  return out;
+}
+
+std::optional<Communication> float8_scales(const ResolvedPlan& plan) {
+  Communication out;
+  for (UnitId id = 0; id < plan.units.size(); ++id) {
+    for (const uint32_t parameter : plan.units[id].parameters) {
+      if (plan.gathers_float8(id, parameter)) {
+        out.bytes += size_of(plan.master_dtype(id));
+        out.group = plan.units[id].gather;
+      }
+    }
+  }
+  if (out.bytes == 0) {
+    return std::nullopt;
+  }
+  out.phase = Phase::kOptimizer;
   return out;
 }
 

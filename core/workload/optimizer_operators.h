@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace shardlens::plan {
 // foreach: tensors that it makes, which live until the last operator.
 [[nodiscard]] std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
                                                         const StepSettings& settings);
+// The all-reduce of the scales of weights that are gathered as float8, a number in the weights'
+// dtype for each; nothing without such weights.
+[[nodiscard]] std::optional<Communication> float8_scales(const ResolvedPlan& plan);
 // The operators of the units with optimizer_in_backward, which optimizer_operators() leaves out:
 // what the action kStep of Operator::unit runs. `sizes`: unit_sizes(plan).
 [[nodiscard]] std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,

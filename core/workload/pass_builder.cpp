@@ -417,6 +417,9 @@ void PassBuilder::optimizer(const StepSettings& settings) {
   for (Operator& op : optimizer_operators(plan_, settings)) {
     append(std::move(op));
   }
+  if (std::optional<Communication> scales = float8_scales(plan_)) {
+    append(std::move(*scales));
+  }
   out_.in_backward = operators_in_backward(plan_, unit_sizes(plan_), settings);
   hook(Hook::kOptimizerDone, 0);
   set_launches(plan_.tree, out_);
