@@ -96,7 +96,11 @@ void WorkloadBuilder::linear(const Linear& shape) {
     bias.written = shape.out * element;
     backward.push_back(std::move(bias));
   }
+  const size_t products = backward.size();
   cast_products(shape, op, backward);
+  if (sum_at) {
+    *sum_at += backward.size() - products;
+  }
   if (compiles()) {
     compiled_linear(shape, backward);
   } else if (shape.sums_input_grad && requires_grad_) {
