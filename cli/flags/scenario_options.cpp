@@ -51,7 +51,8 @@ std::optional<plan::Program> program_of(const ScenarioOptions& options) {
   for (const auto& [stack, program] :
        {std::pair{sim::kTransformersStack, plan::Program::kTransformers},
         {sim::kTorchtitanStack, plan::Program::kTorchtitan},
-        {sim::kTorchtitan2024Stack, plan::Program::kTorchtitan2024}}) {
+        {sim::kTorchtitan2024Stack, plan::Program::kTorchtitan2024},
+        {sim::kTorchtitan03Stack, plan::Program::kTorchtitan03}}) {
     if (options.stack == stack) {
       return program;
     }
@@ -148,10 +149,13 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   app.add_option(
          "--stack", options.stack,
          "constants fitted to published runs of a software stack; \"bare\": none; "
-         "\"transformers\", \"torchtitan\" (0.2.2) and \"torchtitan-2024\" (its norms are several "
-         "kernels): a config.json's model runs the operators of that program, with the constants "
-         "of PyTorch's on that GPU (shardlens docs simulator_costs) [the stack fitted to the named "
-         "GPU, or to the nearest one]")
+         "\"transformers\", \"torchtitan\" (0.2.2), \"torchtitan-2024\" (its norms are several "
+         "kernels) and \"torchtitan-0.3\" (one product for queries, keys and values, head and loss "
+         "in 8 parts, a CUDA graph): a config.json's model runs the operators of that program, "
+         "with "
+         "the constants of PyTorch's on that GPU (shardlens docs simulator_costs) [the stack "
+         "fitted "
+         "to the named GPU, or to the nearest one]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--power-limit", options.power_watts,
@@ -200,6 +204,9 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
     return option != nullptr && option->count() > 0;
   };
   options.strategy_given = given("--strategy");
+  if (given("--cuda-graphs") || given("--no-cuda-graphs")) {
+    options.cuda_graphs = given("--cuda-graphs");
+  }
   if (options.workloads.size() > 2) {
     throw UsageError(
         fmt::format("--workload: expected a recorded run, or two that differ in the length of "
@@ -251,6 +258,8 @@ sim::Scenario scenario_of(const RunOptions& run,
     options.set_step(out.step);
     out.step.program = program_of(options, config);
     out.step.software = options.software;
+    out.step.software.cuda_graphs =
+        options.cuda_graphs.value_or(plan::software_by_default(out.step.program).cuda_graphs);
     out.step.optimizer_impl =
         optimizer_impl(options, out.step.program == plan::Program::kTransformers);
     return out;

@@ -33,7 +33,8 @@ struct ScenarioOptions {
   bool bare = false;                  // without the constants of the stack
   std::optional<double> power_watts;  // --power-limit
   std::string transport;              // --transport; empty: rings
-  plan::Software software;            // --compile, --cuda-graphs, --matmul-dtype, --loss-chunks
+  plan::Software software;            // --compile, --matmul-dtype, --loss-chunks
+  std::optional<bool> cuda_graphs;    // --cuda-graphs, --no-cuda-graphs; nullopt: as the program
   std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
   bool strategy_given = false;        // --strategy
   // Applies the step flags that were given to the settings of a recorded run.

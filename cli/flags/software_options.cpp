@@ -32,8 +32,13 @@ void add_software_options(CLI::App& app, plan::Software& software) {
                  "loss; model")
       ->transform(CLI::CheckedTransformer(kCompiles))
       ->option_text("none|block|model [none]");
-  app.add_flag("--cuda-graphs", software.cuda_graphs,
-               "forward and backward of a microbatch are one CUDA graph");
+  app.add_flag(
+      "--cuda-graphs", software.cuda_graphs,
+      "forward and backward of a microbatch are one CUDA graph, as by default with --stack "
+      "torchtitan-0.3");
+  app.add_flag(
+         "--no-cuda-graphs", [](int64_t) {}, "the host issues each kernel, as by default otherwise")
+      ->excludes("--cuda-graphs");
   static const auto kDTypes = by_name<plan::MatmulDType>(plan::kMatmulDTypeCount);
   app.add_option("--matmul-dtype", software.matmul_dtype,
                  "in what the linear layers of blocks multiply, as torchao's recipes")
@@ -43,8 +48,9 @@ void add_software_options(CLI::App& app, plan::Software& software) {
                  "compute head and loss in so many parts of the rows, so that the logits of only "
                  "one exist")
       ->check(CLI::Range(int64_t{1}, plan::kMostLossChunks))
-      ->option_text("N [1]");
-  for (const char* flag : {"--compile", "--cuda-graphs", "--matmul-dtype", "--loss-chunks"}) {
+      ->option_text("N [1, or 8 with --stack torchtitan-0.3]");
+  for (const char* flag :
+       {"--compile", "--cuda-graphs", "--no-cuda-graphs", "--matmul-dtype", "--loss-chunks"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");
   }
 }

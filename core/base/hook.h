@@ -25,8 +25,11 @@ enum class Hook : uint8_t {
 };
 inline constexpr int kHookCount = 11;
 
-// Which of a unit's trainable parameters have a gradient at kGradsReady.
-enum class Grads : uint8_t { kNone, kSome, kAll };
+// Which of a unit's trainable parameters have a gradient at kGradsReady. kLast: those of its last
+// module, whose backward runs before that of the other modules begins; kOthers: all that kLast has
+// not.
+enum class Grads : uint8_t { kNone, kSome, kAll, kLast, kOthers };
+inline constexpr int kGradsCount = 5;
 
 struct HookEvent {  // one call of a hook
   Hook hook = Hook::kPreForward;
@@ -39,6 +42,9 @@ struct HookEvent {  // one call of a hook
   friend bool operator==(const HookEvent&, const HookEvent&) = default;
 };
 
+// "none", "some", "all", "last", "others"
+[[nodiscard]] std::string_view name_of(Grads grads);
+[[nodiscard]] std::optional<Grads> parse_grads(std::string_view name);
 // "root_pre_forward", "pre_forward", …: used in traces, JSON and messages.
 [[nodiscard]] std::string_view name_of(Hook hook);
 [[nodiscard]] std::optional<Hook> parse_hook(std::string_view name);

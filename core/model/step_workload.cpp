@@ -18,6 +18,12 @@ namespace shardlens::plan {
 
 namespace {
 
+// Whether the model ends with a head for the next token.
+bool has_head(const ModelConfig& config) {
+  return config.file == nullptr && config.head == ModelHead::kCausal && config.patches == 0 &&
+         config.family != "mlp";
+}
+
 // Errors: InputError for software that this model or plan cannot run under.
 void require_software(const ModelConfig& config,
                       const ResolvedPlan& plan,
@@ -32,9 +38,7 @@ void require_software(const ModelConfig& config,
                      "matmul_dtype: the products of a model file were recorded with their dtypes; "
                      "expected a config.json");
   }
-  if (software.loss_chunks.value_or(1) > 1 &&
-      (config.file != nullptr || config.head != ModelHead::kCausal || config.patches > 0 ||
-       config.family == "mlp")) {
+  if (software.loss_chunks.value_or(1) > 1 && !has_head(config)) {
     throw InputError(config.source,
                      "loss_chunks: expected a config.json of a model with a head for the next "
                      "token");
@@ -62,9 +66,13 @@ void require_software(const ModelConfig& config,
 
 Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
-                       const StepSettings& settings) {
-  if (is_torchtitan(settings.program)) {
-    require_torchtitan(config);
+                       const StepSettings& given) {
+  if (is_torchtitan(given.program)) {
+    require_torchtitan(config, given.program);
+  }
+  StepSettings settings = given;
+  if (!settings.software.loss_chunks && has_head(config)) {
+    settings.software.loss_chunks = software_by_default(settings.program).loss_chunks;
   }
   require_software(config, plan, settings.software);
   require_mesh(config, plan, settings);
@@ -82,6 +90,15 @@ Workload step_workload(const ModelConfig& config,
   if (std::ranges::none_of(plan.tree.parameters, &Parameter::requires_grad)) {
     throw InputError(plan.plan.source + "#/frozen_parameters",
                      "every parameter is frozen; expected at least one that is not frozen");
+  }
+  const int64_t parts = settings.software.loss_chunks.value_or(1);
+  const int64_t local = images ? seq : seq / plan.mesh.size(mesh::kContext);
+  if (settings.program == Program::kTorchtitan03 && local % parts != 0) {
+    throw InputError(
+        "loss_chunks",
+        fmt::format("torchtitan divides each rank's {} tokens of a sample into {} equal "
+                    "parts; expected a sequence that allows that",
+                    local, parts));
   }
   if (settings.expert_skew > 0 && config.experts.count == 0) {
     throw InputError(config.source, "expert_skew: the model has no experts");

@@ -11,12 +11,14 @@
 namespace shardlens::plan {
 namespace {
 
-ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too, int64_t rank) {
+// `has`: whether the layout has a parameter.
+template <typename Has>
+ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, int64_t rank, const Has& has) {
   const Unit& u = plan.units.at(unit);
   std::vector<std::vector<int64_t>> shapes;
   shapes.reserve(u.parameters.size());
   for (const uint32_t parameter : u.parameters) {
-    if (frozen_too || plan.tree.parameters[parameter].requires_grad) {
+    if (has(parameter)) {
       std::vector<int64_t> shape = plan.local_shape(parameter, rank);
       // A layout divides the first dimension; only sizes matter to it.
       if (const int64_t dim = plan.placements[parameter].shard_dim; dim != 0) {
@@ -36,6 +38,24 @@ ShardLayout layout_of(const ResolvedPlan& plan, UnitId unit, bool frozen_too, in
           plan.param_dtype(unit),
           ShardLayout::kAlignmentBytes,
           plan.groups[u.gather].size == 1 ? plan.replicas() : 1};
+}
+
+// Whether the parameter is one of the unit's last module, and whether of another module too.
+struct Owners {
+  bool last = false, others = false;
+};
+
+Owners owners_of(const ResolvedPlan& plan, UnitId unit, uint32_t parameter) {
+  const Parameter& each = plan.tree.parameters[parameter];
+  const std::string& last = plan.tree.modules[plan.units[unit].modules.back()].fqn;
+  const auto is_last = [&last](const std::string& name) {
+    return name.size() > last.size() && name.starts_with(last) && name[last.size()] == '.';
+  };
+  Owners out{is_last(each.fqn), !is_last(each.fqn)};
+  for (const std::string& name : each.aliases) {
+    (is_last(name) ? out.last : out.others) = true;
+  }
+  return out;
 }
 
 bool same_ranks(const mesh::Group& a, const mesh::Group& b) {
@@ -67,12 +87,27 @@ int64_t ResolvedPlan::local_numel(uint32_t parameter, int64_t rank) const {
 }
 
 ShardLayout ResolvedPlan::layout(UnitId unit, int64_t rank) const {
-  return layout_of(*this, unit, /*frozen_too=*/true, rank);
+  return layout_of(*this, unit, rank, [](uint32_t) { return true; });
 }
 
 ShardLayout ResolvedPlan::reduced_layout(UnitId unit) const {
   const bool flat = plan.layout == Layout::kFlat && units.at(unit).api == Api::kFullyShard;
-  return layout_of(*this, unit, flat && !is_frozen(unit), /*rank=*/0);
+  const bool frozen_too = flat && !is_frozen(unit);
+  return layout_of(*this, unit, /*rank=*/0, [&](uint32_t parameter) {
+    return frozen_too || tree.parameters[parameter].requires_grad;
+  });
+}
+
+ShardLayout ResolvedPlan::reduced_layout_of_last(UnitId unit) const {
+  return layout_of(*this, unit, /*rank=*/0, [&](uint32_t parameter) {
+    return tree.parameters[parameter].requires_grad && owners_of(*this, unit, parameter).last;
+  });
+}
+
+ShardLayout ResolvedPlan::reduced_layout_of_others(UnitId unit) const {
+  return layout_of(*this, unit, /*rank=*/0, [&](uint32_t parameter) {
+    return tree.parameters[parameter].requires_grad && owners_of(*this, unit, parameter).others;
+  });
 }
 
 bool ResolvedPlan::is_replicated() const {

@@ -102,6 +102,10 @@ struct ResolvedPlan {
   // The layout of what a reduction carries: the whole flat parameter, or in layout per_parameter
   // the parameters that require grad; no parameters if all are frozen.
   [[nodiscard]] ShardLayout reduced_layout(UnitId unit) const;
+  // Of a unit of several modules: the same of the gradients of its last module, and of those that
+  // this leaves (Grads::kLast and kOthers). Layout per_parameter.
+  [[nodiscard]] ShardLayout reduced_layout_of_last(UnitId unit) const;
+  [[nodiscard]] ShardLayout reduced_layout_of_others(UnitId unit) const;
   // Whether any unit is replicated instead of sharded; whether all are.
   [[nodiscard]] bool has_replicated_units() const;
   [[nodiscard]] bool is_replicated() const;

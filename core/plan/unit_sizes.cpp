@@ -35,6 +35,14 @@ Bytes chunk_bytes(const ResolvedPlan& plan,
   return bytes;
 }
 
+// Whether the unit may have gradients that are reduced apart.
+bool ends_with_head(const ResolvedPlan& plan, UnitId id) {
+  const Unit& unit = plan.units[id];
+  return id > 0 && unit.modules.size() > 1 && unit.api == Api::kFullyShard &&
+         plan.plan.layout == Layout::kPerParameter &&
+         std::ranges::find(plan.tree.blocks, unit.modules.back()) == plan.tree.blocks.end();
+}
+
 // At most a PiB, which no device has: a damaged file may have any number, and sums fit in 64 bits.
 std::optional<Bytes> recorded_states(const ResolvedPlan& plan,
                                      UnitId id,
@@ -100,17 +108,24 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
                        reduced.shard_numel(), plan.stepped_numel(id), float8_numel(plan, id),
                        unsharded_bytes(plan, id, layout), shard_bytes(plan, id, layout),
                        recorded_states(plan, id, layout)});
+      if (ends_with_head(plan, id)) {
+        const ShardLayout last = plan.reduced_layout_of_last(id);
+        const ShardLayout others = plan.reduced_layout_of_others(id);
+        sizes.back().last = {last.padded_numel(), last.shard_numel()};
+        sizes.back().others = {others.padded_numel(), others.shard_numel()};
+      }
     }
   }
   return sizes;
 }
 
-UnitMessages unit_messages(const ResolvedPlan& plan, UnitId id, const UnitSize& size) {
+UnitMessages unit_messages(const ResolvedPlan& plan, UnitId id, const UnitSize& size, Grads grads) {
   const Bytes reduce = size_of(plan.reduce_dtype(id));
+  const Reduced reduced = size.reduced_of(grads);
   return {.all_gather = size.unsharded,
-          .reduce_scatter = size.reduced * reduce,
-          .all_reduce_shard = size.reduced_shard * reduce,
-          .all_reduce_full = size.reduced * reduce};
+          .reduce_scatter = reduced.full * reduce,
+          .all_reduce_shard = reduced.shard * reduce,
+          .all_reduce_full = reduced.full * reduce};
 }
 
 }  // namespace shardlens::plan

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "core/base/hook.h"
 #include "core/base/units.h"
 #include "core/mesh/mesh.h"
 
@@ -128,6 +129,8 @@ struct Action {  // one thing that the executor does
   UnitId unit = kNoUnit;
   BufferId buffer;
   EventId event = kNoEvent;
+  // Of a reduction and its buffers: the gradients that it carries; kAll, kLast or kOthers.
+  Grads grads = Grads::kAll;
   friend bool operator==(const Action&, const Action&) = default;
 };
 static_assert(std::is_trivially_copyable_v<Action> && sizeof(Action) <= 32);

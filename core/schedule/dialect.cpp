@@ -69,6 +69,9 @@ const char* refusal(const Dialect& s, const UnitData& u, UnitId unit, const Hook
       if (in_forward) {
         return "its forward has not ended";
       }
+      if (event.grads == Grads::kLast) {
+        return u.ran_forward ? nullptr : "it has not run forward";
+      }
       if (!s.backward) {
         return "no backward is running: no pre_backward came before";
       }

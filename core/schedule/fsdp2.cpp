@@ -195,12 +195,13 @@ void Fsdp2::post_backward(UnitId unit, Grads grads) {
     return;
   }
   u.has_grad = u.has_grad || (u.spec.trainable && grads != Grads::kNone);
-  if (u.reshard_after_backward) {
+  const bool last_module = grads == Grads::kLast;  // see [Note: Gradients of the last module]
+  if (u.reshard_after_backward && !last_module) {
     reshard(unit);
   }
   // Without a shard axis the all-reduce is the only reduction.
   const bool waits = !sharded() && options.replicate > 1 && !u.all_reduce;
-  if (!u.sync || waits) {
+  if ((!u.sync && !last_module) || waits) {
     accumulate_in_reduce_dtype(unit);
     return;
   }
@@ -209,6 +210,11 @@ void Fsdp2::post_backward(UnitId unit, Grads grads) {
   }
   if (u.has_grad || u.accumulated) {
     fsdp2_reduce(unit);
+    if (last_module && (sharded() || options.replicate > 1)) {
+      const bool all_reduces = sharded() && u.stored;
+      wait(Stream::kCompute, unit,
+           event_of(unit, all_reduces ? UnitEvent::kStored : UnitEvent::kReduced));
+    }
   }
 }
 

@@ -165,6 +165,8 @@ Result<void> Schedule::on(const HookEvent& event, ActionList& out) {
   }
   dialect_->out = &out;
   dialect_->cause = Cause::kOwn;
+  const bool parts = event.grads == Grads::kLast || event.grads == Grads::kOthers;
+  dialect_->grads = parts ? event.grads : Grads::kAll;
   dialect_->on(event, event.unit - dialect_->base);
   dialect_->out = nullptr;
   return {};

@@ -113,6 +113,13 @@ struct Dialect;
 // fsdp2 only: the second group prefetches all groups of the previous unit, last first; only the
 // last group waits for the reductions of earlier units.
 //
+// [Note: Gradients of the last module] kGradsReady with kLast: a program has computed its loss with
+// the unit's last module, which it calls by itself after the forward of the root, and
+// differentiated that before backward begins. Between kUnshard and kReshard of the unit, which the
+// program calls, the gradients of that module are reduced, also without sync, and compute waits for
+// the reduction (torch 2.15, FSDPParamGroup.post_backward: is_partial_group_backward). The
+// kGradsReady of the unit's backward is then about kOthers. fsdp2 only.
+//
 // [Note: no_shard] One rank per shard: kUseFull at each forward and kUseShard after backward, so
 // that an optimizer gets slices. Storage is neither allocated nor freed, except for the
 // low-precision copy if there is a cast. World size 1 in fsdp2 is no_shard without the all-reduce;

@@ -1,6 +1,14 @@
 #include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
+namespace {
+
+bool is_of_gradients(BufferKind kind) {
+  return kind == BufferKind::kUnshardedGrad || kind == BufferKind::kReduceInput ||
+         kind == BufferKind::kReduceOutput;
+}
+
+}  // namespace
 
 void ScheduleState::push(
     Op op, Stream stream, UnitId unit, BufferId buffer, EventId event, mesh::GroupId group) {
@@ -10,7 +18,8 @@ void ScheduleState::push(
                         .cause = cause,
                         .unit = base + unit,
                         .buffer = buffer,
-                        .event = event});
+                        .event = event,
+                        .grads = is_of_gradients(buffer.kind) ? grads : Grads::kAll});
 }
 
 BufferId ScheduleState::alloc(BufferKind kind, UnitId unit, Stream stream) {

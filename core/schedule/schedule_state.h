@@ -88,6 +88,7 @@ struct ScheduleState {
   // For the current hook
   ActionList* out = nullptr;
   Cause cause = Cause::kOwn;
+  Grads grads = Grads::kAll;  // of its reductions
 
   void push(Op op,
             Stream stream,

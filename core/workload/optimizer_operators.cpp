@@ -119,6 +119,14 @@ std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSe
     out = operators_for(updated, settings);
   }
   add_scales(plan, sizes, out);
+  if (keeps_gradients(settings.program, settings.software)) {
+    Operator zero;
+    zero.kind = OperatorKind::kOptimizer;
+    zero.phase = Phase::kOptimizer;
+    zero.name = "aten::_foreach_zero_";
+    zero.written = updated.on_device;
+    out.push_back(std::move(zero));
+  }
   return out;
 }
 

@@ -254,6 +254,37 @@ void PassBuilder::communicate(Communication each,
   backward_of_communication_.push_back(requires_grad_ ? std::move(backward) : std::nullopt);
 }
 
+std::vector<PassBuilder::Step> PassBuilder::take_back(size_t first) {
+  std::vector<Step> out;
+  std::vector<uint32_t> operators;
+  size_t communications = 0;
+  for (size_t i = first; i < out_.order.size(); ++i) {
+    const WorkloadItem& item = out_.order[i];
+    SHARDLENS_CHECK(item.kind != WorkloadItem::Kind::kHook, "a hook is not taken back");
+    if (item.kind == WorkloadItem::Kind::kOperator) {
+      operators.push_back(item.index);
+      out.push_back({out_.operators[item.index]});
+    } else {
+      ++communications;
+      out.push_back({{}, out_.communications[item.index]});
+    }
+  }
+  for (auto index = operators.rbegin(); index != operators.rend(); ++index) {
+    for (Operator& each : backward_[*index]) {
+      out.push_back({std::move(each)});
+    }
+  }
+  const size_t left = out_.operators.size() - operators.size();
+  out_.operators.resize(left);
+  backward_.resize(left);
+  kept_.resize(left);
+  results_.resize(left);
+  out_.communications.resize(out_.communications.size() - communications);
+  backward_of_communication_.resize(out_.communications.size());
+  out_.order.resize(first);
+  return out;
+}
+
 void PassBuilder::communicate_in_backward(Communication each,
                                           size_t at,
                                           std::optional<size_t> waited_at) {
@@ -261,6 +292,13 @@ void PassBuilder::communicate_in_backward(Communication each,
   each.phase = Phase::kBackward;
   each.forward = {WorkloadItem::Kind::kOperator, op};
   in_backward_[op].push_back({at, waited_at, std::move(each)});
+}
+
+void PassBuilder::call_last_module_of(UnitId unit) {
+  last_module_first_ = unit;
+  for (const Hook each : {Hook::kReshard, Hook::kUnshard, Hook::kWaitUnshard}) {
+    hook(each, unit);
+  }
 }
 
 void PassBuilder::sum_over_tensor() {
@@ -349,8 +387,8 @@ void PassBuilder::grads_ready(const HookEvent& pre_forward) {
   }
   sum_partial_gradients(pre_forward.unit);
   hook(Hook::kGradsReady, pre_forward.unit);
-  if (frozen) {
-    out_.hooks.back().grads = Grads::kNone;
+  if (frozen || pre_forward.unit == last_module_first_) {
+    out_.hooks.back().grads = frozen ? Grads::kNone : Grads::kOthers;
   }
 }
 
@@ -408,6 +446,10 @@ void PassBuilder::finish_backward() {
       }
     } else if (event.hook == Hook::kPreForward && !plan_.units[event.unit].parameters.empty()) {
       grads_ready(event);
+    } else if (event.hook == Hook::kWaitUnshard) {
+      hook(Hook::kGradsReady, event.unit);
+      out_.hooks.back().grads = Grads::kLast;
+      hook(Hook::kReshard, event.unit);
     }
   }
   hook(Hook::kBackwardEnd, 0);

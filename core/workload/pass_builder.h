@@ -81,11 +81,22 @@ class PassBuilder {
       CollectiveKind kind, Purpose purpose, mesh::GroupId group, Bytes bytes, Bytes written) const;
   // Issues it here. `input`: bytes that it takes. `backward` differentiates it.
   void communicate(Communication each, Bytes input, std::optional<Communication> backward = {});
+  struct Step {  // an operator, or communication
+    Operator op;
+    std::optional<Communication> communication = std::nullopt;
+  };
+  // Takes back what was added to forward from item `first` of the order on. Returns it in order,
+  // and then the operators that differentiate it.
+  [[nodiscard]] std::vector<Step> take_back(size_t first);
   // Issues it in backward, before operator `at` of those that differentiate the last operator.
   // `waited_at`: the one of them before which compute waits for it; nullopt: what follows.
   void communicate_in_backward(Communication each,
                                size_t at,
                                std::optional<size_t> waited_at = std::nullopt);
+  // From here on the program calls the last module of the unit by itself, until the end of the
+  // forward, and differentiates that first: see [Note: Gradients of the last module] in
+  // core/schedule/schedule.h.
+  void call_last_module_of(UnitId unit);
   // The gradients of the innermost module's parameters are sums over the ranks of the plan's axis
   // `tensor`, each of which has a term.
   void sum_over_tensor();
@@ -151,6 +162,7 @@ class PassBuilder {
   std::vector<std::optional<Communication>> backward_of_communication_;
   std::unordered_map<uint32_t, std::vector<InBackward>> in_backward_;
   std::unordered_set<std::string> partial_;  // modules with sum_over_tensor()
+  UnitId last_module_first_ = kNoUnit;       // the unit of call_last_module_of()
 };
 
 }  // namespace shardlens::plan

@@ -19,8 +19,9 @@ std::string_view name_of(OptimizerImpl impl) {
 }
 
 std::string_view name_of(Program program) {
-  constexpr std::array<std::string_view, 6> kNames{
-      "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan", "torchtitan_2024"};
+  constexpr std::array<std::string_view, kProgramCount> kNames{
+      "engine",     "engine_on_cpu",   "engine_on_gpu", "transformers",
+      "torchtitan", "torchtitan_2024", "torchtitan_0_3"};
   return kNames[static_cast<size_t>(program)];
 }
 
@@ -30,7 +31,19 @@ bool is_engine(Program program) {
 }
 
 bool is_torchtitan(Program program) {
-  return program == Program::kTorchtitan || program == Program::kTorchtitan2024;
+  return program == Program::kTorchtitan || program == Program::kTorchtitan2024 ||
+         program == Program::kTorchtitan03;
+}
+
+Software software_by_default(Program program) {
+  constexpr int64_t kLossChunks = 8;  // of ChunkedLossWrapper
+  return program == Program::kTorchtitan03
+             ? Software{.cuda_graphs = true, .loss_chunks = kLossChunks}
+             : Software{};
+}
+
+bool keeps_gradients(Program program, const Software& software) {
+  return program == Program::kTorchtitan03 && software.cuda_graphs;
 }
 
 void require_valid(const StepSettings& settings, std::string_view source) {

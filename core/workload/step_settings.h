@@ -21,19 +21,29 @@ enum class OptimizerImpl : uint8_t { kFused, kForeach };
 // where the parameters are fp32, kEngineOnGpu nowhere. kTransformers and kTorchtitan run the
 // operators of that PyTorch code. kTorchtitan (0.2.2) has some families only, and its norms are one
 // kernel; in kTorchtitan2024, of December 2024, they are several, because PyTorch had no kernel for
-// them before version 2.9 (pull request 153666).
+// them before version 2.9 (pull request 153666). kTorchtitan03 (0.3) has one product for queries,
+// keys and values, and computes head and loss in parts.
 enum class Program : uint8_t {
   kEngine,
   kEngineOnCpu,
   kEngineOnGpu,
   kTransformers,
   kTorchtitan,
-  kTorchtitan2024
+  kTorchtitan2024,
+  kTorchtitan03
 };
-// "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan", "torchtitan_2024"
+inline constexpr int kProgramCount = 7;
+// "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan", "torchtitan_2024",
+// "torchtitan_0_3"
 [[nodiscard]] std::string_view name_of(Program program);
 [[nodiscard]] bool is_engine(Program program);
 [[nodiscard]] bool is_torchtitan(Program program);
+// What the program runs under by default. Source: torchtitan 0.3.0, components/loss.py (num_chunks)
+// and config/configs.py (disable_cuda_graphs).
+[[nodiscard]] Software software_by_default(Program program);
+// Whether the gradients of the shards stay allocated between steps, so that a CUDA graph finds them
+// at the same place. Source: torchtitan 0.3.0, trainer.py (zero_grad).
+[[nodiscard]] bool keeps_gradients(Program program, const Software& software);
 
 // The settings of one optimizer step of a rank, other than the model and its plan. Shared by
 // planning, training, calibration, simulation, search and the app.

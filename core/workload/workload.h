@@ -61,7 +61,8 @@ struct Operator {
   // Index of the forward operator that this one differentiates (kBackward) or repeats (kRecompute).
   int32_t forward = -1;
   // kBackward: which tensors it takes, of those that only the backward of `forward` makes. 0: the
-  // gradient that comes to `forward`.
+  // gradient that comes to `forward`. kLoss: with kTakesGradient its result is a gradient of its
+  // unit's parameters, to which parts of the loss that follow add theirs.
   uint32_t takes = 0;
   // kBackward: it also takes the gradient of the residual and adds it to its result, which is the
   // residual's gradient from then on. An operator "aten::add" does so without it.

@@ -245,7 +245,8 @@ void WorkloadBuilder::norm(std::string_view name, std::string_view backward, con
   if (compiles()) {
     return shape.groups > 1 ? compiled_head_norm(shape) : compiled_norm(name, shape);
   }
-  const bool titan = program_ == Program::kTorchtitan && shape.statistics == 1;
+  const bool titan =
+      is_torchtitan(program_) && program_ != Program::kTorchtitan2024 && shape.statistics == 1;
   Operator op = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm" : name);
   const bool trains =
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));

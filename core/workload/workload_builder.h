@@ -81,6 +81,7 @@ class WorkloadBuilder : public DividedBuilder {
     std::string module;
     UnitId unit = 0;
     Linear shape;
+    bool divided = false;  // by columns, over the axis `tensor`
   };
   void masked_attention(Attention& shape);
   void eager_attention(const Attention& shape);
@@ -90,6 +91,15 @@ class WorkloadBuilder : public DividedBuilder {
   void cast_products(const Linear& shape, Operator& op, std::vector<Operator>& backward);
   void loss_of(const Unfused& part, int64_t vocabulary);
   void whole_loss(int64_t vocabulary);
+  void loss_in_parts(const Head& head, int64_t vocabulary, int64_t rows);
+  void begin_sum(std::vector<Step>& part, size_t sum, const Head& head) const;
+  // Of one part: the head's product, the loss, and what differentiates them. Returns the index of
+  // the product.
+  size_t add_part(const Head& head, int64_t vocabulary);
+  [[nodiscard]] Operator make_backward(std::string_view name, size_t forward) const;
+  void begin_parts(const Head& head, int64_t vocabulary);
+  void copy_input_gradient(size_t product, int64_t features);
+  [[nodiscard]] bool calls_head_alone(const Head& head) const;
   [[nodiscard]] const Parameter& weight() const;
 
   bool unkept_input_ = false;  // the last GEMM did not save x (frozen weight); the next one may

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "core/workload/workload_builder.h"
@@ -63,7 +64,12 @@ void WorkloadBuilder::head(const std::string& module, const Linear& shape) {
     return leave();
   }
   enter(module);
-  head_ = {module, unit(), shape};
+  head_ = {module, unit(), shape, divided_dimension() == 0};
+  if (head_->divided) {
+    (void)gather_rows(shape.in);
+    head_->shape.out /= plan_.plan.loss_parallel ? 1 : tensor_ranks();
+    divided_dimensions_.erase(module);  // what its product needs is done once for all parts
+  }
   leave();
   ends_with_loss_ = true;
 }
@@ -72,6 +78,11 @@ void WorkloadBuilder::head(const std::string& module, const Linear& shape) {
 // before, so that its logits are freed before the next part's are made. The last part is
 // differentiated when backward begins. What autograd keeps of the others are their rows of the
 // head's input, or of its gradient, which takes their places.
+//
+// torchtitan 0.3 (ChunkedLossWrapper in components/loss.py) divides the tokens of each sample,
+// which copies the head's input if there are several samples. The gradient of the input goes part
+// by part into an fp32 tensor of all rows, and that of the head's weight is added up in the dtype
+// of the reduction. Its variable `logits` keeps those of the last part until the loss is complete.
 void WorkloadBuilder::loss(int64_t vocabulary) {
   if (!head_) {
     return divided_ == Divided::kFeatures ? parallel_loss(vocabulary) : whole_loss(vocabulary);
@@ -79,56 +90,187 @@ void WorkloadBuilder::loss(int64_t vocabulary) {
   const Head head = *std::exchange(head_, std::nullopt);
   ends_with_loss_ = false;
   const int64_t rows = rows_;
+  const bool in_checkpoint = std::exchange(in_checkpoint_, false);
   const int64_t parts = std::min(*out_.software.loss_chunks, rows);
+  if (program_ == Program::kTorchtitan03) {
+    rows_ = rows / parts;
+    begin_parts(head, vocabulary);
+  }
   rows_ = (rows + parts - 1) / parts;
   open_.push_back({.module = head.module, .unit = head.unit});
-  const bool in_checkpoint = std::exchange(in_checkpoint_, false);
-  const size_t first = out_.operators.size(), items = out_.order.size();
-  const auto differentiated = [&](size_t at) {
-    linear(head.shape);
-    while (out_.operators[at].kind != OperatorKind::kGemm) {  // what the product reads
-      ++at;
-    }
-    whole_loss(vocabulary);
-    if (requires_grad_ && !is_frozen("weight")) {
-      Operator sum = make(OperatorKind::kElementwise, "aten::add_");  // to the gradient so far
-      sum.flops = head.shape.in * head.shape.out;
-      sum.read = 3 * sum.flops * size_of(sum.dtype);
-      sum.takes = kTakesGradient;
-      backward_[at].insert(backward_[at].begin(), std::move(sum));
-    }
-    return at;
-  };
-  (void)differentiated(first);
-  std::vector<Operator> part(out_.operators.begin() + static_cast<std::ptrdiff_t>(first),
-                             out_.operators.end());
-  for (size_t i = out_.operators.size(); i-- > first;) {
-    part.insert(part.end(), backward_[i].begin(), backward_[i].end());
-  }
-  out_.operators.resize(first);
-  out_.order.resize(items);
-  for (std::vector<Bytes>* each : {&kept_, &results_}) {
-    each->resize(first);
-  }
-  backward_.resize(first);
-  for (int64_t i = 1; i < parts; ++i) {
-    for (Operator each : part) {
-      each.phase = Phase::kLoss;
-      each.forward = -1;
-      each.takes = 0;
-      each.sums = 0;
-      each.takes_residual = false;
-      each.saved = each.frees = 0;
-      const Bytes input = each.read;
-      forward(std::move(each), input, {});
-    }
-  }
-  const size_t last = out_.operators.size();
-  const size_t product = differentiated(last);
-  out_.operators[product].saved = out_.operators[product].saved * rows / rows_;
+  loss_in_parts(head, vocabulary, rows);
   open_.pop_back();
   in_checkpoint_ = in_checkpoint;
   rows_ = rows;
+}
+
+// Whether the head is the last module of a unit that has other modules too: then it is called by
+// itself. In the root's unit its parameters are unsharded until backward ends.
+bool WorkloadBuilder::calls_head_alone(const Head& head) const {
+  const Unit& of = plan_.units[head.unit];
+  const auto trains = [this](uint32_t parameter) {
+    return plan_.tree.parameters[parameter].requires_grad;
+  };
+  return program_ == Program::kTorchtitan03 && head.unit != 0 && of.modules.size() > 1 &&
+         plan_.tree.modules[of.modules.back()].fqn == head.module && of.api == Api::kFullyShard &&
+         !of.optimizer_in_backward && plan_.plan.dialect == Dialect::kFsdp2 &&
+         plan_.plan.views == Views::kFresh && plan_.plan.layout == Layout::kPerParameter &&
+         std::ranges::all_of(of.parameters, trains);
+}
+
+void WorkloadBuilder::begin_parts(const Head& head, int64_t vocabulary) {
+  const DType dtype = plan_.param_dtype(head.unit);
+  const Bytes values = out_.batch * out_.seq * head.shape.in * size_of(dtype);
+  if (out_.batch > 1) {
+    Operator copy = make(OperatorKind::kElementwise, "aten::clone");
+    copy.read = copy.written = values;
+    forward(std::move(copy), values, {});
+  }
+  Operator gradient = make(OperatorKind::kElementwise, "aten::zeros_like");
+  gradient.dtype = DType::kF32;
+  const Bytes sum = values / size_of(dtype) * size_of(DType::kF32);
+  gradient.read = sum;  // written, but saved and not handed on
+  const int64_t logits =
+      head.divided && plan_.plan.loss_parallel ? vocabulary / tensor_ranks() : vocabulary;
+  gradient.saved = sum + (out_.batch > 1 ? 2 : 1) * values + rows_ * logits * size_of(dtype);
+  Operator cast = make(OperatorKind::kElementwise, "aten::_to_copy");
+  cast.read = sum;
+  cast.written = values;
+  forward(std::move(gradient), 0, {std::move(cast)});
+  if (head.divided && !plan_.plan.sequence_parallel) {
+    sum_gradient_of(values, 1);  // of which each rank has a term
+  }
+  if (calls_head_alone(head)) {
+    call_last_module_of(head.unit);
+  }
+}
+
+// To be added to those that differentiate the operator `forward`.
+Operator WorkloadBuilder::make_backward(std::string_view name, size_t forward) const {
+  Operator out = make(OperatorKind::kElementwise, name);
+  out.phase = Phase::kBackward;
+  out.forward = static_cast<int32_t>(forward);
+  return out;
+}
+
+// The gradient of a part's input goes to its rows of the fp32 tensor.
+void WorkloadBuilder::copy_input_gradient(size_t product, int64_t features) {
+  std::vector<Operator>& backward = backward_[product];
+  if (backward.empty()) {
+    return;
+  }
+  Operator copy = make_backward("aten::copy_", product);
+  const Bytes sum = rows_ * features * size_of(DType::kF32);
+  copy.read = 2 * sum;
+  copy.takes = takes_before(1);
+  backward.back().takes = kTakesGradient;
+  if (copy.dtype != DType::kF32) {
+    Operator cast = make_backward("aten::_to_copy", product);
+    cast.read = rows_ * features * size_of(cast.dtype);
+    cast.written = sum;
+    cast.takes = takes_before(1);
+    backward.push_back(std::move(cast));
+  }
+  backward.push_back(std::move(copy));
+}
+
+size_t WorkloadBuilder::add_part(const Head& head, int64_t vocabulary) {
+  const bool titan = program_ == Program::kTorchtitan03;
+  size_t at = out_.operators.size();
+  linear(head.shape);
+  while (out_.operators[at].kind != OperatorKind::kGemm) {  // what the product reads
+    ++at;
+  }
+  if (titan) {
+    out_.operators[at].saved = 0;  // the tensors of all rows are kept
+    kept_[at] = 0;
+    copy_input_gradient(at, head.shape.in);
+  }
+  if (head.divided) {
+    divided_ = Divided::kFeatures;
+    if (plan_.plan.loss_parallel) {
+      parallel_loss(vocabulary);
+      divided_ = Divided::kNothing;
+    } else {
+      gather_features(vocabulary);
+      whole_loss(vocabulary);
+    }
+  } else {
+    whole_loss(vocabulary);
+  }
+  if (!requires_grad_ || is_frozen("weight")) {
+    return at;
+  }
+  // To the gradient so far. The first operator is the weight's gradient, unless there is a bias.
+  Operator sum = make_backward(titan ? "aten::add" : "aten::add_", at);
+  const Bytes added = size_of(titan ? plan_.reduce_dtype(head.unit) : sum.dtype);
+  sum.flops = head.shape.in * head.shape.out;
+  sum.read = sum.flops * (size_of(sum.dtype) + 2 * added);
+  sum.takes = titan ? takes_before(1) : kTakesGradient;
+  if (titan) {
+    backward_[at].front().takes = kTakesGradient;
+  }
+  backward_[at].insert(backward_[at].begin() + (titan ? 1 : 0), std::move(sum));
+  return at;
+}
+
+// Makes the first part of steps of a part, which makes what the others add to: the weight's
+// gradient, or that in the dtype of the reduction. `sum`: the index of what adds.
+void WorkloadBuilder::begin_sum(std::vector<Step>& part, size_t sum, const Head& head) const {
+  Operator& made = part[sum].op;
+  const DType reduced = plan_.reduce_dtype(head.unit);
+  if (reduced == made.dtype) {
+    part[sum - 1].op.takes = kTakesGradient;
+    part.erase(part.begin() + static_cast<std::ptrdiff_t>(sum));
+    return;
+  }
+  const int64_t numbers = head.shape.in * head.shape.out;
+  made.name = "aten::_to_copy";
+  made.flops = 0;
+  made.read = numbers * size_of(made.dtype);
+  made.written = numbers * size_of(reduced);
+  made.takes = kTakesGradient;
+}
+
+// `rows`: of all `parts`.
+void WorkloadBuilder::loss_in_parts(const Head& head, int64_t vocabulary, int64_t rows) {
+  const int64_t parts = std::min(*out_.software.loss_chunks, rows);
+  const size_t first = out_.order.size();
+  (void)add_part(head, vocabulary);
+  std::vector<Step> part = take_back(first);
+  std::optional<size_t> sum;
+  for (size_t i = 0; i < part.size(); ++i) {
+    Operator& op = part[i].op;
+    if (op.takes == takes_before(1) && op.name == "aten::add") {
+      sum = i;
+    }
+    op.phase = Phase::kLoss;
+    op.forward = -1;
+    op.takes = 0;
+    op.sums = 0;
+    op.takes_residual = false;
+    op.saved = op.frees = 0;
+    if (part[i].communication) {
+      part[i].communication->phase = Phase::kLoss;
+    }
+  }
+  std::vector<Step> first_part = part;
+  if (sum) {
+    begin_sum(first_part, *sum, head);
+  }
+  for (int64_t i = 1; i < parts; ++i) {
+    for (const Step& each : i == 1 ? first_part : part) {
+      if (each.communication) {
+        communicate(*each.communication, each.communication->bytes);
+      } else {
+        forward(each.op, each.op.read, {});
+      }
+    }
+  }
+  const size_t product = add_part(head, vocabulary);
+  if (program_ != Program::kTorchtitan03) {
+    out_.operators[product].saved = out_.operators[product].saved * rows / rows_;
+  }
 }
 
 }  // namespace shardlens::plan

@@ -16,6 +16,12 @@ Message bucket_message(const schedule::PlannedStep& step, UnitId unit) {
   return {};
 }
 
+plan::ShardLayout reduced_layout(const plan::ResolvedPlan& plan, const schedule::Action& action) {
+  return action.grads == Grads::kLast     ? plan.reduced_layout_of_last(action.unit)
+         : action.grads == Grads::kOthers ? plan.reduced_layout_of_others(action.unit)
+                                          : plan.reduced_layout(action.unit);
+}
+
 }  // namespace
 
 Message message_of(const plan::ResolvedPlan& plan,
@@ -26,7 +32,7 @@ Message message_of(const plan::ResolvedPlan& plan,
     return bucket_message(step, action.unit);
   }
   if (kind == CollectiveKind::kAllReduce) {
-    const plan::ShardLayout layout = plan.reduced_layout(action.unit);
+    const plan::ShardLayout layout = reduced_layout(plan, action);
     const int64_t all = action.buffer.kind == schedule::BufferKind::kReduceOutput
                             ? layout.shard_numel()
                             : layout.padded_numel();
@@ -39,7 +45,7 @@ Message message_of(const plan::ResolvedPlan& plan,
         plan::unsharded_bytes(plan, action.unit, plan.layout(action.unit)) / size_of(dtype);
     return {dtype, full / ranks, full};
   }
-  const int64_t full = plan.reduced_layout(action.unit).padded_numel();
+  const int64_t full = reduced_layout(plan, action).padded_numel();
   return {plan.reduce_dtype(action.unit), full, full / ranks};
 }
 

@@ -54,7 +54,8 @@ class Host {
         operators_(inputs.costs.operators),
         sums_(inputs.costs.sums),
         computes_(inputs.options.host == HostMode::kCompute),
-        stored_(inputs.costs.units.size(), false),
+        stored_(2 * inputs.costs.units.size(),
+                plan::keeps_gradients(inputs.workload.program, inputs.workload.software)),
         communicated_(inputs.workload.communications.size(), kNoMark) {
     if (!inputs.options.rank_slowdown.empty() && inputs.options.rank_slowdown[rank] != 1) {
       slow_down(inputs.options.rank_slowdown[rank]);
@@ -310,18 +311,18 @@ class Host {
         return copy(action.stream, copy_time(action, unit, false));
       case Op::kStoreGrad:
       case Op::kToHost: {
-        const bool adds = stored_[action.unit];
-        stored_[action.unit] = true;
+        const size_t part = 2 * size_t{action.unit} + (action.grads == Grads::kOthers ? 1 : 0);
+        const bool adds = std::exchange(stored_[part], char{1}) != 0;
         return copy(action.stream, copy_time(action, unit, adds));
       }
       case Op::kAllGather:
         return communicate(action, is_kept(action) ? unit.sub_all_gather : unit.all_gather);
       case Op::kReduceScatter:
-        return communicate(action, unit.reduce_scatter);
+        return communicate(action, unit.reduction(action.grads).reduce_scatter);
       case Op::kAllReduce:
         return communicate(action, action.buffer.kind == BufferKind::kReduceOutput
-                                       ? unit.all_reduce_shard
-                                       : unit.all_reduce_full);
+                                       ? unit.reduction(action.grads).all_reduce_shard
+                                       : unit.reduction(action.grads).all_reduce_full);
       case Op::kStep:
         return update(action.stream, unit.step);
       case Op::kRecord:
@@ -403,9 +404,8 @@ class Host {
   std::vector<OperatorCost> slowed_;    // costs of a slowed rank
   std::vector<OperatorSums> slowed_sums_;
   bool computes_;
-  std::vector<bool> stored_;        // units whose shard has a gradient
-  std::vector<Mark> communicated_;  // ends of communications, by index
-  std::vector<Mark> events_, bucket_marks_;
+  std::vector<char> stored_;  // two for each unit: a part of its shard has a gradient
+  std::vector<Mark> communicated_, events_, bucket_marks_;  // the first by communication: its end
   size_t next_ = 0;
   Nanoseconds clock_ = 0;
   Mark blocked_ = kNoMark;

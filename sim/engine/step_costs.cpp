@@ -82,16 +82,11 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   const Bytes param = size_of(plan.param_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
   const mesh::Group &shards = plan.groups[unit.gather], &replicas = plan.groups[unit.replicate];
   const Bytes unsharded = size.unsharded, own = size.unsharded / shards.size;
-  const int64_t reduced_full = size.reduced, reduced_shard = size.reduced_shard;
   const plan::UnitMessages messages = plan::unit_messages(plan, id, size);
   const auto cost = [&](CollectiveKind kind, const mesh::Group& group, Bytes message) {
     return collective_cost(model, kind, group, message, shares);
   };
   costs.all_gather = cost(CollectiveKind::kAllGather, shards, messages.all_gather);
-  costs.reduce_scatter =
-      cost(CollectiveKind::kReduceScatter, plan.groups[unit.reduce], messages.reduce_scatter);
-  costs.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_shard);
-  costs.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, messages.all_reduce_full);
   // A cast to float8 is three operators: the scale's product and the clamp, in the shard's dtype,
   // and the cast.
   const Bytes cast = size.float8 / shards.size * master;
@@ -104,19 +99,35 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     costs.sub_copy_out =
         model.copy_of(schedule::Op::kCopyOut, unsharded / kept.size, unsharded / kept.size);
   }
-  costs.reduce_copy_in =
-      model.copy_of(schedule::Op::kReduceCopyIn, reduced_full * param, reduced_full * reduce);
-  if (plan.copies_in_group_of_one && shards.size == 1) {  // in place of the reduce-scatter
-    costs.reduce_copy_in += model.copy(reduced_full * reduce, reduced_full * reduce);
+  // `element`: bytes of a number of the gradients.
+  const auto reduction = [&](const plan::Reduced& part, const plan::UnitMessages& sent,
+                             Bytes element) {
+    ReductionCosts out;
+    out.reduce_scatter =
+        cost(CollectiveKind::kReduceScatter, plan.groups[unit.reduce], sent.reduce_scatter);
+    out.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, sent.all_reduce_shard);
+    out.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, sent.all_reduce_full);
+    out.reduce_copy_in =
+        model.copy_of(schedule::Op::kReduceCopyIn, part.full * element, part.full * reduce);
+    if (plan.copies_in_group_of_one && shards.size == 1) {  // in place of the reduce-scatter
+      out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
+    }
+    out.store = reduce == master ? 0
+                                 : model.copy_of(schedule::Op::kStoreGrad, part.shard * reduce,
+                                                 part.shard * master);
+    out.store_add = model.copy_of(schedule::Op::kStoreGrad, part.shard * (reduce + master),
+                                  part.shard * master);
+    return out;
+  };
+  static_cast<ReductionCosts&>(costs) = reduction(size.reduced_of(Grads::kAll), messages, param);
+  if (size.last.full > 0) {  // added up in the dtype of the reduction
+    costs.last = reduction(size.last, plan::unit_messages(plan, id, size, Grads::kLast), reduce);
+    costs.others =
+        reduction(size.others, plan::unit_messages(plan, id, size, Grads::kOthers), param);
   }
   if (plan.plan.layout == plan::Layout::kFlat && reduce == param) {
-    costs.flatten = model.copy(reduced_full * param, reduced_full * param);
+    costs.flatten = model.copy(size.reduced * param, size.reduced * param);
   }
-  costs.store = reduce == master ? 0
-                                 : model.copy_of(schedule::Op::kStoreGrad, reduced_shard * reduce,
-                                                 reduced_shard * master);
-  costs.store_add = model.copy_of(schedule::Op::kStoreGrad, reduced_shard * (reduce + master),
-                                  reduced_shard * master);
   if (unit.cpu_offload) {
     add_host_copies(plan, id, size, model, costs);
   }
@@ -196,9 +207,9 @@ Nanoseconds copy_time(const schedule::Action& action, const UnitCosts& unit, boo
       return action.buffer.kind == schedule::BufferKind::kSubShard ? unit.sub_copy_out
                                                                    : unit.copy_out;
     case schedule::Op::kReduceCopyIn:
-      return unit.reduce_copy_in;
+      return unit.reduction(action.grads).reduce_copy_in;
     case schedule::Op::kStoreGrad:
-      return adds ? unit.store_add : unit.store;
+      return adds ? unit.reduction(action.grads).store_add : unit.reduction(action.grads).store;
     case schedule::Op::kToDevice:
       return unit.to_device;
     case schedule::Op::kToHost:

@@ -27,13 +27,25 @@ struct CommunicationCost {  // of communication that the workload has
   Nanoseconds issue = 0, before_wait = 0;  // on the host
 };
 
-// Durations of the schedule's actions for one unit.
-struct UnitCosts {
-  CollectiveCost all_gather, sub_all_gather, reduce_scatter;
+// Durations of the actions of one reduction of gradients.
+struct ReductionCosts {
+  CollectiveCost reduce_scatter;
   CollectiveCost all_reduce_shard, all_reduce_full;  // kReduceOutput; the whole gradient
-  Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0, reduce_copy_in = 0;
-  Nanoseconds flatten = 0;  // gradients that no copy packs or casts (schedule::reads_gradient)
+  Nanoseconds reduce_copy_in = 0;
   Nanoseconds store = 0, store_add = 0;  // first gradient of a step; later ones are added to it
+};
+
+// Durations of the schedule's actions for one unit. `last`, `others`: of reductions of only these
+// gradients (Action::grads), for units that have them (plan::UnitSize).
+struct UnitCosts : ReductionCosts {
+  CollectiveCost all_gather, sub_all_gather;
+  Nanoseconds copy_in = 0, copy_out = 0, sub_copy_out = 0;
+  Nanoseconds flatten = 0;  // gradients that no copy packs or casts (schedule::reads_gradient)
+  ReductionCosts last, others;
+
+  [[nodiscard]] const ReductionCosts& reduction(Grads grads) const {
+    return grads == Grads::kLast ? last : grads == Grads::kOthers ? others : *this;
+  }
   Nanoseconds to_device = 0, to_host = 0, to_host_add = 0;  // with cpu_offload
   WorkTime step;  // of the optimizer, with optimizer_in_backward
 };

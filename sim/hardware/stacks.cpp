@@ -221,8 +221,8 @@ const Stack& stack_named(std::string_view name) {
     }
     names.push_back(stack.name);
   }
-  for (const std::string_view each :
-       {kTransformersStack, kTorchtitanStack, kTorchtitan2024Stack, kBareStack}) {
+  for (const std::string_view each : {kTransformersStack, kTorchtitanStack, kTorchtitan2024Stack,
+                                      kTorchtitan03Stack, kBareStack}) {
     names.emplace_back(each);
   }
   throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,

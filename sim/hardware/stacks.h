@@ -50,6 +50,7 @@ struct FittedStacks {                      // stacks with constants fitted to pu
 inline constexpr std::string_view kTransformersStack = "transformers";
 inline constexpr std::string_view kTorchtitanStack = "torchtitan";
 inline constexpr std::string_view kTorchtitan2024Stack = "torchtitan-2024";
+inline constexpr std::string_view kTorchtitan03Stack = "torchtitan-0.3";
 
 // What --stack calls a spec without the constants of a stack.
 inline constexpr std::string_view kBareStack = "bare";

@@ -49,8 +49,8 @@ ComputeStart MemoryReplay::compute_start(const MemoryInputs& inputs, const Memor
   out.free = allocator_.free_blocks();
   for (const Unit& unit : units_) {
     out.sizes.insert(out.sizes.end(),
-                     {unit.unsharded_gradient_bytes, unit.last_gradient_bytes,
-                      stores || stages ? unit.gradient_bytes : 0, stages ? unit.staged_bytes : 0});
+                     {unit.unsharded_gradient_bytes, unit.all.rest,
+                      stores || stages ? unit.all.gradient : 0, stages ? unit.staged_bytes : 0});
     for (size_t kind = 0; kind < taken.size(); ++kind) {
       out.sizes.push_back(taken[kind] ? unit.bytes[kind] : 0);
     }

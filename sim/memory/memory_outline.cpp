@@ -121,7 +121,7 @@ class Outliner {
       out_.items.push_back({.kind = MemoryItem::Kind::kFlatten, .unit = action.unit});
       open_ = false;
     }
-    MemoryItem item{.buffer = action.buffer.kind, .stream = action.stream};
+    MemoryItem item{.buffer = action.buffer.kind, .stream = action.stream, .grads = action.grads};
     if (action.op == Op::kStoreGrad || action.op == Op::kStep) {
       item.kind = action.op == Op::kStep ? MemoryItem::Kind::kStep : MemoryItem::Kind::kStore;
       item.unit = action.unit;
@@ -188,7 +188,7 @@ MemoryOutline compute_part(const MemoryOutline& outline) {
 bool same_item(const MemoryOutline& outline, size_t at, size_t before) {
   const MemoryItem &a = outline.items[at], &b = outline.items[before];
   if (a.kind != b.kind || a.buffer != b.buffer || a.stream != b.stream || a.unit != b.unit ||
-      a.later != b.later || a.end - a.begin != b.end - b.begin) {
+      a.grads != b.grads || a.later != b.later || a.end - a.begin != b.end - b.begin) {
     return false;
   }
   const auto of = outline.operators.begin();

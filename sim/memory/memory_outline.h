@@ -31,6 +31,7 @@ struct MemoryItem {
   bool compute = true;          // see [Note: Compute's part]
   UnitId unit = kNoUnit;        // the buffer's unit
   uint32_t begin = 0, end = 0;  // kOperators: range in MemoryOutline::operators; no two overlap
+  Grads grads = Grads::kAll;    // of a reduction and its buffers, as in Action
   uint32_t later = 0;           // kPassed: how many kRecord came after the one it is about
   friend bool operator==(const MemoryItem&, const MemoryItem&) = default;
 };

@@ -70,6 +70,12 @@ class WeightGradients {
   std::set<std::tuple<UnitId, int64_t, int64_t>> products_;  // unit, rows of x, elements of W
 };
 
+// Whether the next operator only adds the result of operator `index` to a tensor that exists.
+bool is_added(const std::vector<Operator>& operators, size_t index) {
+  return index + 1 < operators.size() && operators[index + 1].name == "aten::add" &&
+         operators[index + 1].written == 0 && operators[index + 1].takes == plan::takes_before(1);
+}
+
 // Whether operator `index` computes the gradient of W. If x has as many rows as W's result columns,
 // both gradients have these sizes: autograd's formula for mm computes W's first, that for addmm
 // x's.
@@ -78,7 +84,7 @@ bool writes_parameter_gradient(const plan::Workload& workload,
                                size_t index) {
   const auto& operators = workload.operators;
   const Operator& op = operators[index];
-  if (!gradients.has_shape(op)) {
+  if (!gradients.has_shape(op) || is_added(operators, index)) {
     return false;
   }
   const auto is_other = [&](size_t at) {
@@ -337,7 +343,8 @@ void keep_logits(const plan::Workload& workload, std::vector<OperatorMemory>& ou
   const auto end = std::find_if_not(found, operators.end(), of_loss);
   const auto first = static_cast<size_t>(found - operators.begin());
   const auto last = static_cast<size_t>(end - operators.begin()) - 1;
-  if (found == operators.end() || first == 0 || last == first) {
+  if (found == operators.end() || first == 0 || last == first ||
+      found->kind == OperatorKind::kGemm) {  // a loss in parts begins with the head's product
     return;
   }
   out[first + 1].handed[0] = out[first - 1].written;
@@ -379,6 +386,11 @@ std::vector<OperatorMemory> memory_of(const plan::Workload& workload,
     each.makes_gradient = op.phase == Phase::kBackward && op.kind != OperatorKind::kLoss;
     each.gradient = of_table ? kRest : of_weight ? op.written : 0;
     each.of_norm = each.makes_gradient && op.kind == OperatorKind::kNorm;
+    if (op.phase == Phase::kLoss && op.takes == plan::kTakesGradient) {
+      each.makes_gradient = true;
+      each.hands_on = false;
+      each.gradient = op.written;
+    }
     if (i < in_place.size() && in_place[i]) {
       each.in_place = true;
       each.hands_on = false;

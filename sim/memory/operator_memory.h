@@ -35,15 +35,16 @@ struct OperatorMemory {
   std::array<Bytes, kHanded> handed{};
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
-  Bytes scratch = 0;     // as Operator::scratch
-  Bytes gradient = 0;    // kBackward: gradient of a weight; norms and biases are not included
+  Bytes scratch = 0;  // as Operator::scratch
+  // kBackward, or of a loss in parts: gradient of a weight; norms and biases are not included.
+  Bytes gradient = 0;
   bool of_norm = false;  // kBackward: differentiates a norm
   int32_t forward = -1;  // as Operator::forward
   int32_t users = 0;     // kForward: number of operators that differentiate it
   UnitId unit = 0;
   Kind kind = Kind::kOptimizer;
   bool hands_on = true;         // false: its output is part of what it saves, or is a gradient
-  bool makes_gradient = false;  // kBackward: creates gradients of its unit's parameters, if any
+  bool makes_gradient = false;  // it creates gradients of its unit's parameters, if any
   bool in_place = false;        // communication: its result is in the tensor that it takes
 };
 

@@ -36,6 +36,9 @@ void OperatorTensors::operate(uint32_t index) {
     return recompute(index);
   }
   drop(handed_on_again_);
+  if (op.kind == Kind::kForward && op.makes_gradient) {
+    add_gradient(op);
+  }
   if (op.kind == Kind::kForward) {
     users_left_[index] = op.forward < 0 ? op.users : 0;
     if (users_left_[index] > 0) {

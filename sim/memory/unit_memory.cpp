@@ -46,16 +46,24 @@ void UnitMemory::begin(const MemoryInputs& inputs, const MemoryOptions& options,
         after.kind == plan::Reshard::Kind::kSubMesh) {
       bytes(BufferKind::kSubShard) = size.unsharded / after.ranks;
     }
-    bytes(BufferKind::kReduceInput) = size.reduced * reduce;
-    bytes(BufferKind::kReduceOutput) = size.reduced_shard * reduce;
-    unit.gradient_bytes = size.reduced_shard * master;
+    const auto reduction = [&](Grads grads) {
+      const plan::Reduced part = size.reduced_of(grads);
+      return Unit::Reduction{part.full * reduce, part.shard * reduce, part.shard * master};
+    };
+    unit.all = reduction(Grads::kAll);
+    unit.last = reduction(Grads::kLast);
+    unit.others = reduction(Grads::kOthers);
+    bytes(BufferKind::kReduceInput) = unit.all.input;
+    bytes(BufferKind::kReduceOutput) = unit.all.output;
     unit.unsharded_gradient_bytes = has_gradients(plan.units[id]) ? size.reduced * param : 0;
     unit.casts = reduce != master;
     unit.staged_bytes = plan.casts_parameters(id) ? size.sharded : 0;
     if (options.keeps_last_gradient && plan.plan.layout == plan::Layout::kPerParameter &&
         unit.unsharded_gradient_bytes > 0) {
-      const uint32_t last = plan.units[id].parameters.back();
-      unit.last_gradient_bytes = plan.local_numel(last) * param;
+      const std::vector<uint32_t>& parameters = plan.units[id].parameters;
+      unit.all.rest = plan.local_numel(parameters.back()) * param;
+      unit.last.rest = unit.last.input;  // the last module has one parameter
+      unit.others.rest = plan.local_numel(parameters.front()) * param;
     }
     unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
   }
@@ -75,6 +83,8 @@ void UnitMemory::add_operators(const MemoryInputs& inputs) {
     units_[op.unit].has_norms |= op.of_norm;
     if (op.gradient == kRest) {
       others = std::min(others, bytes_of_vectors(inputs.plan, op.unit));
+    } else if (op.gradient > 0 && op.kind == OperatorMemory::Kind::kForward) {
+      others = std::min(others, bytes_of_vectors(inputs.plan, op.unit));
     } else if (op.gradient > 0) {
       others = std::max<Bytes>(0, others - op.gradient);
     }
@@ -93,6 +103,13 @@ void UnitMemory::hold_state(const MemoryInputs& inputs, const MemoryOptions& opt
     for (int64_t i = 0; i < states && each > 0; ++i) {
       hold(each, Stream::kCompute, MemoryCategory::kOptimizer, id, What::kOptimizerState);
     }
+    if (plan::keeps_gradients(inputs.workload.program, inputs.workload.software)) {
+      const bool parts = size.last.full > 0;
+      for (const Grads grads : {parts ? Grads::kLast : Grads::kAll, Grads::kOthers}) {
+        units_[id].gradient_of(grads) = hold(units_[id].reduction(grads).gradient, Stream::kCompute,
+                                             MemoryCategory::kGradients, id, What::kGradient);
+      }
+    }
   }
   for (const schedule::PlannedBucket& bucket : inputs.buckets) {
     hold(bucket.bytes, Stream::kCompute, MemoryCategory::kCommunication, kNoUnit, What::kBucket);
@@ -109,9 +126,12 @@ void UnitMemory::allocate(const MemoryItem& item) {
   Block& slot = unit.buffer(item.buffer);
   drop(slot);
   unit.allocated_on[static_cast<size_t>(item.buffer)] = item.stream;
+  const Bytes bytes = item.buffer == BufferKind::kReduceInput ? unit.reduction(item.grads).input
+                      : item.buffer == BufferKind::kReduceOutput
+                          ? unit.reduction(item.grads).output
+                          : unit.bytes[static_cast<size_t>(item.buffer)];
   const auto take = [&](MemoryCategory category, What what) {
-    slot =
-        hold(unit.bytes[static_cast<size_t>(item.buffer)], item.stream, category, item.unit, what);
+    slot = hold(bytes, item.stream, category, item.unit, what);
   };
   switch (item.buffer) {
     case BufferKind::kUnsharded:
@@ -136,10 +156,10 @@ void UnitMemory::release(const MemoryItem& item) {
     for (Block& piece : unit.pieces) {
       drop(piece);
     }
-    if (unit.last_gradient_bytes > 0 && !unit.pieces.empty() &&
-        unit.buffer(BufferKind::kReduceInput) != kNone) {
-      unit.last_gradient = hold(unit.last_gradient_bytes, Stream::kCompute,
-                                MemoryCategory::kGradients, item.unit, What::kUnshardedGradient);
+    const Bytes rest = unit.reduction(item.grads).rest;
+    if (rest > 0 && !unit.pieces.empty() && unit.buffer(BufferKind::kReduceInput) != kNone) {
+      unit.last_gradient = hold(rest, Stream::kCompute, MemoryCategory::kGradients, item.unit,
+                                What::kUnshardedGradient);
     }
     unit.pieces.clear();
     unit.gradient_so_far = 0;
@@ -157,16 +177,19 @@ void UnitMemory::add_gradient(const OperatorMemory& op) {
   if (unit.buffer(BufferKind::kUnshardedGrad) != kNone) {
     return;
   }
+  // A sum of gradients that forward makes may have another dtype than they.
+  const bool in_forward = op.kind == OperatorMemory::Kind::kForward;
   const auto piece = [&](Bytes bytes) {
-    bytes = std::min(bytes, unit.unsharded_gradient_bytes - unit.gradient_so_far);
+    bytes =
+        in_forward ? bytes : std::min(bytes, unit.unsharded_gradient_bytes - unit.gradient_so_far);
     const Block block = hold(bytes, Stream::kCompute, MemoryCategory::kGradients, op.unit,
                              What::kUnshardedGradient);
     if (block != kNone) {
       unit.pieces.push_back(block);
-      unit.gradient_so_far += bytes;
+      unit.gradient_so_far += in_forward ? 0 : bytes;
     }
   };
-  if (!unit.has_other_gradients && (op.of_norm || !unit.has_norms)) {
+  if (!in_forward && !unit.has_other_gradients && (op.of_norm || !unit.has_norms)) {
     unit.has_other_gradients = true;
     piece(unit.other_gradient_bytes);
   }
@@ -191,22 +214,23 @@ void UnitMemory::flatten_gradient(UnitId id) {
 void UnitMemory::store(const MemoryItem& item) {
   Unit& unit = units_[item.unit];
   drop(unit.last_gradient);
-  if (unit.gradient != kNone) {
+  Block& gradient = unit.gradient_of(item.grads);
+  if (gradient != kNone) {
     return;  // the new gradient is added to it
   }
   Block& source = unit.buffer(item.buffer);
   if (unit.casts || source == kNone) {
-    unit.gradient = hold(unit.gradient_bytes, item.stream, MemoryCategory::kGradients, item.unit,
-                         What::kGradient);
+    gradient = hold(unit.reduction(item.grads).gradient, item.stream, MemoryCategory::kGradients,
+                    item.unit, What::kGradient);
     return;
   }
   // The reduction's output becomes the gradient.
   if (source == kElsewhere) {
-    unit.gradient = std::exchange(source, kNone);
+    gradient = std::exchange(source, kNone);
     return;
   }
   become_gradient(source);
-  unit.gradient = std::exchange(source, kNone);
+  gradient = std::exchange(source, kNone);
 }
 
 // A copy from the host comes in the master dtype and is cast on the device; a copy to the host is
@@ -216,7 +240,8 @@ void UnitMemory::stage(const MemoryItem& item) {
   const bool to_host = item.buffer == schedule::BufferKind::kReduceOutput ||
                        item.buffer == schedule::BufferKind::kUnshardedGrad ||
                        item.buffer == schedule::BufferKind::kReduceInput;
-  const Bytes bytes = to_host ? (unit.casts ? unit.gradient_bytes : 0) : unit.staged_bytes;
+  const Bytes bytes =
+      to_host ? (unit.casts ? unit.reduction(item.grads).gradient : 0) : unit.staged_bytes;
   if (bytes > 0) {
     Block block =
         hold(bytes, item.stream, MemoryCategory::kCommunication, item.unit, What::kStaged);

@@ -28,19 +28,28 @@ class UnitMemory : protected LiveMemory {
  protected:
   struct Unit {
     std::array<Bytes, schedule::kBufferKindCount> bytes{};  // by buffer kind
-    Bytes gradient_bytes = 0;                               // shard's gradient, in the master dtype
+    // Of the buffers of a reduction, and of the shard's gradient in the master dtype. `rest`: the
+    // bytes of the gradient that is held until the reduction was issued.
+    struct Reduction {
+      Bytes input = 0, output = 0, gradient = 0, rest = 0;
+    };
+    Reduction all, last, others;  // by Grads
+    [[nodiscard]] const Reduction& reduction(Grads grads) const {
+      return grads == Grads::kLast ? last : grads == Grads::kOthers ? others : all;
+    }
     // Bytes of gradients that a backward creates (0: the unit has no gradients of its own); the
     // part of them that no operator is known to create; the bytes created so far, in `pieces`.
     Bytes unsharded_gradient_bytes = 0, other_gradient_bytes = 0, gradient_so_far = 0;
     bool has_norms = false, has_other_gradients = false;
     std::vector<Block> pieces;
-    Block gradient = kNone;
-    // See MemoryOptions::keeps_last_gradient.
-    Bytes last_gradient_bytes = 0;
-    Block last_gradient = kNone;
-    bool casts = false;      // the reduction's output is cast to become the gradient
-    Bytes staged_bytes = 0;  // of a shard that comes from the host and is cast
-    Bytes step_bytes = 0;    // that the optimizer in backward makes and frees
+    Block gradient = kNone, gradient_of_others = kNone;
+    [[nodiscard]] Block& gradient_of(Grads grads) {
+      return grads == Grads::kOthers ? gradient_of_others : gradient;
+    }
+    Block last_gradient = kNone;  // see MemoryOptions::keeps_last_gradient
+    bool casts = false;           // the reduction's output is cast to become the gradient
+    Bytes staged_bytes = 0;       // of a shard that comes from the host and is cast
+    Bytes step_bytes = 0;         // that the optimizer in backward makes and frees
     // kUnshardedGrad is the pieces in one tensor.
     std::array<Block, schedule::kBufferKindCount> buffers{};
     // By buffer kind; autograd allocates gradients on compute.

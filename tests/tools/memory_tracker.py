@@ -2,6 +2,7 @@
 
     python tests/tools/memory_tracker.py record tests/data/memory_tracker.json [--only TEXT]     runs the tracker (torch 2.11, transformers 5.23)
     python tests/tools/memory_tracker.py record tests/data/memory_tracker_torchtitan.json --torchtitan DIR [--only TEXT]   DIR: see torchtitan_program.py
+    python tests/tools/memory_tracker.py record tests/data/memory_tracker_torchtitan_03.json --torchtitan DIR [--only TEXT]   the same of torchtitan 0.3 with torch 2.15: torchtitan_03_program.py
     python tests/tools/memory_tracker.py compare tests/data/memory_tracker.json --bin build/release/bin/shardlens [--table] [--only TEXT] [--alive]
 
 The tracker runs one optimizer step of transformers' (or torchtitan's) models under fully_shard, on a fake process group and fake tensors: nothing is computed and no
@@ -28,6 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/tools")]
 
+import torchtitan_03_program
 import torchtitan_program
 
 DTYPES = {"fp32": None, "bf16": ("bfloat16", "bfloat16"), "mixed": ("bfloat16", "float32")}
@@ -90,6 +92,11 @@ def is_torchtitan(row):
     return row["units"] == "torchtitan"
 
 
+def titan_of(row):
+    """The module that runs the row's version of torchtitan."""
+    return torchtitan_03_program if row.get("version") == "0.3" else torchtitan_program
+
+
 def config_of(row):
     if is_torchtitan(row):
         return torchtitan_program.config_of(row)
@@ -149,6 +156,20 @@ def make_tracker(base=None):
             if total > self.most:
                 self.most, self.peak_at = total, len(self.log)
             return out
+
+        def _fsdp_state_pre_forward(self, fsdp_mod, original):
+            inner = super()._fsdp_state_pre_forward(fsdp_mod, original)
+
+            def called(*args, **kwargs):
+                try:
+                    return inner(*args, **kwargs)
+                except NotImplementedError:  # a module that is called again outside of the root's forward, for each part of a loss
+                    if fsdp_mod is self._root_mod or fsdp_mod not in self.memory_tracking:
+                        raise
+                    del self.memory_tracking[fsdp_mod]
+                    return inner(*args, **kwargs)
+
+            return called
 
         def _update_snap(self, u_type, winfo, old_mem_consumed=None, old_reftype=None):
             super()._update_snap(u_type, winfo, old_mem_consumed, old_reftype)
@@ -228,10 +249,10 @@ def track(row, tracker_type):
     try:
         mesh = init_device_mesh("cpu", (row["world"],))
         with FakeTensorMode(allow_non_fake_inputs=True):
-            model, forward_and_backward = (torchtitan_program.make if is_torchtitan(row) else make)(row)
+            model, forward_and_backward = (titan_of(row).make if is_torchtitan(row) else make)(row)
             model.train()
             if is_torchtitan(row):
-                torchtitan_program.shard(model, row, mesh, DTYPES[row["dtype"]])
+                titan_of(row).shard(model, row, mesh, DTYPES[row["dtype"]])
             else:
                 shard(model, row, mesh)
             optimizer = make_optimizer(row["optimizer"], model.parameters())
@@ -285,13 +306,15 @@ def record(options):
     import torch
 
     torch.set_num_threads(1)
-    titan = options.torchtitan is not None
-    package = torchtitan_program.prepare(options.torchtitan) if titan else prepare()
+    titan = None
+    if options.torchtitan is not None:
+        titan = torchtitan_03_program if list(Path(options.torchtitan).glob("torchtitan-0.3*")) else torchtitan_program
+    package = titan.prepare(options.torchtitan) if titan else prepare()
     gpu_attention()
     tracker_type = make_tracker()
     path = Path(options.file)
     rows = json.loads(path.read_text())["rows"] if path.exists() and options.only else {}
-    for name, row in (torchtitan_program.configurations() if titan else configurations()).items():
+    for name, row in (titan.configurations() if titan else configurations()).items():
         if options.only and options.only not in name:
             continue
         rows[name] = {**row, "config": config_of(row), "plan": plan_of(row), "tracked": track(row, tracker_type)}
@@ -328,7 +351,8 @@ def simulate(program, row, folder, alive):
     for name, value in (("config.json", config_of(row)), ("plan.json", row.get("plan") or plan_of(row)), ("spec.json", spec)):
         (folder / name).write_text(json.dumps(value))
     arguments = ["simulate", "--model", str(folder), "--plan", str(folder / "plan.json"), "--hardware", str(folder / "spec.json"), "--world-size", str(row["world"]),
-                 "--batch", str(row["batch"]), "--seq", str(row["seq"]), "--stack", "torchtitan" if is_torchtitan(row) else "transformers"]
+                 "--batch", str(row["batch"]), "--seq", str(row["seq"]), "--stack", "transformers" if not is_torchtitan(row) else "torchtitan-0.3" if row.get("version") == "0.3" else "torchtitan"]
+    arguments += ["--no-cuda-graphs", "--loss-chunks", str(row["parts"])] if row.get("version") == "0.3" else []
     arguments += ["--expert-skew", str(row["skew"])] if row.get("skew") else []
     arguments += ["--optimizer", "sgd", "--momentum", "0.9"] if row["optimizer"] == "sgd" else ["--optimizer-impl", row["optimizer"]]
     started = time.monotonic()

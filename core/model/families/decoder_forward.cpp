@@ -9,6 +9,7 @@
 #include "core/model/families/decoder_family.h"
 #include "core/model/families/divided_experts.h"
 #include "core/model/families/heads.h"
+#include "core/model/families/joined_projections.h"
 #include "core/model/families/torchtitan_experts.h"
 #include "core/model/families/transformer_parts.h"
 #include "core/model/families/weighted_experts.h"
@@ -210,6 +211,8 @@ class DecoderForward {
       latent(name);
     } else if (find_slot(family_.attention, Part::kQueryKeyValue) != nullptr) {
       fused(name);
+    } else if (build_.program() == Program::kTorchtitan03) {
+      copied_parts(name);
     } else {
       separate(name);
     }
@@ -254,6 +257,20 @@ class DecoderForward {
       build_.rotary(static_cast<int64_t>(static_cast<double>(features) * config_.rotary_share),
                     complex);
     }
+  }
+
+  // torchtitan 0.3: one product, of whose result queries, keys and values are copies.
+  void copied_parts(const std::string& name) {
+    visit(path(name, family_.attention, Part::kKey));
+    visit(path(name, family_.attention, Part::kValue));
+    copied_projections(build_, config_, path(name, family_.attention, Part::kQuery));
+    if (config_.query_key_norms) {
+      norm(path(name, family_.attention, Part::kQueryNorm), config_.head_dim, false, config_.heads);
+      norm(path(name, family_.attention, Part::kKeyNorm), config_.head_dim, false,
+           config_.kv_heads);
+    }
+    rotary(config_.heads * config_.head_dim);
+    rotary(config_.kv_heads * config_.head_dim);
   }
 
   // The three projections share their input, which is saved once. Its gradient is the sum of three
@@ -325,25 +342,7 @@ class DecoderForward {
   void rotated_parts(int64_t q, int64_t kv) {
     rotary(q);
     rotary(kv);
-    const auto all = static_cast<double>(q + 2 * kv);
-    const double queries = static_cast<double>(q) / all, keys = static_cast<double>(kv) / all;
-    const uint32_t sum = takes_before(1) | takes_before(2);
-    const Piece forward[] = {
-        {.name = "aten::cat", .read = queries, .written = queries},
-        {.name = "aten::cat", .read = keys, .written = keys},
-    };
-    const Piece backward[] = {
-        {.name = "aten::slice_backward", .written = keys},
-        {.name = "aten::add_", .read = 2 * keys, .written = keys},
-        {.name = "aten::slice_backward", .written = queries, .takes = kTakesGradient},
-        {.name = "aten::add_", .read = 2 * queries, .written = queries},
-        {.name = "aten::slice_backward", .read = keys, .written = 1, .takes = takes_before(3)},
-        {.name = "aten::slice_backward", .read = keys, .written = 1, .takes = kTakesGradient},
-        {.name = "aten::add_", .read = 2, .written = 1, .takes = sum},
-        {.name = "aten::slice_backward", .read = queries, .written = 1, .takes = takes_before(4)},
-        {.name = "aten::add_", .read = 2, .written = 1, .takes = sum},
-    };
-    build_.unfused({forward, backward, queries + keys}, OperatorKind::kElementwise, q + 2 * kv);
+    put_rotated_together(build_, q, kv);
   }
 
   void latent(const std::string& name) {

@@ -92,8 +92,11 @@ class TensorPart {
                          name_of(*software.matmul_dtype)),
              "");
     }
-    if (software.loss_chunks.value_or(1) > 1) {
-      refuse("a loss in parts (--loss-chunks) is not simulated on divided layers");
+    if (software.loss_chunks.value_or(1) > 1 && settings_.program != Program::kTorchtitan03) {
+      refuse(
+          "only torchtitan 0.3 computes the loss in parts on divided layers; expected --stack "
+          "torchtitan-0.3, --loss-chunks 1, or tensor 1",
+          "");
     }
   }
 

@@ -26,19 +26,19 @@ Bytes message(const plan::UnitMessages& unit, const Action& action) {
 std::vector<PlannedCollective> planned_collectives(const plan::ResolvedPlan& plan,
                                                    const PlannedStep& step) {
   const std::vector<plan::UnitSize> sizes = plan::unit_sizes(plan);
-  std::vector<plan::UnitMessages> units;
-  for (UnitId id = 0; id < plan.units.size(); ++id) {
-    units.push_back(plan::unit_messages(plan, id, sizes[id]));
-  }
-  for (size_t id = units.size(); id < step.unit_names.size(); ++id) {
-    const auto bucket = std::ranges::find(step.buckets, step.unit_names[id], &PlannedBucket::name);
-    units.push_back({.all_reduce_full = bucket == step.buckets.end() ? 0 : bucket->bytes});
-  }
+  const auto messages = [&](const Action& action) -> plan::UnitMessages {
+    if (action.unit < plan.units.size()) {
+      return plan::unit_messages(plan, action.unit, sizes[action.unit], action.grads);
+    }
+    const auto bucket =
+        std::ranges::find(step.buckets, step.unit_names.at(action.unit), &PlannedBucket::name);
+    return {.all_reduce_full = bucket == step.buckets.end() ? 0 : bucket->bytes};
+  };
   std::vector<PlannedCollective> out;
   for (const PlannedAction& planned : step.actions) {
     const Action& action = planned.action;
     if (const auto kind = collective_of(action.op)) {
-      out.push_back({*kind, action.unit, action.group, message(units.at(action.unit), action)});
+      out.push_back({*kind, action.unit, action.group, message(messages(action), action)});
     }
   }
   return out;

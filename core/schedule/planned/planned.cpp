@@ -46,6 +46,11 @@ class StepRunner {
                         [](const plan::Unit& unit) { return unit.api == plan::Api::kFullyShard; })),
         accumulators_(plan.units.size()) {
     find_trained();
+    for (const HookEvent& event : workload.hooks) {
+      if (event.grads == Grads::kLast) {
+        last_module_first_ = event.unit;
+      }
+    }
   }
 
   StepRunner(const StepRunner&) = delete;  // order_ refers to planned_
@@ -195,7 +200,8 @@ class StepRunner {
         continue;
       }
       accumulators_[unit] = graph_.add_accumulator();
-      graph_.at(accumulators_[unit], tag({.hook = Hook::kGradsReady, .unit = unit}));
+      graph_.at(accumulators_[unit],
+                tag({.hook = Hook::kGradsReady, .unit = unit, .grads = completed_grads(unit)}));
     }
     if (plan_.plan.views == plan::Views::kFrozen) {
       for (UnitId unit = 0; unit < plan_.units.size(); ++unit) {
@@ -358,7 +364,8 @@ class StepRunner {
     if (event.hook == Hook::kGradsReady && !has_views(event.unit)) {
       return;
     }
-    if (event.hook == Hook::kGradsReady && reduced_at_end_[event.unit]) {
+    if (event.hook == Hook::kGradsReady && event.grads != Grads::kLast &&
+        reduced_at_end_[event.unit]) {
       waiting_[event.unit] = true;
       return;
     }
@@ -382,6 +389,11 @@ class StepRunner {
     order_.flush();
   }
 
+  // Which gradients the end of the unit's own backward completes.
+  [[nodiscard]] Grads completed_grads(UnitId unit) const {
+    return unit == last_module_first_ ? Grads::kOthers : Grads::kAll;
+  }
+
   // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
   // inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
   // order of the units, of a unit's groups the last one first.
@@ -389,7 +401,7 @@ class StepRunner {
     for (UnitId first = 0; first < waiting_.size(); first += plan_.units[first].groups) {
       for (UnitId unit = first + plan_.units[first].groups; unit-- > first;) {
         if (waiting_[unit]) {
-          raise({.hook = Hook::kGradsReady, .unit = unit});
+          raise({.hook = Hook::kGradsReady, .unit = unit, .grads = completed_grads(unit)});
         }
       }
     }
@@ -462,7 +474,12 @@ class StepRunner {
     }
     const bool used_before = views_[unit] != AutogradQueue::kNone;
     views_[unit] = graph_.add(std::array{accumulators_[unit]});
-    if (used_before && input_requires_grad_ && plan_.plan.dialect == plan::Dialect::kFsdp2) {
+    if (used_before && unit == last_module_first_) {
+      // See [Note: Gradients of the last module]. The program's calls are in the workload.
+      graph_.at(views_[unit],
+                tag({.hook = Hook::kGradsReady, .unit = unit, .grads = Grads::kLast}));
+      graph_.at(views_[unit], tag({.hook = Hook::kReshard, .unit = unit}));
+    } else if (used_before && input_requires_grad_ && plan_.plan.dialect == plan::Dialect::kFsdp2) {
       // Runs before the views of the earlier use: the backward of this use has ended, but the
       // gradients are not complete. Without a gradient of its input FSDP2 does not notice the end.
       graph_.at(views_[unit],
@@ -475,7 +492,8 @@ class StepRunner {
   const plan::ResolvedPlan& plan_;
   Schedule schedule_;
   PlannedBuckets buckets_;
-  bool sharded_;  // whether any unit is sharded
+  bool sharded_;                        // whether any unit is sharded
+  UnitId last_module_first_ = kNoUnit;  // the unit of which the workload raises Grads::kLast
   AutogradQueue graph_;
   std::vector<Tag> tags_;
   std::vector<Node> inputs_;    // of the node that is added

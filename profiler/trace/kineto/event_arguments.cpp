@@ -260,8 +260,8 @@ bool EventBuilder::add_hook(Event& event) {
   HookArgs args;
   args.seq = small(Argument::kSeq);
   const auto hook = parse_hook(text(Argument::kHook).value_or(""));
-  const std::string grads(text(Argument::kGrads).value_or("all"));
-  if (!hook || (grads != "all" && grads != "some" && grads != "none")) {
+  const auto grads = parse_grads(text(Argument::kGrads).value_or("all"));
+  if (!hook || !grads) {
     return false;
   }
   args.hook.hook = *hook;
@@ -269,7 +269,7 @@ bool EventBuilder::add_hook(Event& event) {
   args.hook.invocation = small(Argument::kInvocation);
   args.hook.grad_mode = number(Argument::kGradMode, 1) != 0;
   args.hook.recompute = number(Argument::kRecompute, 0) != 0;
-  args.hook.grads = grads == "all" ? Grads::kAll : grads == "some" ? Grads::kSome : Grads::kNone;
+  args.hook.grads = *grads;
   event.detail_kind = ArgsKind::kHook;
   event.detail = static_cast<uint32_t>(trace_.hooks.size());
   trace_.hooks.push_back(args);

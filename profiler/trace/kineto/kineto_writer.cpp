@@ -446,14 +446,13 @@ class KinetoWriter::Body {
   }
 
   static void hook_args(Members& args, const Trace& trace, const HookArgs& h) {
-    constexpr std::string_view kGrads[] = {"none", "some", "all"};
     args.integer("seq", h.seq);
     args.text("hook", shardlens::name_of(h.hook.hook));
     unit(args, trace, "unit", h.hook.unit);
     args.integer("invocation", h.hook.invocation);
     args.boolean("grad_mode", h.hook.grad_mode);
     args.boolean("recompute", h.hook.recompute);
-    args.text("grads", kGrads[static_cast<size_t>(h.hook.grads)]);
+    args.text("grads", shardlens::name_of(h.hook.grads));
   }
 
   const Trace& head_;

@@ -27,7 +27,6 @@ namespace {
 constexpr uint32_t kMaxTextBytes = 1U << 20;           // a longer text is taken for damage
 constexpr size_t kBlockRecords = size_t{1} << 14;      // 1 MiB
 constexpr uint64_t kLargestSpool = uint64_t{5} << 30;  // more than the largest --record-limit
-constexpr int kGradsCount = 3;
 constexpr int kCollectiveCount = 7, kDTypeCount = 10;
 
 uint32_t hash_words(const std::array<uint64_t, kSpoolRecordBytes / 8>& words) {

@@ -24,6 +24,8 @@ struct Recorded {
   size_t rows;         // at least
   double largest;      // difference of a peak
   const char* others;  // in the names of rows that may differ by 10 %
+  // Another one, of rows whose peak is in another part of the loss: by 11 %.
+  const char* elsewhere = "none";
 };
 constexpr Recorded kTransformers{
     "Transformers", "memory_tracker.json", plan::Program::kTransformers, 60, 0.05, "none"};
@@ -37,6 +39,16 @@ constexpr Recorded kTensor{"Tensor", "tensor_memory.json", plan::Program::kTrans
 // With experts divided over ranks (tests/tools/expert_memory.py).
 constexpr Recorded kExperts{"Experts", "expert_memory.json", plan::Program::kTorchtitan, 24,
                             0.01,      "moe-bytes"};
+
+// The loss in parts, with torch 2.15. With a vocabulary of 256 the peak is in a layer's MLP, which
+// needs less there than in torch 2.11.
+constexpr Recorded kTorchtitan03{"Torchtitan03",
+                                 "memory_tracker_torchtitan_03.json",
+                                 plan::Program::kTorchtitan03,
+                                 24,
+                                 0.01,
+                                 "bytes",
+                                 "reshard=False"};
 
 json rows_of(const Recorded& recorded) {
   std::ifstream file(std::string(SHARDLENS_TEST_DATA) + "/" + recorded.file);
@@ -53,6 +65,9 @@ Scenario scenario_of(const json& row, plan::Program program) {
   out.step.program = program;
   out.step.optimizer = row["optimizer"] == "sgd" ? plan::Optimizer::kSgd : plan::Optimizer::kAdamW;
   out.step.expert_skew = row.value("skew", 0.0);
+  if (row.contains("parts")) {
+    out.step.software.loss_chunks = row["parts"].get<int64_t>();
+  }
   // A loop over parameters has no lists of temporaries, like the fused kernel.
   const bool lists = row["optimizer"] != "fused" && row["optimizer"] != "loop";
   out.step.optimizer_impl = lists ? plan::OptimizerImpl::kForeach : plan::OptimizerImpl::kFused;
@@ -109,7 +124,8 @@ TEST_P(MemoryTracker, PeaksAreWithinThreePercent) {
                          1;
     errors.push_back(std::abs(error));
     const bool other = name.find(GetParam().others) != std::string::npos;
-    EXPECT_LT(std::abs(error), other ? 0.10 : GetParam().largest) << name;
+    const bool elsewhere = name.find(GetParam().elsewhere) != std::string::npos;
+    EXPECT_LT(std::abs(error), other ? 0.10 : elsewhere ? 0.11 : GetParam().largest) << name;
   }
   ASSERT_GE(errors.size(), GetParam().rows);
   std::sort(errors.begin(), errors.end());
@@ -118,10 +134,11 @@ TEST_P(MemoryTracker, PeaksAreWithinThreePercent) {
             0.10);
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs,
-                         MemoryTracker,
-                         testing::Values(kTransformers, kTorchtitan, kExperts, kTensor),
-                         [](const auto& tested) { return std::string(tested.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Programs,
+    MemoryTracker,
+    testing::Values(kTransformers, kTorchtitan, kTorchtitan03, kExperts, kTensor),
+    [](const auto& tested) { return std::string(tested.param.name); });
 
 // Of the peak: 1 % in the median, and no category off by more than 4 %. What the optimizer makes
 // besides its states, the tracker counts as states.
