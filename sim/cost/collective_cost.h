@@ -12,6 +12,14 @@ namespace shardlens::sim {
 // if the spec has one (see non_decreasing() in collective_curve.h), otherwise by NCCL's own model.
 //
 // A collective of one rank takes no time.
+//
+// [Note: All-to-all] NCCL has no algorithm for it: c10d groups a send and a receive for each peer,
+// which one kernel runs at the same time, by the protocol LL or Simple. So nothing is passed on
+// from rank to rank, and there is one step's latency. Over NVSwitch a rank sends to all peers in
+// its node at the bandwidth of its links, which is that of a ring (nccl-tests on 4 H100: 335 GB/s
+// at 500 MB, NVIDIA/nccl#2169). Peers in other nodes share the rank's own network adapter, since an
+// all-to-all cannot use those of other ranks (NVIDIA/nccl-tests#267).
+//
 // Source  NCCL graph/tuning.cc@5067397 (latencies, protocols, bus bandwidth).
 class FabricTimer final : public CollectiveTimer {
  public:
@@ -29,7 +37,8 @@ class FabricTimer final : public CollectiveTimer {
                                             int ranks_per_node,
                                             Bytes larger_message) const;
   // NCCL's model without measured curves, in microseconds: the fastest of ring, tree and (within a
-  // node that has it) NVLS, and of their protocols. Only all-reduces use trees and NVLS.
+  // node that has it) NVLS, and of their protocols. Only all-reduces use trees and NVLS;
+  // all-to-alls use none of these.
   [[nodiscard]] double model_us(CollectiveKind kind,
                                 int ranks,
                                 int ranks_per_node,
@@ -41,6 +50,7 @@ class FabricTimer final : public CollectiveTimer {
                                int ranks,
                                int ranks_per_node,
                                Bytes bytes) const;
+  [[nodiscard]] double exchange_us(int ranks, int ranks_per_node, Bytes bytes) const;
   [[nodiscard]] double tree_us(int ranks, int ranks_per_node, Bytes bytes) const;
   [[nodiscard]] double nvls_us(Bytes bytes) const;
 

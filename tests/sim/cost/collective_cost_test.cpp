@@ -66,6 +66,35 @@ TEST(FabricTimerTest, NcclsModelWhereNothingWasMeasured) {
               8.4 + 20.4 + 1024.0 * kMiB / (100 * 4.0 / 6 * 1e3), 1e-6);
 }
 
+// By hand: nothing is passed on, so an all-to-all has one step. Of each message 3/4 go over the
+// links of a rank within a node; from the second of two nodes on, each rank's share of the network
+// counts, however many ranks a node has.
+TEST(FabricTimerTest, AllToAllsHaveOneStep) {
+  FabricSpec fabric = two_points();
+  const double bytes = 1024.0 * kMiB;
+  const auto us = [&fabric](int ranks, int of_node, Bytes size) {
+    return FabricTimer(fabric).model_us(CollectiveKind::kAllToAll, ranks, of_node, size);
+  };
+  EXPECT_NEAR(us(4, 4, 1024 * kMiB), 8.4 + 3.4 + bytes * 3 / 4 / (100 * 1e3), 1e-6);
+  // LL, whose bus has at most 40 GB/s.
+  EXPECT_NEAR(us(4, 4, 240 * 1024), 6.6 + 0.6 + 240.0 * 1024 * 3 / 4 / (40 * 1e3), 1e-6);
+  EXPECT_EQ(us(8, 8, 1024), 10.3);  // as nccl-tests measured 1 KiB on 8 H20
+  fabric.network_gbps = 25;
+  EXPECT_NEAR(us(8, 4, 1024 * kMiB), 8.4 + 9.6 + bytes * 4 / 8 / (25 * 1e3), 1e-6);
+  fabric.network_gbps = 400;  // faster than the links
+  EXPECT_NEAR(us(8, 4, 1024 * kMiB), 8.4 + 9.6 + bytes * 3 / 8 / (100 * 1e3), 1e-6);
+}
+
+// nccl-tests on 4 H100 at 500 MB: 335 GB/s of bus (NVIDIA/nccl#2169).
+TEST(FabricTimerTest, AllToAllsAsPublished) {
+  FabricSpec fabric = load_hardware("8xH100").fabric;
+  const Bytes bytes = 524'288'000;
+  const double gbps =
+      static_cast<double>(bytes) * 3 / 4 /
+      static_cast<double>(FabricTimer(fabric).duration(CollectiveKind::kAllToAll, 4, bytes));
+  EXPECT_NEAR(gbps / 335, 1, 0.1);
+}
+
 // By hand: 4 nodes of 4, so 15 steps, 3 of them between nodes; Simple at large messages.
 TEST(FabricTimerTest, SlowestLinkOfSeveralNodesCounts) {
   FabricSpec fabric = two_points();

@@ -42,10 +42,11 @@ analysis::CommunicationFigures figures_of_tokens(const Prediction& now) {
   return found == now.communication.end() ? analysis::CommunicationFigures{} : *found;
 }
 
-// Four all-to-alls of rows, after one of a number for each expert. NCCL's latencies for rings of
-// NVLink (src/graph/tuning.cc): of its protocol Simple for large messages, of LL for small ones.
+// Four all-to-alls of rows, after one of a number for each expert. A rank sends to its 7 peers at
+// the same time. NCCL's latencies for a step over NVLink (src/graph/tuning.cc), of its protocol
+// Simple; the least that nccl-tests measured for small messages.
 double exchange_us(double bytes) {
-  const double latency = 8.4 + 7 * 3.4, least = 6.6 + 7 * 0.6;
+  const double latency = 8.4 + 3.4, least = 10.3;
   return 4 * (latency + bytes * 7 / 8 / (kLinkGbps * 1e3)) + least;
 }
 
