@@ -146,6 +146,7 @@ bool Machine::arrive(uint32_t lane, const Work& work) {
     for (const uint32_t each : on.lanes) {
       Lane& other = lanes_[each];
       const Work& begun = other.queue[other.head];
+      ranks_[other.rank].waited += now_ - other.since;
       other.since = now_;
       other.slower = 1;
       other.end = now_ + begun.time.alone;

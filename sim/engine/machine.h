@@ -128,6 +128,8 @@ class Machine {
 
   [[nodiscard]] Nanoseconds now() const { return now_; }
   [[nodiscard]] const StepFigures& figures(uint32_t rank) const { return ranks_[rank].figures; }
+  // How long the rank's collectives waited for later ranks before data moved.
+  [[nodiscard]] Nanoseconds waited(uint32_t rank) const { return ranks_[rank].waited; }
 
  private:
   static constexpr Nanoseconds kNever = std::numeric_limits<Nanoseconds>::max();
@@ -160,6 +162,7 @@ class Machine {
     std::array<int32_t, 5> running{};  // by WorkClass
     std::array<int32_t, 2> moving{};   // collectives within the node, and over the network
     StepFigures figures;
+    Nanoseconds waited = 0;
   };
   struct Communicator {
     uint32_t participants = 1, arrived = 0, ended = 0;

@@ -81,6 +81,7 @@ class Writer {
          int64_t rank,
          const SimulatedRunOptions& options)
       : workload_(*step.workload),
+        own_(step.of_ranks == nullptr ? nullptr : &step.of_ranks->at(static_cast<size_t>(rank))),
         plan_(*step.plan),
         step_(*step.planned),
         simulated_(simulated),
@@ -200,7 +201,7 @@ class Writer {
         continue;
       }
       if (item.kind == PlannedItem::Kind::kCommunication) {
-        write_communication(workload_.communications[item.index], times);
+        write_communication(item.index, times);
         host_ = std::max(host_, times.host.end);
         continue;
       }
@@ -383,7 +384,9 @@ class Writer {
   }
 
   // The workload's own communication: no action issued it. Its dtype is not known.
-  void write_communication(const plan::Communication& each, const ItemTimes& times) {
+  void write_communication(uint32_t index, const ItemTimes& times) {
+    const plan::Communication& each =
+        (own_ == nullptr ? workload_ : own_->workload).communications[index];
     if (times.stream.end < 0) {
       return;
     }
@@ -393,6 +396,10 @@ class Writer {
     args.in_nelems = each.kind == CollectiveKind::kAllGather ? part : sent_by(each, position);
     args.out_nelems =
         each.kind == CollectiveKind::kReduceScatter ? part : received_by(each, position);
+    if (own_ != nullptr && each.kind == CollectiveKind::kAllToAll) {
+      args.in_nelems = own_->exchanged.at(index).sent;
+      args.out_nelems = own_->exchanged.at(index).received;
+    }
     const Nanoseconds start = offset_ + times.stream.start, end = offset_ + times.stream.end;
     if (cpu_) {
       trace_.add_collective(
@@ -429,6 +436,7 @@ class Writer {
   };
 
   const plan::Workload& workload_;
+  const RankWorkload* own_;  // of the rank, if ranks differ
   const plan::ResolvedPlan& plan_;
   const schedule::PlannedStep& step_;
   const SimulatedStep& simulated_;

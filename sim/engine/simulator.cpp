@@ -10,6 +10,7 @@
 #include "core/schedule/collective_of.h"
 #include "core/schedule/reads_gradient.h"
 #include "sim/engine/alike.h"
+#include "sim/engine/communicators.h"
 
 namespace shardlens::sim {
 namespace {
@@ -53,10 +54,17 @@ class Host {
         times_(times),
         operators_(inputs.costs.operators),
         sums_(inputs.costs.sums),
+        communications_(inputs.costs.communications),
         computes_(inputs.options.host == HostMode::kCompute),
         stored_(2 * inputs.costs.units.size(),
                 plan::keeps_gradients(inputs.workload.program, inputs.workload.software)),
         communicated_(inputs.workload.communications.size(), kNoMark) {
+    if (!inputs.costs.of_ranks.empty()) {
+      const RankCosts& own = inputs.costs.of_ranks[rank];
+      operators_ = own.operators;
+      sums_ = own.sums;
+      communications_ = own.communications;
+    }
     if (!inputs.options.rank_slowdown.empty() && inputs.options.rank_slowdown[rank] != 1) {
       slow_down(inputs.options.rank_slowdown[rank]);
     }
@@ -247,7 +255,7 @@ class Host {
   // The workload's own communication. Its lane waits for what compute has done so far.
   void communicate(uint32_t index) {
     const plan::Communication& each = in_.workload.communications[index];
-    const CommunicationCost& cost = in_.costs.communications[index];
+    const CommunicationCost& cost = communications_[index];
     const uint32_t compute = lane(Stream::kCompute);
     const uint32_t on = machine_.lane(rank_, in_.group_lanes[each.group]);
     spend(cost.issue);
@@ -260,7 +268,7 @@ class Host {
   }
 
   void wait_for(uint32_t index) {
-    spend(in_.costs.communications[index].before_wait);
+    spend(communications_[index].before_wait);
     if (const Mark mark = std::exchange(communicated_[index], kNoMark); mark != kNoMark) {
       machine_.wait(lane(Stream::kCompute), clock_, mark, stream_span(), waking());
     }
@@ -401,7 +409,8 @@ class Host {
   std::vector<ItemTimes>& times_;
   std::span<const OperatorCost> operators_;
   std::span<const OperatorSums> sums_;  // of operators_
-  std::vector<OperatorCost> slowed_;    // costs of a slowed rank
+  std::span<const CommunicationCost> communications_;
+  std::vector<OperatorCost> slowed_;  // costs of a slowed rank
   std::vector<OperatorSums> slowed_sums_;
   bool computes_;
   std::vector<char> stored_;  // two for each unit: a part of its shard has a gradient
@@ -413,31 +422,6 @@ class Host {
   ItemTimes* times_of_item_ = nullptr;
   bool loss_read_ = false;
 };
-
-// The communicators of each rank, by mesh::GroupId.
-std::vector<std::vector<uint32_t>> communicators(Machine& machine,
-                                                 const plan::ResolvedPlan& plan,
-                                                 uint32_t ranks) {
-  std::vector<std::vector<uint32_t>> of(ranks);
-  for (const mesh::Group& group : plan.groups) {
-    if (ranks == 1) {  // one for all: identical ranks do not wait for each other
-      of[0].push_back(machine.add_communicator(1));
-      continue;
-    }
-    std::vector<uint32_t> members(ranks), made(ranks);  // by the first rank of the group
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      ++members[static_cast<size_t>(group.first(rank))];
-    }
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      const auto first = static_cast<size_t>(group.first(rank));
-      if (first == rank) {
-        made[rank] = machine.add_communicator(members[rank]);
-      }
-      of[rank].push_back(made[first]);
-    }
-  }
-  return of;
-}
 
 void add_laps(const Machine::Lap& from, const Machine::Lap& to, int64_t times, SimulatedStep& out) {
   StepFigures& figures = out.ranks.front().figures;
@@ -499,7 +483,7 @@ std::optional<SimulatedStep> simulate_two(Inputs inputs, const RepeatedMicrobatc
   inputs.skip_from = repeated.end;
   inputs.skip_to = repeated.tail;
   Machine machine(1, inputs.lanes, /*shares_cores=*/false);
-  const auto groups = communicators(machine, inputs.plan, 1);
+  const auto groups = add_communicators(machine, inputs.plan, 1);
   SimulatedStep out;
   out.ranks.resize(1);
   for (uint32_t lane = 0; lane < inputs.lanes; ++lane) {
@@ -535,10 +519,12 @@ std::optional<SimulatedStep> simulate_two(Inputs inputs, const RepeatedMicrobatc
 SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options) {
   const StepCosts& costs = *step.costs;
   const size_t items = step.planned->order.size();
-  const bool alike = options.rank_slowdown.empty();
+  const bool alike = options.rank_slowdown.empty() && costs.of_ranks.empty();
   const auto ranks = alike ? 1U : static_cast<uint32_t>(step.plan->world_size);
-  SHARDLENS_CHECK(alike || options.rank_slowdown.size() == ranks,
+  SHARDLENS_CHECK(options.rank_slowdown.empty() || options.rank_slowdown.size() == ranks,
                   "one slowdown per rank is expected");
+  SHARDLENS_CHECK(costs.of_ranks.empty() || costs.of_ranks.size() == ranks,
+                  "one rank's costs per rank are expected");
   SHARDLENS_CHECK(options.more_microbatches == 0 || (alike && options.keep_times),
                   "more_microbatches needs keep_times and identical ranks");
   SHARDLENS_CHECK(costs.operators.size() == step.workload->operators.size() &&
@@ -554,7 +540,7 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
     }
   }
   Machine machine(ranks, inputs.lanes, options.host == HostMode::kCompute);
-  const auto groups = communicators(machine, *step.plan, ranks);
+  const auto groups = add_communicators(machine, *step.plan, ranks);
   SimulatedStep out;
   out.ranks.resize(ranks);
   std::vector<Host> hosts;
@@ -587,6 +573,7 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     out.duration = std::max(out.duration, hosts[rank].clock());
     out.ranks[rank].figures = machine.figures(rank);
+    out.ranks[rank].waited = machine.waited(rank);
   }
   for (SimulatedRank& rank : out.ranks) {
     rank.figures.idle += out.duration - machine.now();  // only the host is busy at the end

@@ -21,18 +21,20 @@ struct SimulationOptions {  // what is simulated, and what is kept
   bool waits_for_loss = false;
   bool keep_times = true;  // false: only figures
   // Number of microbatches in addition to the four planned ones, identical to the middle ones: see
-  // alike.h. Requires keep_times and an empty rank_slowdown.
+  // alike.h. Requires keep_times and identical ranks.
   int64_t more_microbatches = 0;
   // repeated_microbatches() of the step. If they only add time (repeated.h), they are not simulated
-  // one by one, and no times are kept. Not for a rank_slowdown.
+  // one by one, and no times are kept. Only for identical ranks.
   std::optional<RepeatedMicrobatches> repeated = std::nullopt;
-  // Factor on each rank's compute times; empty: all ranks are identical, and only one is simulated.
+  // Factor on each rank's compute times; empty: 1. If it is, and the ranks' costs do not differ
+  // either, all ranks are identical, and only one is simulated.
   std::vector<double> rank_slowdown = {};
 };
 
 struct SimulatedRank {  // one rank of a simulated step
   StepFigures figures;
   std::vector<ItemTimes> items;  // by index into PlannedStep::order; empty without keep_times
+  Nanoseconds waited = 0;        // of its collectives, for later ranks
 };
 
 struct SimulatedStep {               // the result of a simulation

@@ -50,12 +50,20 @@ struct UnitCosts : ReductionCosts {
   WorkTime step;  // of the optimizer, with optimizer_in_backward
 };
 
+// What differs between ranks whose operators have other sizes, by the indices of the workload.
+struct RankCosts {
+  std::vector<OperatorCost> operators;
+  std::vector<OperatorSums> sums;  // operator_sums(operators)
+  std::vector<CommunicationCost> communications;
+};
+
 // All durations of a step, computed once; the simulator only combines them.
 struct StepCosts {
   std::vector<OperatorCost> operators;  // by index into Workload::operators
   std::vector<OperatorSums> sums;       // operator_sums(operators)
   std::vector<UnitCosts> units;
   std::vector<CommunicationCost> communications;        // by index into Workload::communications
+  std::vector<RankCosts> of_ranks;                      // empty: all ranks are alike
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // host time
   std::array<Nanoseconds, kHookCount> hooks{};          // host time without the hook's actions
   // By CollectiveKind: on a CPU the host waits for the collective where it issues it.
