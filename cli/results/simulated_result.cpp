@@ -20,6 +20,7 @@
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "sim/scenario/prediction_json.h"
 #include "sim/scenario/uncertainty.h"
+#include "sim/scenario/uneven_ranks.h"
 
 #include "cli/capture/capture_directory.h"
 #include "cli/results/output.h"
@@ -57,6 +58,33 @@ std::vector<schedule::PlanLint> lints_of(const SimulatedResult& result) {
     return now.capacity == 0 && each.kind == schedule::PlanLintKind::kUnalignedMessages;
   });
   return out;
+}
+
+// Ranks with unequal work; nothing if all are alike.
+Shown ranks_text(const sim::Prediction& prediction) {
+  const std::vector<sim::UnevenRank> ranks = sim::uneven_ranks(prediction);
+  if (ranks.empty()) {
+    return {};
+  }
+  const bool measured = ranks.front().measured_wait.has_value();
+  std::vector<report::Table::Column> columns{{"rank"}, {"compute"}, {"waits for later ranks"}};
+  if (measured) {
+    columns.push_back({"measured, own plan"});
+  }
+  columns.insert(columns.end(), {{"sent by all-to-alls"}, {"received"}});
+  report::Table table(std::move(columns));
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const sim::UnevenRank& each = ranks[rank];
+    std::vector<std::string> cells{std::to_string(rank), report::format_duration(each.compute),
+                                   report::format_duration(each.waited)};
+    if (measured) {
+      cells.push_back(report::format_duration(*each.measured_wait));
+    }
+    cells.push_back(format_bytes(each.sent()));
+    cells.push_back(format_bytes(each.received()));
+    table.row(std::move(cells));
+  }
+  return table.render(style_of_stdout()) + Literal("\n");
 }
 
 }  // namespace
@@ -129,6 +157,7 @@ void print_simulated(const SimulatedResult& result) {
     write_stdout(report::communication_table(now.communication, style_of_stdout()));
     write_stdout("\n");
   }
+  write_stdout(ranks_text(now));
   const std::string verdict = now.capacity == 0 ? "; the machine's memory size is unknown"
                               : now.memory.fits
                                   ? fmt::format(" of {}: fits", format_bytes(now.capacity))

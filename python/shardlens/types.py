@@ -462,6 +462,22 @@ class Extrapolation(TypedDict):
     share: float  # Of the step's time, 0 to 1.
 
 
+class Exchange(TypedDict):
+    """What the rank sends and receives in an all-to-all of a microbatch."""
+
+    module: str
+    sent_bytes: int
+    received_bytes: int
+
+
+class UnevenRank(TypedDict):
+    rank: int
+    compute_ns: int
+    peer_wait_ns: int  # Waiting of its collectives for later ranks.
+    measured_peer_wait_ns: int | None  # The same in the recorded run, under its own plan.
+    all_to_alls: list[Exchange]
+
+
 class Software(TypedDict):
     """What a step is assumed to run under."""
 
@@ -511,6 +527,7 @@ class Simulation(TypedDict):
     change_interval_ns: list[int] | None
     extrapolated: list[Extrapolation]
     unknown: list[str]  # What the figures leave out.
+    ranks: NotRequired[list[UnevenRank]]  # Only of a recorded run whose ranks have unequal numbers of rows for their experts.
     software: Software
     communication: list[CommunicationFigures]
     lints: list[PlanLint]  # What is slow in each step of the plan, found before anything runs.

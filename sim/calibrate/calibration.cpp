@@ -13,6 +13,7 @@
 #include "sim/calibrate/line_fit.h"
 #include "sim/calibrate/measured_points.h"
 #include "sim/calibrate/slowdown.h"
+#include "sim/calibrate/uneven_waits.h"
 #include "sim/cost/collective_cost.h"
 #include "sim/engine/bucket_costs.h"
 #include "sim/engine/step_costs.h"
@@ -140,27 +141,30 @@ class Fit {
     add_bucket_costs(in.plan, in.planned, BytesModel(), bytes);
     const std::vector<const ObservedStep*> steps = typical(in);
     for (const ObservedStep* step : steps) {
+      const RankProgram* own = in.of_ranks.empty() ? nullptr : &in.of_ranks[step->rank];
+      const schedule::PlannedStep& planned = own == nullptr ? in.planned : own->planned;
+      const plan::Workload& workload = own == nullptr ? in.workload : own->workload;
       outside_.add(microseconds(step->outside));
       norm_communication_.add(microseconds(step->norm_communication));
       outside_communication_.add(microseconds(step->outside_communication));
       std::vector<bool> stored(in.plan.units.size(), false);
       for (size_t i = 0; i < step->items.size(); ++i) {
-        const PlannedItem& item = in.planned.order[i];
+        const PlannedItem& item = planned.order[i];
         const ObservedItem& seen = step->items[i];
         if (item.kind == PlannedItem::Kind::kOperator) {
-          collect_operator(in.workload.operators[item.index], seen);
+          collect_operator(workload.operators[item.index], seen);
         } else if (item.kind == PlannedItem::Kind::kHook) {
-          hooks_[static_cast<size_t>(in.planned.hooks[item.index].hook)].each.emplace_back(
+          hooks_[static_cast<size_t>(planned.hooks[item.index].hook)].each.emplace_back(
               microseconds(seen.host), seen.host_beside);
         } else if (item.kind == PlannedItem::Kind::kAction) {
-          collect_action(in, in.planned.actions[item.index].action, seen, bytes, stored);
+          collect_action(in, planned.actions[item.index].action, seen, bytes, stored);
         } else if (item.kind == PlannedItem::Kind::kCommunication) {
-          const plan::Communication& of = in.workload.communications[item.index];
+          const plan::Communication& of = workload.communications[item.index];
           communications_[static_cast<size_t>(of.kind)].each.emplace_back(microseconds(seen.host),
                                                                           seen.host_beside);
         } else {
           sleeps_ += seen.waited > 0 ? 1 : 0;
-          const plan::Communication& of = in.workload.communications[item.index];
+          const plan::Communication& of = workload.communications[item.index];
           before_waits_[static_cast<size_t>(of.kind)].each.emplace_back(microseconds(seen.host),
                                                                         seen.host_beside);
         }
@@ -553,7 +557,11 @@ double KernelClass::beyond(double work) const {
 }
 
 Calibration calibrate(std::span<const Observation> observations) {
-  return Fit().run(observations);
+  Calibration out = Fit().run(observations);
+  for (const Observation& each : observations) {
+    take_off_uneven_waits(each, out);
+  }
+  return out;
 }
 
 }  // namespace shardlens::sim

@@ -442,12 +442,16 @@ void observe_collectives(std::span<const Timeline> timelines,
                          size_t observed,
                          const GroupSizes& unnamed,
                          Observation& out) {
-  // Compute on one rank slows the transfer for all ranks, so their shares are averaged.
+  // Compute on one rank slows the transfer for all ranks, so their shares are averaged. An
+  // all-to-all takes as long as its largest message.
   std::map<std::pair<uint32_t, uint32_t>, Mean> shares;  // by the last rank and its index
+  std::map<std::pair<uint32_t, uint32_t>, Bytes> largest;
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
     for (const analysis::Collective& each : timelines[rank].collectives) {
       if (each.transfer) {
         shares[{each.last_rank, each.last_index}].add(share_within(busy[rank], transfer_of(each)));
+        Bytes& bytes = largest[{each.last_rank, each.last_index}];
+        bytes = std::max(bytes, each.bytes);
       }
     }
   }
@@ -465,7 +469,7 @@ void observe_collectives(std::span<const Timeline> timelines,
       seen.start = each.when.start;
       seen.kind = *each.kind;
       seen.ranks = static_cast<int>(ranks);
-      seen.bytes = each.bytes;
+      seen.bytes = each.transfer ? largest[{each.last_rank, each.last_index}] : each.bytes;
       seen.duration = transfer;
       seen.beside = each.transfer ? shares[{each.last_rank, each.last_index}].value()
                                   : share_within(busy[rank], transfer_of(each));

@@ -16,6 +16,7 @@
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/run.h"
 #include "sim/calibrate/captured_steps.h"
+#include "sim/engine/rank_workload.h"
 #include "sim/engine/simulator.h"
 
 namespace shardlens::sim {
@@ -36,7 +37,7 @@ struct ObservedItem {
 struct ObservedStep {  // a recorded step, in the terms of its plan
   int64_t number = 0;
   Nanoseconds duration = 0;
-  std::vector<ObservedItem> items;  // by index into PlannedStep::order
+  std::vector<ObservedItem> items;  // by index into PlannedStep::order, of RankProgram if known
   // Host time of the training loop itself: before the first hook, between backward and the
   // optimizer's operators, after the last action. Its exposed communication is counted apart: that
   // of the gradient norm, which only sharded gradients need, and the rest.
@@ -64,6 +65,11 @@ struct StepsLeftOut {  // recorded steps that are not like the planned one
   friend bool operator==(const StepsLeftOut&, const StepsLeftOut&) = default;
 };
 
+// What a rank ran, whose operators and communications have other sizes than those of other ranks.
+struct RankProgram : RankWorkload {
+  schedule::PlannedStep planned;
+};
+
 // Measured times of one run's ranks, for everything that the simulator has a cost for.
 //
 // [Note: Whose time] The host's time of a step is cut at its instants: hooks, actions, begin and
@@ -74,8 +80,10 @@ struct Observation {
   plan::ResolvedPlan plan;
   // Of a program recorded under DDP: its plan on its own modules, of which `plan` has none.
   std::optional<plan::ResolvedPlan> program;
-  plan::Workload workload;
+  plan::Workload workload;  // of the first rank
   schedule::PlannedStep planned;
+  // Of every rank, the first too, where they differ (rows of experts); empty: they are alike.
+  std::vector<RankProgram> of_ranks;
   plan::StepSettings settings;
   std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: unknown
   bool pytorch = false;                     // ran under PyTorch's FSDP or DDP

@@ -41,6 +41,12 @@ bool has_no_size(const plan::Operator& op) {
   return op.read == 0 && op.written == 0 && op.flops == 0;
 }
 
+// By which communications of a unit are told apart. The size of an all-to-all says nothing: which
+// rows go to which experts changes from step to step.
+Bytes size_to_match(const plan::Communication& each) {
+  return each.kind == CollectiveKind::kAllToAll ? 0 : each.bytes;
+}
+
 // Cuts ranges that contain each other into pieces that do not overlap.
 class Cutter {
  public:
@@ -126,7 +132,7 @@ void ProgramReader::find_positions() {
   }
   for (uint32_t i = 0; i < in_.workload.communications.size(); ++i) {
     const plan::Communication& each = in_.workload.communications[i];
-    alike_[{each.kind, each.phase, each.unit, each.bytes}].push_back(i);
+    alike_[{each.kind, each.phase, each.unit, size_to_match(each)}].push_back(i);
   }
 }
 
@@ -345,8 +351,9 @@ void ProgramReader::add_communications(const Interval& host,
     }
     const auto microbatch = static_cast<size_t>(pass - passes.begin()) - 1;
     const plan::Communication& what = each.what;
-    const size_t count = counts[{microbatch, what.kind, what.phase, what.unit, what.bytes}]++;
-    const auto found = alike_.find({what.kind, what.phase, what.unit, what.bytes});
+    const Bytes size = size_to_match(what);
+    const size_t count = counts[{microbatch, what.kind, what.phase, what.unit, size}]++;
+    const auto found = alike_.find({what.kind, what.phase, what.unit, size});
     if (found == alike_.end() || count >= found->second.size() ||
         microbatch >= communications_[found->second[count]].size()) {
       continue;

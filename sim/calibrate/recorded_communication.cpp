@@ -10,6 +10,7 @@
 
 #include "core/workload/communications.h"
 #include "profiler/analysis/events/names.h"
+#include "profiler/analysis/fsdp_log/fsdp_log.h"
 #include "profiler/analysis/recover/recorded_operators.h"
 #include "profiler/trace/parallel_axes.h"
 
@@ -140,6 +141,21 @@ mesh::Group group_of(const ProcessGroup* group,
   return out;
 }
 
+// The sizes of an all-to-all on this rank, which may be 0. Over Gloo the call has them, on a device
+// the kernel.
+analysis::CallSize size_of_exchange(const trace::Trace& trace, const analysis::Collective& of) {
+  return analysis::call_size(trace,
+                             trace.events[of.args == trace::kNoIndex ? of.issuer : of.event]);
+}
+
+// `bytes`: of the larger message, if the trace does not have both.
+ExchangedBytes exchanged_bytes(const analysis::CallSize& size, Bytes bytes) {
+  const Bytes element = size.dtype ? size_of(*size.dtype) : size.element.value_or(0);
+  return size.in >= 0 && size.out >= 0 && element > 0
+             ? ExchangedBytes{size.in * element, size.out * element}
+             : ExchangedBytes{bytes, bytes};
+}
+
 // When an item of a recorded pass takes place.
 Nanoseconds time_of(const analysis::RecoveredWorkload& pass, size_t at) {
   const WorkloadItem& item = pass.workload.order[at];
@@ -198,7 +214,14 @@ std::vector<RecordedCommunication> recorded_communications(const trace::Trace& t
     const bool in_pass = each.section == Section::kForward || each.section == Section::kLoss ||
                          each.section == Section::kBackward;
     if (!each.kind || !in_pass || each.part != analysis::UnitPart::kOther || each.ranks < 2 ||
-        each.bytes <= 0 || each.issuer == trace::kNoIndex) {
+        each.issuer == trace::kNoIndex) {
+      continue;
+    }
+    std::optional<analysis::CallSize> exchanged;
+    if (*each.kind == CollectiveKind::kAllToAll) {
+      exchanged = size_of_exchange(trace, each);
+    }
+    if (each.bytes <= 0 && !(exchanged && exchanged->in == 0 && exchanged->out == 0)) {
       continue;
     }
     if (!calls) {
@@ -213,6 +236,9 @@ std::vector<RecordedCommunication> recorded_communications(const trace::Trace& t
     made.what.purpose = each.purpose;
     made.what.phase = analysis::phase_of(each.section);
     made.what.bytes = each.bytes;
+    if (exchanged) {
+      made.exchanged = exchanged_bytes(*exchanged, each.bytes);
+    }
     if (each.unit) {
       made.what.module = timeline.units[*each.unit];
       const auto unit = units.find(made.what.module);

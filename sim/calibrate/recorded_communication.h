@@ -11,6 +11,7 @@
 #include "profiler/analysis/timeline/timeline.h"
 #include "profiler/trace/model/trace.h"
 #include "sim/calibrate/observation.h"
+#include "sim/engine/rank_workload.h"
 
 namespace shardlens::sim {
 
@@ -21,6 +22,7 @@ using UnitNames = std::map<std::string, UnitId>;
 // tensor parallelism, all-to-alls of experts, …
 struct RecordedCommunication {
   plan::Communication what;  // without group, forward and waited_by
+  ExchangedBytes exchanged;  // of an all-to-all
   mesh::Group group;
   std::vector<int64_t> ranks;  // of the group; empty: not in the trace
   bool of_data = false;        // the ranks run the same program on other data, as far as is known

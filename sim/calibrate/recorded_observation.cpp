@@ -20,6 +20,7 @@
 #include "sim/calibrate/recorded_communication.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
+#include "sim/engine/rank_costs.h"
 
 namespace shardlens::sim {
 namespace {
@@ -201,6 +202,45 @@ struct ProgramRun {
   bool guesses_microbatches = false;  // the settings do not say how a step accumulates
 };
 
+// Each rank's own pass, if all ranks of the run were recorded, their plan is known, and an
+// all-to-all gave them different numbers of rows; otherwise none.
+std::vector<RankProgram> programs_of_ranks(const ProgramRun& program,
+                                           std::span<const Timeline> timelines,
+                                           const Observation& out) {
+  const trace::Run& run = program.run.run();
+  const bool exchanges = std::ranges::any_of(
+      out.workload.communications,
+      [](const plan::Communication& each) { return each.kind == CollectiveKind::kAllToAll; });
+  if (!exchanges || !run.planned || static_cast<int64_t>(timelines.size()) != out.plan.world_size) {
+    return {};
+  }
+  std::vector<RankProgram> made;
+  bool alike = true;
+  for (size_t rank = 0; rank < timelines.size(); ++rank) {
+    const trace::Trace& trace = run.traces[rank];
+    std::vector<trace::Diagnostic> ignored;  // those of the first rank are reported
+    analysis::RecoveredWorkload pass =
+        analysis::recorded_pass(trace, timelines[rank], out.plan, ignored);
+    Observation own;
+    own.plan = out.plan;
+    own.host = out.host;
+    own.workload = pass.workload;
+    add_activations(recorded_activations(run.environment), own.plan, own.workload);
+    const std::vector<RecordedCommunication> added = add_communications(
+        recorded_communications(trace, timelines[rank], program.names[rank]), pass, own);
+    if (!same_order(own.workload, out.workload)) {
+      return {};
+    }
+    alike = alike && own.workload.operators == out.workload.operators;
+    RankProgram& of_rank = made.emplace_back();
+    of_rank.workload = std::move(own.workload);
+    for (const RecordedCommunication& each : added) {
+      of_rank.exchanged.push_back(each.exchanged);
+    }
+  }
+  return alike ? std::vector<RankProgram>() : std::move(made);
+}
+
 int64_t microbatches_in(const Timeline& timeline) {
   std::vector<Interval> steps;
   for (const analysis::Step& step : timeline.steps) {
@@ -214,9 +254,22 @@ void observe_steps(const ProgramRun& program,
                    std::span<const Timeline> timelines,
                    Observation& out) {
   out.planned = schedule::planned_step(out.workload, out.plan, kSteady, out.settings);
+  for (RankProgram& each : out.of_ranks) {
+    each.planned = schedule::planned_step(each.workload, out.plan, kSteady, out.settings);
+  }
   std::map<std::string, int64_t> left_out;
   for (size_t rank = 0; rank < timelines.size(); ++rank) {
-    const ProgramReader reader(program.run.run().traces[rank], timelines[rank], out,
+    std::optional<Observation> own;  // of the rank, if its operators are not those of all
+    if (!out.of_ranks.empty()) {
+      own.emplace();
+      own->plan = out.plan;
+      own->workload = out.of_ranks[rank].workload;
+      own->planned = out.of_ranks[rank].planned;
+      own->settings = out.settings;
+      own->host = out.host;
+      own->blocking = out.blocking;
+    }
+    const ProgramReader reader(program.run.run().traces[rank], timelines[rank], own ? *own : out,
                                program.names[rank]);
     const GraphLaunches graphs(program.run.run().traces[rank], timelines[rank]);
     for (const analysis::Step& step : timelines[rank].steps) {
@@ -262,6 +315,7 @@ void observe_program(ProgramRun program, Observation& out) {
   const std::vector<RecordedCommunication> communications = add_communications(
       recorded_communications(traces.front(), timelines.front(), program.names.front()),
       program.recorded, out);
+  out.of_ranks = programs_of_ranks(program, timelines, out);
   const plan::StepSettings settings = out.settings;
   if (program.guesses_microbatches) {
     out.settings.accumulate = microbatches_in(timelines.front());
@@ -277,6 +331,7 @@ void observe_program(ProgramRun program, Observation& out) {
                           "no step of the traces has the collectives of its plan: one pass is "
                           "taken as it ran");
     out.one_pass = true;
+    out.of_ranks.clear();
     for (const Timeline& timeline : timelines) {
       for (const analysis::Step& step : timeline.steps) {
         out.durations.push_back(timeline.device ? step.window.length() : step.host.length());

@@ -112,6 +112,8 @@ class Host {
   }
 
   [[nodiscard]] Nanoseconds clock() const { return clock_; }
+  // For peers, as the costs have it for every rank.
+  [[nodiscard]] Nanoseconds waited() const { return waited_; }
 
  private:
   void slow_down(double factor) {
@@ -279,6 +281,7 @@ class Host {
 
   // While it waits for peers, NCCL's kernel spins and occupies its SMs; a CPU thread sleeps.
   void collective(uint32_t on, const CollectiveCost& cost, mesh::GroupId group) {
+    waited_ += cost.wait.alone;
     if (cost.wait.alone > 0) {
       machine_.work(on, clock_, cost.wait,
                     computes_ ? WorkClass::kPeerWait : WorkClass::kCommunication, stream_span());
@@ -416,7 +419,7 @@ class Host {
   std::vector<char> stored_;  // two for each unit: a part of its shard has a gradient
   std::vector<Mark> communicated_, events_, bucket_marks_;  // the first by communication: its end
   size_t next_ = 0;
-  Nanoseconds clock_ = 0;
+  Nanoseconds clock_ = 0, waited_ = 0;
   Mark blocked_ = kNoMark;
   Span* waiting_item_ = nullptr;
   ItemTimes* times_of_item_ = nullptr;
@@ -573,7 +576,7 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
   for (uint32_t rank = 0; rank < ranks; ++rank) {
     out.duration = std::max(out.duration, hosts[rank].clock());
     out.ranks[rank].figures = machine.figures(rank);
-    out.ranks[rank].waited = machine.waited(rank);
+    out.ranks[rank].waited = machine.waited(rank) + hosts[rank].waited();
   }
   for (SimulatedRank& rank : out.ranks) {
     rank.figures.idle += out.duration - machine.now();  // only the host is busy at the end

@@ -61,10 +61,12 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const Target& tar
 PricedStep priced_step(plan::Workload workload,
                        plan::ResolvedPlan plan,
                        const Target& target,
-                       const plan::StepSettings& settings) {
+                       const plan::StepSettings& settings,
+                       std::vector<RankWorkload> of_ranks) {
   require_simulator_support(plan, target);
   schedule::PlannedStep planned = schedule::planned_step(workload, plan, kSteadyStep, settings);
-  return priced_step(std::move(workload), std::move(plan), std::move(planned), *target.costs);
+  return priced_step(std::move(workload), std::move(plan), std::move(planned), *target.costs,
+                     std::move(of_ranks));
 }
 
 StepPrediction predict(const PricedStep& step,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "core/base/step_figures.h"
 #include "core/plan/resolved_plan.h"
@@ -60,12 +61,14 @@ struct StepPrediction {  // a predicted step: its times and its memory
 // Errors  InputError naming the plan's key, or stating that it has more ranks than the target.
 void require_simulator_support(const plan::ResolvedPlan& plan, const Target& target);
 
-// Step kSteadyStep. `workload` is one microbatch of `settings`.
+// Step kSteadyStep. `workload` is one microbatch of `settings`, `of_ranks` the same of each rank
+// where they differ.
 // Errors  as require_simulator_support(); InputError for work that was not measured on the target.
 [[nodiscard]] PricedStep priced_step(plan::Workload workload,
                                      plan::ResolvedPlan plan,
                                      const Target& target,
-                                     const plan::StepSettings& settings);
+                                     const plan::StepSettings& settings,
+                                     std::vector<RankWorkload> of_ranks = {});
 
 // `step` must be priced for the target and `settings`.
 [[nodiscard]] StepPrediction predict(const PricedStep& step,

@@ -15,7 +15,11 @@ using analysis::Collective;
 using schedule::PlannedItem;
 
 // What Partition needs of a simulated rank. A collective's group is its `listed_group`.
-analysis::Timeline timeline_of(const PricedStep& step, const SimulatedRank& rank) {
+analysis::Timeline timeline_of(const PricedStep& step, const SimulatedStep& simulated) {
+  const SimulatedRank& rank = shown_rank(simulated);
+  const auto shown = static_cast<size_t>(&rank - simulated.ranks.data());
+  const plan::Workload& workload =
+      step.of_ranks == nullptr ? *step.workload : step.of_ranks->at(shown).workload;
   const schedule::PlannedStep& planned = *step.planned;
   SHARDLENS_CHECK(rank.items.size() == planned.order.size(),
                   "the step was simulated without times");
@@ -33,7 +37,7 @@ analysis::Timeline timeline_of(const PricedStep& step, const SimulatedRank& rank
       add(compute, times.stream);
     }
     if (item.kind == PlannedItem::Kind::kCommunication && times.stream.end >= 0) {
-      const plan::Communication& each = step.workload->communications[item.index];
+      const plan::Communication& each = workload.communications[item.index];
       add(communication, times.stream);
       Collective& c = out.collectives.emplace_back();
       c.kind = each.kind;
@@ -73,9 +77,9 @@ analysis::Timeline timeline_of(const PricedStep& step, const SimulatedRank& rank
 }  // namespace
 
 std::vector<analysis::CommunicationFigures> predicted_communication(const PricedStep& step,
-                                                                    const SimulatedRank& rank,
+                                                                    const SimulatedStep& simulated,
                                                                     const Target& target) {
-  const analysis::Timeline timeline = timeline_of(step, rank);
+  const analysis::Timeline timeline = timeline_of(step, simulated);
   analysis::WindowGroups groups;
   for (const mesh::Group& each : step.plan->groups) {
     groups.groups.push_back({each.name, "", each.size});

@@ -9,10 +9,10 @@
 
 namespace shardlens::sim {
 
-// The communication of one rank of a step, which must have been simulated with times. The groups
-// are those of the plan; what a measured machine communicates outside of the plan has no group and
-// no count.
+// The communication of a rank of a step, which must have been simulated with times: of the one
+// whose figures are the step's. The groups are those of the plan; what a measured machine
+// communicates outside of the plan has no group and no count.
 [[nodiscard]] std::vector<analysis::CommunicationFigures> predicted_communication(
-    const PricedStep& step, const SimulatedRank& rank, const Target& target);
+    const PricedStep& step, const SimulatedStep& simulated, const Target& target);
 
 }  // namespace shardlens::sim

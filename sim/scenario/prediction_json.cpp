@@ -4,10 +4,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/plan/plan_mesh_json.h"
 #include "core/workload/software.h"
 #include "sim/scenario/uncertainty.h"
+#include "sim/scenario/uneven_ranks.h"
 
 namespace shardlens::sim {
 namespace {
@@ -16,6 +18,27 @@ using nlohmann::ordered_json;
 
 ordered_json interval_json(const std::optional<PredictedInterval>& interval) {
   return interval ? ordered_json{interval->low, interval->high} : ordered_json();
+}
+
+// Of ranks with unequal work.
+ordered_json ranks_json(const std::vector<UnevenRank>& ranks) {
+  auto out = ordered_json::array();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    const UnevenRank& each = ranks[rank];
+    auto exchanges = ordered_json::array();
+    for (const Exchange& one : each.exchanges) {
+      exchanges.push_back({{"module", one.module},
+                           {"sent_bytes", one.bytes.sent},
+                           {"received_bytes", one.bytes.received}});
+    }
+    out.push_back({{"rank", rank},
+                   {"compute_ns", each.compute},
+                   {"peer_wait_ns", each.waited},
+                   {"measured_peer_wait_ns",
+                    each.measured_wait ? ordered_json(*each.measured_wait) : ordered_json()},
+                   {"all_to_alls", std::move(exchanges)}});
+  }
+  return out;
 }
 
 }  // namespace
@@ -74,6 +97,9 @@ ordered_json prediction_json(const Prediction& prediction) {
   out["change_interval_ns"] = interval_json(prediction.change_interval);
   out["extrapolated"] = extrapolations_json(prediction.extrapolated);
   out["unknown"] = prediction.unknown;
+  if (const std::vector<UnevenRank> ranks = uneven_ranks(prediction); !ranks.empty()) {
+    out["ranks"] = ranks_json(ranks);
+  }
   out["software"] = plan::software_json(prediction.settings.software);
   return out;
 }

@@ -20,6 +20,7 @@
 #include "sim/calibrate/recorded_checkpoints.h"
 #include "sim/calibrate/recorded_tree.h"
 #include "sim/calibrate/replicated_observation.h"
+#include "sim/calibrate/uneven_waits.h"
 #include "sim/scenario/scenario.h"
 
 namespace shardlens::sim {
@@ -201,6 +202,23 @@ RecordedRun::RecordedRun(Observation observation, const std::optional<Observatio
     baseline_.one_pass = false;
     baseline_.measured = median(observation_.captured->durations);
   }
+  for (size_t rank = 0; rank < observation_.of_ranks.size(); ++rank) {
+    const std::optional<Nanoseconds> wait = measured_wait(observation_, rank);
+    if (!wait) {
+      baseline_.waits.clear();
+      break;
+    }
+    baseline_.waits.push_back(*wait);
+  }
+}
+
+std::vector<RankWorkload> RecordedRun::workloads_of_ranks(
+    const plan::ResolvedPlan& plan, const plan::StepSettings& settings) const {
+  std::vector<RankWorkload> out;
+  for (const RankProgram& each : observation_.of_ranks) {
+    out.push_back({adapted(each.workload, plan, settings), each.exchanged});
+  }
+  return out;
 }
 
 plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
@@ -224,6 +242,11 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
         "too, and give both runs (simulate --workload FIRST --workload SECOND --seq N)");
   }
   std::optional<plan::Workload> longer;
+  if (settings.seq != recorded.seq && !observation_.of_ranks.empty()) {
+    refuse(
+        "has ranks with unequal numbers of rows, so it can only be simulated with the recorded "
+        "sequence");
+  }
   if (settings.seq != recorded.seq) {
     longer = with_sequence(observation_.workload, *recorded.seq, *other_, *settings.seq);
   }
@@ -246,11 +269,18 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
                        own.context, own.tensor, own.expert));
   }
   require_replicated(observation_, plan);
+  return adapted(pass, plan, settings);
+}
+
+plan::Workload RecordedRun::adapted(const plan::Workload& pass,
+                                    const plan::ResolvedPlan& plan,
+                                    const plan::StepSettings& settings) const {
   const plan::Workload checkpointed =
       with_checkpoints(pass, observation_.plan, plan, observation_.source);
   plan::Workload out = rewrapped(checkpointed, observation_.plan, plan);
-  if (settings.batch != recorded.batch) {
-    out = with_batch(out, plan, recorded.batch, settings.batch);
+  const int64_t batch = observation_.settings.batch;
+  if (settings.batch != batch) {
+    out = with_batch(out, plan, batch, settings.batch);
   }
   if (observation_.captured) {
     require_capturable(plan, observation_.source);

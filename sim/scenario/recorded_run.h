@@ -29,6 +29,9 @@ struct Baseline {
   int64_t steps = 0;
   std::vector<StepsLeftOut> left_out = {};
   bool one_pass = false;
+  // By rank: how long its collectives waited for later ranks, in a mean step. Only of ranks with
+  // unequal work, if their collectives were matched.
+  std::vector<Nanoseconds> waits = {};
 
   [[nodiscard]] double error() const {
     return static_cast<double>(simulated) / static_cast<double>(measured) - 1;
@@ -92,12 +95,19 @@ class RecordedRun {
   // sequences, checkpoints and batches that the run cannot tell.
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;
+  // The same of each rank, where the ranks had unequal work; empty: they are alike.
+  [[nodiscard]] std::vector<RankWorkload> workloads_of_ranks(
+      const plan::ResolvedPlan& plan, const plan::StepSettings& settings) const;
 
  private:
   explicit RecordedRun(Observation observation,
                        const std::optional<Observation>& other = std::nullopt);
   [[nodiscard]] static std::shared_ptr<const RecordedRun> with_baseline(
       std::shared_ptr<RecordedRun> run);
+  // A pass of the run under the plan.
+  [[nodiscard]] plan::Workload adapted(const plan::Workload& pass,
+                                       const plan::ResolvedPlan& plan,
+                                       const plan::StepSettings& settings) const;
 
   Observation observation_;
   std::optional<OtherSequence> other_;

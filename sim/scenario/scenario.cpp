@@ -70,8 +70,9 @@ PricedStep priced_of(const Scenario& scenario) {
   require_products(scenario);
   plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
   plan::Workload workload = scenario.model->workload(plan, scenario.step);
+  std::vector<RankWorkload> of_ranks = scenario.model->workloads_of_ranks(plan, scenario.step);
   return priced_step(std::move(workload), std::move(plan), scenario.machine->target(),
-                     scenario.step);
+                     scenario.step, std::move(of_ranks));
 }
 
 }  // namespace
@@ -120,6 +121,11 @@ plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
                 : plan::step_workload(*config_, plan, settings);
 }
 
+std::vector<RankWorkload> ScenarioModel::workloads_of_ranks(
+    const plan::ResolvedPlan& plan, const plan::StepSettings& settings) const {
+  return run_ == nullptr ? std::vector<RankWorkload>() : run_->workloads_of_ranks(plan, settings);
+}
+
 Scenario own_scenario(std::shared_ptr<const RecordedRun> run) {
   Scenario out;
   out.plan = run->observation().plan.plan;
@@ -145,7 +151,7 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
   options.simulation.rank_slowdown = scenario.rank_slowdown;
   static_cast<StepPrediction&>(out) = predict(out.priced, machine.target(), scenario.step, options);
   if (detail.communication) {
-    out.communication = predicted_communication(out.priced, shown_rank(out.step), machine.target());
+    out.communication = predicted_communication(out.priced, out.step, machine.target());
   }
   out.machine = machine.target().name;
   out.capacity = machine.target().memory;

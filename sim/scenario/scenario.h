@@ -53,6 +53,9 @@ class ScenarioModel {
   // One microbatch. Errors: InputError as step_workload() and RecordedRun::workload().
   [[nodiscard]] plan::Workload workload(const plan::ResolvedPlan& plan,
                                         const plan::StepSettings& settings) const;
+  // As RecordedRun::workloads_of_ranks(); empty for a model.
+  [[nodiscard]] std::vector<RankWorkload> workloads_of_ranks(
+      const plan::ResolvedPlan& plan, const plan::StepSettings& settings) const;
 
  private:
   std::optional<plan::ModelConfig> config_;

@@ -14,9 +14,8 @@
 #include "core/base/error.h"
 #include "profiler/check/statistics.h"
 #include "sim/calibrate/calibration.h"
-#include "sim/engine/bucket_costs.h"
+#include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
-#include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {
 namespace {
@@ -121,10 +120,7 @@ double step_with(const Scenario& scenario,
                  const Prediction& prediction,
                  const TargetMachine& machine) {
   PricedStep step = prediction.priced;
-  const CostModel& model = *machine.target().costs;
-  StepCosts costs = step_costs(*step.workload, *step.plan, model);
-  add_bucket_costs(*step.plan, *step.planned, model, costs);
-  step.costs = std::make_shared<const StepCosts>(std::move(costs));
+  step.costs = std::make_shared<const StepCosts>(costs_of(step, *machine.target().costs));
   SimulationOptions options;
   options.host = prediction.host;
   options.waits_for_loss = scenario.waits_for_loss;

@@ -69,7 +69,7 @@ def simulated(folder, rank):
     """Like expected(), of the trace that simulate has written."""
     path = folder / "out" / f"rank{rank}.pt.trace.json.gz"
     events = [each for each in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if "Collective name" in each.get("args", {}) and "In msg nelems" in each["args"]]
-    events.sort(key=lambda each: (each["args"]["issued_ns"], each["args"]["correlation"]))
+    events.sort(key=lambda each: (each["args"].get("issued_ns", 0), each["args"].get("correlation", 0)))
     rows = []
     for event in events:
         args = event["args"]

@@ -1,0 +1,80 @@
+#include "sim/calibrate/uneven_waits.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "sim/calibrate/calibrated_cost_model.h"
+#include "sim/engine/priced_step.h"
+#include "sim/engine/simulator.h"
+
+namespace shardlens::sim {
+namespace {
+
+bool was_in(const ObservedCollective& each, const ObservedStep& step) {
+  return each.rank == step.rank && step.window.start <= each.start && each.start < step.window.end;
+}
+
+// Of a mean step: waits of all collectives, and of the kinds that a calibration has waits of.
+struct SumOfWaits {
+  double all = 0, of_kinds = 0;  // ns
+  int64_t steps = 0;
+  bool matched = false;
+};
+
+SumOfWaits sum_of_waits(const Observation& of, std::optional<size_t> rank) {
+  SumOfWaits out;
+  for (const ObservedStep& step : of.steps) {
+    out.steps += !rank || step.rank == *rank ? 1 : 0;
+  }
+  for (const ObservedCollective& each : of.collectives) {
+    const bool counts = each.waited && (!rank || each.rank == *rank) &&
+                        std::ranges::any_of(of.steps, [&each](const ObservedStep& step) {
+                          return was_in(each, step);
+                        });
+    if (counts) {
+      out.matched = true;
+      out.all += static_cast<double>(*each.waited);
+      const bool has = static_cast<size_t>(each.kind) < Calibration{}.peer_wait_us.size();
+      out.of_kinds += has ? static_cast<double>(*each.waited) : 0;
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<Nanoseconds> measured_wait(const Observation& of, size_t rank) {
+  const SumOfWaits waits = sum_of_waits(of, rank);
+  return waits.matched && waits.steps > 0
+             ? std::optional(std::llround(waits.all / static_cast<double>(waits.steps)))
+             : std::nullopt;
+}
+
+void take_off_uneven_waits(const Observation& of, Calibration& out) {
+  if (of.of_ranks.empty() || out.curves.empty()) {
+    return;
+  }
+  Calibration alone = out;
+  alone.peer_wait_us = {};
+  const CalibratedCostModel model(alone);
+  const PricedStep step = priced_step(of.workload, of.plan, of.planned, model,
+                                      {of.of_ranks.begin(), of.of_ranks.end()});
+  const SimulatedStep simulated = simulate(step, {.host = of.host, .keep_times = false});
+  double predicted = 0;
+  for (const SimulatedRank& each : simulated.ranks) {
+    predicted += static_cast<double>(each.waited) / static_cast<double>(simulated.ranks.size());
+  }
+  const SumOfWaits measured = sum_of_waits(of, std::nullopt);
+  if (measured.of_kinds <= 0) {
+    return;
+  }
+  const double rest = std::max(0.0, measured.all - predicted * static_cast<double>(measured.steps));
+  for (double& each : out.peer_wait_us) {
+    each *= rest / measured.of_kinds;
+  }
+}
+
+}  // namespace shardlens::sim
