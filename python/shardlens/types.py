@@ -550,6 +550,10 @@ class PlanFileContextParallel(TypedDict):
     method: NotRequired[Literal["all_gather", "ring"]]
 
 
+class PlanFileExpertParallel(TypedDict):
+    dispatch: NotRequired[Literal["all_to_all", "all_gather"]]
+
+
 class MixedPrecision(TypedDict):
     param_dtype: NotRequired[Literal["fp32", "bf16", "fp16"] | None]
     reduce_dtype: NotRequired[Literal["fp32", "bf16", "fp16"] | None]
@@ -592,6 +596,7 @@ class PlanFile(TypedDict):
     sequence_parallel: NotRequired[bool]
     loss_parallel: NotRequired[bool]
     context_parallel: NotRequired[PlanFileContextParallel | None]
+    expert_parallel: NotRequired[PlanFileExpertParallel | None]
     dialect: NotRequired[Literal["fsdp1", "fsdp2"]]
     layout: NotRequired[Literal["flat", "per_parameter"]]
     views: NotRequired[Literal["fresh", "frozen"]]

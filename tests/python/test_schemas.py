@@ -22,6 +22,8 @@ COMMANDS = [
     ["analyze", ROOT / "traces" / "fsdp2-h200", "--by", "span", "--critical-path"],
     ["analyze", ROOT / "traces" / "fsdp2-h200-graph"],
     ["analyze", DATA / "recorded_meshes" / "tensor", "--explain", "(root)"],
+    ["simulate", "--workload", DATA / "recorded_meshes" / "experts-uneven"],
+    ["advise", DATA / "recorded_meshes" / "experts-uneven"],
     ["analyze", TRACES / "ddp-buckets"],
     ["analyze", TRACES / "fsdp2-memory"],
     ["analyze", RUN, "--compat", "hta"],
