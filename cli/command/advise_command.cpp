@@ -8,15 +8,18 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
 #include "core/base/standard_output.h"
 #include "core/files/atomic_file.h"
 #include "core/json/json_dump.h"
+#include "core/model/model_config.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/analyzed_run.h"
 #include "sim/advise/advice_json.h"
 #include "sim/advise/advise.h"
+#include "sim/advise/mesh_proposal.h"
 
 #include "cli/capture/measured_changes.h"
 #include "cli/command/subcommand.h"
@@ -24,6 +27,7 @@
 #include "cli/flags/scenario_options.h"
 #include "cli/flags/size_option.h"
 #include "cli/results/advice_text.h"
+#include "cli/results/mesh_proposal_text.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -33,6 +37,8 @@ namespace fs = std::filesystem;
 
 struct AdviseCommand {
   std::vector<fs::path> paths;
+  fs::path model;        // empty: the run's own, if it has one
+  std::string hardware;  // "": only what the run measured
   int64_t memory_limit = 0, top = 5, measure = 0;
   Outputs outputs;
   bool json = false;
@@ -74,6 +80,13 @@ ExitCode run(const AdviseCommand& options) {
   const auto recorded = sim::RecordedRun::of(opened);
   write_recorder_notes(*recorded);
   sim::Advice advice = sim::advise(recorded, analysis::analyze(opened), settings);
+  sim::MeshProposalOptions meshes;
+  meshes.hardware = options.hardware;
+  meshes.memory_limit = options.memory_limit;
+  if (!options.model.empty()) {
+    meshes.model = plan::load_model_config(options.model);
+  }
+  const sim::MeshProposal proposal = sim::propose_mesh(*recorded, meshes);
   if (options.measure > 0) {
     measure_changes(options.paths.front(), opened.run(), static_cast<size_t>(options.measure),
                     advice);
@@ -82,9 +95,12 @@ ExitCode run(const AdviseCommand& options) {
     write_plans(advice, options.outputs, out);
   }
   if (options.json) {
-    write_data(plan::json_text(sim::advice_json(advice), 1) + "\n");
+    nlohmann::ordered_json json = sim::advice_json(advice);
+    json["mesh"] = sim::mesh_proposal_json(proposal);
+    write_data(plan::json_text(json, 1) + "\n");
   } else {
     write_stdout(advice_text(advice, opened.run().source, style_of_stdout()));
+    write_stdout(mesh_proposal_text(proposal));
   }
   return advice.is_uncertain() ? ExitCode::kInconclusive : ExitCode::kOk;
 }
@@ -97,6 +113,16 @@ Action add_advise_command(CLI::App& app) {
                  "a capture directory, a run of shardlens.record, or traces of PyTorch's FSDP or "
                  "DDP; one run")
       ->required();
+  app.add_option(
+         "--model", options->model,
+         "the model of a run that does not contain it, to propose another mesh: a directory "
+         "with config.json, a config.json or a model.json")
+      ->option_text("PATH [the run's]");
+  app.add_option(
+         "--hardware", options->hardware,
+         "what prices the parts of other meshes that the run did not measure: the name of a "
+         "spec, or a file")
+      ->option_text("SPEC");
   app.add_option("--memory-limit", options->memory_limit,
                  "limit on the memory that the allocator reserves per rank, such as "
                  "80GiB [the machine's, if it is known]")

@@ -836,6 +836,36 @@ class AdviceWaste(TypedDict):
     evidence: str
 
 
+class PricedMeshRun(TypedDict):
+    batch: int
+    accumulate: int
+    sync_every_microbatch: bool
+
+
+class PricedMesh(TypedDict):
+    mesh: Mesh
+    title: str  # Of the plan; empty: the run's own.
+    plan: PlanFile
+    run: PricedMeshRun
+    step_ns: int
+    interval_ns: list[int] | None  # 90 %.
+    peak_reserved_bytes: int
+
+
+class MeshProposal(TypedDict):
+    """The best plan on another mesh, predicted from the model."""
+
+    refusal: str | None  # null: one is proposed.
+    machine: str
+    own: PricedMesh | None  # The run's own plan.
+    best: PricedMesh | None
+    change_ns: int | None
+    searched: int  # Other meshes.
+    refused: int
+    why_refused: str
+    not_tried: list[str]
+
+
 class Advice(TypedDict):
     """Output of advise --json (shardlens docs cli)."""
 
@@ -847,6 +877,7 @@ class Advice(TypedDict):
     others: list[AdvisedChange]  # Predicted not to pay.
     unknown: list[AdviceUnknown]
     waste: list[AdviceWaste]
+    mesh: MeshProposal
 
 
 class CheckedMetric(TypedDict):

@@ -3,6 +3,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/plan/plan_mesh_json.h"
 #include "sim/scenario/prediction_json.h"
 
 namespace shardlens::sim {
@@ -48,7 +49,37 @@ ordered_json changes_json(const std::vector<AdvisedChange>& changes) {
   return out;
 }
 
+ordered_json priced_json(const std::optional<PricedMesh>& of) {
+  if (!of) {
+    return nullptr;
+  }
+  return {{"mesh", plan::every_axis_json(of->mesh)},
+          {"title", of->title},
+          {"plan", ordered_json::parse(plan::to_json(of->plan))},
+          {"run",
+           {{"batch", of->step.batch},
+            {"accumulate", of->step.accumulate},
+            {"sync_every_microbatch", of->step.sync_every_microbatch}}},
+          {"step_ns", of->duration},
+          {"interval_ns",
+           of->interval ? ordered_json{of->interval->low, of->interval->high} : ordered_json()},
+          {"peak_reserved_bytes", of->peak_reserved}};
+}
+
 }  // namespace
+
+ordered_json mesh_proposal_json(const MeshProposal& proposal) {
+  const bool made = proposal.refusal.empty();
+  return {{"refusal", made ? ordered_json() : ordered_json(proposal.refusal)},
+          {"machine", proposal.machine},
+          {"own", priced_json(proposal.own)},
+          {"best", priced_json(proposal.best)},
+          {"change_ns", made ? ordered_json(proposal.change()) : ordered_json()},
+          {"searched", proposal.searched},
+          {"refused", proposal.refused},
+          {"why_refused", proposal.why_refused},
+          {"not_tried", proposal.not_tried}};
+}
 
 ordered_json advice_json(const Advice& advice) {
   ordered_json out{{"schema", 1}};
