@@ -559,7 +559,7 @@ double KernelClass::beyond(double work) const {
 Calibration calibrate(std::span<const Observation> observations) {
   Calibration out = Fit().run(observations);
   for (const Observation& each : observations) {
-    take_off_uneven_waits(each, out);
+    settle_waits(each, out);
   }
   return out;
 }

@@ -44,6 +44,20 @@ SumOfWaits sum_of_waits(const Observation& of, std::optional<size_t> rank) {
   return out;
 }
 
+// How long a mean rank waits in a step of ranks with unequal work.
+double simulated_wait(const Observation& of, Calibration calibration) {
+  calibration.peer_wait_us = {};
+  const CalibratedCostModel model(calibration);
+  const PricedStep step = priced_step(of.workload, of.plan, of.planned, model,
+                                      {of.of_ranks.begin(), of.of_ranks.end()});
+  const SimulatedStep simulated = simulate(step, {.host = of.host, .keep_times = false});
+  double sum = 0;
+  for (const SimulatedRank& each : simulated.ranks) {
+    sum += static_cast<double>(each.waited);
+  }
+  return sum / static_cast<double>(simulated.ranks.size());
+}
+
 }  // namespace
 
 std::optional<Nanoseconds> measured_wait(const Observation& of, size_t rank) {
@@ -53,25 +67,13 @@ std::optional<Nanoseconds> measured_wait(const Observation& of, size_t rank) {
              : std::nullopt;
 }
 
-void take_off_uneven_waits(const Observation& of, Calibration& out) {
-  if (of.of_ranks.empty() || out.curves.empty()) {
-    return;
-  }
-  Calibration alone = out;
-  alone.peer_wait_us = {};
-  const CalibratedCostModel model(alone);
-  const PricedStep step = priced_step(of.workload, of.plan, of.planned, model,
-                                      {of.of_ranks.begin(), of.of_ranks.end()});
-  const SimulatedStep simulated = simulate(step, {.host = of.host, .keep_times = false});
-  double predicted = 0;
-  for (const SimulatedRank& each : simulated.ranks) {
-    predicted += static_cast<double>(each.waited) / static_cast<double>(simulated.ranks.size());
-  }
+void settle_waits(const Observation& of, Calibration& out) {
   const SumOfWaits measured = sum_of_waits(of, std::nullopt);
-  if (measured.of_kinds <= 0) {
+  if (measured.of_kinds <= 0 || out.curves.empty()) {
     return;
   }
-  const double rest = std::max(0.0, measured.all - predicted * static_cast<double>(measured.steps));
+  const double simulated = of.of_ranks.empty() ? 0 : simulated_wait(of, out);
+  const double rest = std::max(0.0, measured.all - simulated * static_cast<double>(measured.steps));
   for (double& each : out.peer_wait_us) {
     each *= rest / measured.of_kinds;
   }

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "sim/calibrate/calibration.h"
 #include "sim/scenario/uncertainty.h"
 
 namespace shardlens::sim {
@@ -128,6 +129,19 @@ TEST(UnevenRanksTest, OtherSequencesAreRefused) {
   Scenario longer = own_scenario(uneven_run());
   longer.step.seq = 64;
   EXPECT_THAT(refusal_of(longer), ::testing::HasSubstr("sequence"));
+}
+
+// Of ranks that are taken as alike, waits of all-to-alls are in the step too.
+TEST(UnevenRanksTest, WaitsOfAllToAllsAreCalibrated) {
+  Observation alike = uneven_run()->observation();
+  alike.of_ranks.clear();
+  Observation without = alike;
+  std::erase_if(without.collectives, [](const ObservedCollective& each) {
+    return each.kind == CollectiveKind::kAllToAll;
+  });
+  const auto gather = static_cast<size_t>(CollectiveKind::kAllGather);
+  EXPECT_GT(calibrate(std::span(&alike, 1)).peer_wait_us[gather],
+            calibrate(std::span(&without, 1)).peer_wait_us[gather]);
 }
 
 // Ranks with the same rows are one.
