@@ -25,7 +25,7 @@ void add_row(const std::string& what, const sim::PricedMesh& of, report::Table& 
 
 Shown mesh_proposal_text(const sim::MeshProposal& proposal) {
   if (!proposal.refusal.empty()) {
-    return show("\nNo other mesh is proposed: {}.\n", proposal.refusal);
+    return show("\nNo other mesh is proposed: {}\n", proposal.refusal);
   }
   report::Table table({{"mesh, priced from the model", report::Align::kLeft},
                        {"step"},

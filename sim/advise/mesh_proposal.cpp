@@ -17,7 +17,7 @@ namespace {
 // The run's plan and step, of the model on the machine.
 Scenario scenario_of_model(const RecordedRun& run,
                            const plan::ModelConfig& config,
-                           const std::string& hardware) {
+                           std::shared_ptr<const TargetMachine> machine) {
   const Observation& of = run.observation();
   Scenario out;
   out.model = std::make_shared<const ScenarioModel>(config);
@@ -27,9 +27,7 @@ Scenario scenario_of_model(const RecordedRun& run,
   if (of.pytorch && plan::is_engine(out.step.program)) {
     out.step.program = plan::Program::kTransformers;
   }
-  out.machine = hardware.empty() ? run.machine()
-                                 : std::make_shared<const TargetMachine>(
-                                       *run.machine()->calibration(), hardware);
+  out.machine = std::move(machine);
   return out;
 }
 
@@ -91,7 +89,12 @@ void search_meshes(const Scenario& own, const MeshProposalOptions& options, Mesh
 }  // namespace
 
 MeshProposal propose_mesh(const RecordedRun& run, const MeshProposalOptions& options) {
+  const auto machine =
+      options.hardware.empty()
+          ? run.machine()
+          : std::make_shared<const TargetMachine>(*run.machine()->calibration(), options.hardware);
   MeshProposal out;
+  out.machine = machine->target().name;
   const plan::ModelConfig* config = options.model ? &*options.model : run.config();
   if (config == nullptr) {
     out.refusal =
@@ -106,8 +109,7 @@ MeshProposal propose_mesh(const RecordedRun& run, const MeshProposalOptions& opt
         config->source);
     return out;
   }
-  const Scenario own = scenario_of_model(run, *config, options.hardware);
-  out.machine = own.machine->target().name;
+  const Scenario own = scenario_of_model(run, *config, machine);
   try {
     search_meshes(own, options, out);
   } catch (const InputError& error) {
