@@ -93,22 +93,6 @@ bool is_bound_by_memory(const Found& found, Evaluator& evaluator) {
          });
 }
 
-std::vector<StepLimit> limits_of(const StepFigures& figures) {
-  std::array<std::pair<Nanoseconds, StepLimit>, 4> parts{
-      {{figures.compute, StepLimit::kCompute},
-       {figures.exposed_comm, StepLimit::kLinks},
-       {figures.exposed_copy, StepLimit::kCopies},
-       {figures.idle, StepLimit::kHost}}};
-  std::ranges::stable_sort(parts, {}, [](const auto& each) { return -each.first; });
-  std::vector<StepLimit> out;
-  for (const auto& [time, limit] : parts) {
-    if (static_cast<double>(time) >= kLeastShare * static_cast<double>(figures.duration())) {
-      out.push_back(limit);
-    }
-  }
-  return out;
-}
-
 std::vector<PurposeTime> purposes_of(const Prediction& prediction) {
   std::map<Purpose, PurposeTime> out;
   for (const analysis::CommunicationFigures& each : prediction.communication) {
@@ -125,6 +109,22 @@ std::vector<PurposeTime> purposes_of(const Prediction& prediction) {
 }
 
 }  // namespace
+
+std::vector<StepLimit> limits_of(const StepFigures& figures) {
+  std::array<std::pair<Nanoseconds, StepLimit>, 4> parts{
+      {{figures.compute, StepLimit::kCompute},
+       {figures.exposed_comm, StepLimit::kLinks},
+       {figures.exposed_copy, StepLimit::kCopies},
+       {figures.idle, StepLimit::kHost}}};
+  std::ranges::stable_sort(parts, {}, [](const auto& each) { return -each.first; });
+  std::vector<StepLimit> out;
+  for (const auto& [time, limit] : parts) {
+    if (static_cast<double>(time) >= kLeastShare * static_cast<double>(figures.duration())) {
+      out.push_back(limit);
+    }
+  }
+  return out;
+}
 
 std::string_view name_of(StepLimit limit) {
   constexpr std::array<std::string_view, 5> kNames{"compute", "links", "copies", "host", "memory"};

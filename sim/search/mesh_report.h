@@ -18,6 +18,9 @@ enum class StepLimit : uint8_t { kCompute, kLinks, kCopies, kHost, kMemory };
 // "compute", "links", "copies", "host", "memory".
 [[nodiscard]] std::string_view name_of(StepLimit limit);
 
+// Parts of at least a tenth of the step, the largest first. Never kMemory.
+[[nodiscard]] std::vector<StepLimit> limits_of(const StepFigures& figures);
+
 struct PurposeTime {  // communication of a step for one purpose
   Purpose purpose = Purpose::kOther;
   Nanoseconds busy = 0, exposed = 0;

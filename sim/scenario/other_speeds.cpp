@@ -1,0 +1,37 @@
+#include "sim/scenario/other_speeds.h"
+
+#include <cmath>
+#include <memory>
+#include <utility>
+
+#include "sim/engine/bucket_costs.h"
+#include "sim/engine/simulator.h"
+#include "sim/engine/step_costs.h"
+
+namespace shardlens::sim {
+
+StepPrediction at_speeds(const Scenario& scenario,
+                         const Prediction& prediction,
+                         const Speeds& speeds) {
+  Target target = scenario.machine->target();
+  const ScaledCostModel model(*target.costs, speeds);
+  PricedStep step = prediction.priced;
+  StepCosts costs = step_costs(*step.workload, *step.plan, model);
+  add_bucket_costs(*step.plan, *step.planned, model, costs);
+  step.costs = std::make_shared<const StepCosts>(std::move(costs));
+  const auto scaled = [](Nanoseconds time, double speed) {
+    return std::llround(static_cast<double>(time) / speed);
+  };
+  target.costs = &model;
+  target.outside = scaled(target.outside, speeds.host);
+  target.norm_communication = scaled(target.norm_communication, speeds.bandwidth);
+  target.outside_communication = scaled(target.outside_communication, speeds.bandwidth);
+  SimulationOptions options;
+  options.host = prediction.host;
+  options.waits_for_loss = scenario.waits_for_loss;
+  options.keep_times = false;
+  options.rank_slowdown = scenario.rank_slowdown;
+  return figures_of(simulate(step, options), {}, step, target, prediction.settings);
+}
+
+}  // namespace shardlens::sim
