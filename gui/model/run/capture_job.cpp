@@ -1,5 +1,9 @@
 #include "gui/model/run/capture_job.h"
 
+#include <algorithm>
+
+#include <QDir>
+#include <QFileInfo>
 #include <QRegularExpression>
 
 namespace shardlens::gui {
@@ -17,7 +21,7 @@ QStringList CaptureOptions::arguments() const {
   add("--model", model);
   add("--tokens", tokens);
   add("--out", out);
-  add("--strategy", strategy);
+  plan.isEmpty() ? add("--strategy", strategy) : add("--plan", plan);
   add("--device", device);
   add("--backend", backend);
   add("--steps", QString::number(steps));
@@ -25,7 +29,21 @@ QStringList CaptureOptions::arguments() const {
   add("--seq", QString::number(seq));
   // With the emulated backend there is one process, which runs one rank of a larger world.
   add(backend == QStringLiteral("emulated") ? "--world-size" : "--nproc", QString::number(nproc));
-  return list;
+  return list + more;
+}
+
+bool is_used(const QString& directory) {
+  return QFileInfo(directory).isDir() &&
+         !QDir(directory).isEmpty(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
+}
+
+QString free_directory(const QString& directory) {
+  const QString base = QDir::cleanPath(directory);
+  QString found = base;
+  for (int number = 2; is_used(found) || QFileInfo(found).isFile(); ++number) {
+    found = QStringLiteral("%1-%2").arg(base).arg(number);
+  }
+  return found;
 }
 
 CaptureJob::CaptureJob(QObject* parent) : QObject(parent) {
@@ -44,12 +62,15 @@ CaptureJob::CaptureJob(QObject* parent) : QObject(parent) {
 
 CaptureJob::~CaptureJob() {
   process_.disconnect(this);
-  if (isRunning()) {
+  // At the first signal the ranks finish their step and write their traces, at the second they end
+  // at once. The window does not wait for traces that it will not open.
+  for (int tries = 0; tries < 2 && isRunning(); ++tries) {
     process_.terminate();
-    if (!process_.waitForFinished(kGraceMilliseconds)) {
-      process_.kill();
-      process_.waitForFinished();
-    }
+    process_.waitForFinished(kLongestEnd / 3);
+  }
+  if (isRunning()) {
+    process_.kill();
+    process_.waitForFinished(kLongestEnd / 3);
   }
 }
 

@@ -11,17 +11,24 @@ namespace shardlens::gui {
 // Options of `shardlens capture`.
 struct CaptureOptions {
   QString model, tokens, out;
+  QString plan;  // a plan file; "": `strategy`
   QString strategy = QStringLiteral("full_shard");
   QString device = QStringLiteral("cpu"), backend = QStringLiteral("gloo");
   int nproc = 2, steps = 10, batch = 2, seq = 64;
+  QStringList more;                             // further flags, with their values
   [[nodiscard]] QStringList arguments() const;  // "capture", "--model", …
 };
+
+// Whether the directory has files, also hidden ones.
+[[nodiscard]] bool is_used(const QString& directory);
+// The directory itself, or one with a number behind its name that is not used.
+[[nodiscard]] QString free_directory(const QString& directory);
 
 // Runs `shardlens capture` as a separate process, one at a time. Each start() emits exactly one of
 // finished(), failed() and cancelled().
 //
 // Threads  all members on the object's own thread. The destructor ends the process and waits for
-// it.
+//          it, at most kLongestEnd.
 class CaptureJob : public QObject {
   Q_OBJECT
  public:
@@ -34,6 +41,7 @@ class CaptureJob : public QObject {
   void cancel();
   [[nodiscard]] bool isRunning() const { return process_.state() != QProcess::NotRunning; }
   static constexpr int kGraceMilliseconds = 20'000;
+  static constexpr int kLongestEnd = 6'000;  // milliseconds
 
  signals:
   void progress(int step, int steps);

@@ -9,6 +9,7 @@
 
 #include "gui/model/base/action_registry.h"
 #include "gui/model/compare/compare_session.h"
+#include "gui/model/compare/plan_runs.h"
 #include "gui/model/run/selection_context.h"
 #include "gui/model/what_if/edit_history.h"
 #include "gui/model/what_if/plan_proposals.h"
@@ -26,6 +27,7 @@ struct PanelContext {
   PlanProposals& proposals;
   CompareSession& compare;
   ActionRegistry& actions;
+  PlanRuns& runs;
 };
 
 // The content of one dock. A derived class lives in a file of its own and is created
@@ -65,6 +67,7 @@ class Panel : public QWidget {
   [[nodiscard]] PlanProposals& proposals() const { return context_.proposals; }
   [[nodiscard]] CompareSession& compare() const { return context_.compare; }
   [[nodiscard]] ActionRegistry& actions() const { return context_.actions; }
+  [[nodiscard]] PlanRuns& planRuns() const { return context_.runs; }
 
   virtual void runChanged() {}  // followed by selectionChanged() and fitColumns()
   virtual void selectionChanged() {}

@@ -18,24 +18,6 @@
 #include "core/plan/plan.h"
 
 namespace shardlens::gui {
-namespace {
-
-bool is_used(const QString& directory) {
-  return QFileInfo(directory).isDir() &&
-         !QDir(directory).isEmpty(QDir::AllEntries | QDir::Hidden | QDir::NoDotAndDotDot);
-}
-
-// The directory itself, or one with a number behind its name that is not used.
-QString free_directory(const QString& directory) {
-  const QString base = QDir::cleanPath(directory);
-  QString found = base;
-  for (int number = 2; is_used(found) || QFileInfo(found).isFile(); ++number) {
-    found = QStringLiteral("%1-%2").arg(base).arg(number);
-  }
-  return found;
-}
-
-}  // namespace
 
 CaptureDialog::CaptureDialog(const QString& program, QSettings& settings, QWidget* parent)
     : QDialog(parent),

@@ -1,6 +1,7 @@
 #include "gui/view/window/comparison_controller.h"
 
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include <QDir>
@@ -55,10 +56,27 @@ void ComparisonController::open(const QStringList& paths) {
                                               : paths_of(parts_.opened.paths));
 }
 
+void ComparisonController::open(const PlanRun& run) {
+  if (!parts_.hasRun()) {
+    return;
+  }
+  parts_.messages.clearError();
+  parts_.opened.compared = {run.directory};
+  behind_ = true;  // who waits for the run sees what was predicted and measured
+  if (parts_.opened.is_model && run.prediction != nullptr &&
+      run.prediction != parts_.context.run()) {
+    parts_.pages.showRun(run.prediction, tr("%1, predicted").arg(run.version));
+  }
+  parts_.compare.start(parts_.context.run(), run.run);
+}
+
 void ComparisonController::showChange() {
   status_.endProgress();
+  const bool behind = std::exchange(behind_, false);
   if (parts_.compare.isOpen()) {
-    parts_.panels.raise(QStringLiteral("compare"));
+    if (!behind) {
+      parts_.panels.raise(QStringLiteral("compare"));
+    }
     emit settled();
   }
 }
@@ -95,7 +113,8 @@ void ComparisonController::choose() {
   const QFileInfo open(parts_.opened.paths.value(0));
   const QDir beside = open.isDir() ? QDir(open.filePath() + QStringLiteral("/..")) : open.dir();
   dialog->setDirectory(QDir::cleanPath(beside.absolutePath()));
-  connect(dialog, &QFileDialog::filesSelected, this, &ComparisonController::open);
+  connect(dialog, &QFileDialog::filesSelected, this,
+          qOverload<const QStringList&>(&ComparisonController::open));
   dialog->open();
 }
 

@@ -2,6 +2,7 @@
 
 #include <QObject>
 
+#include "gui/model/compare/plan_runs.h"
 #include "gui/view/window/bookmarks.h"
 #include "gui/view/window/status_line.h"
 #include "gui/view/window/window_parts.h"
@@ -15,7 +16,9 @@ class ComparisonController : public QObject {
   ComparisonController(const WindowParts& parts, Bookmarks& bookmarks, StatusLine& status);
   void addCommands();
   void open(const QStringList& paths);  // of B
-  void swap();                          // A's plan versions and bookmarks are lost
+  // A run of a version that was just measured is B. Without a recorded run A is its prediction.
+  void open(const PlanRun& run);
+  void swap();  // A's plan versions and bookmarks are lost
 
  signals:
   void swapRequested();  // by the user; nothing is lost yet
@@ -29,6 +32,7 @@ class ComparisonController : public QObject {
   WindowParts parts_;
   Bookmarks& bookmarks_;
   StatusLine& status_;
+  bool behind_ = false;  // the panel Compare stays where it is
 };
 
 }  // namespace shardlens::gui

@@ -26,7 +26,7 @@ MainWindow::MainWindow(QSettings& settings, QWidget* parent)
       messages_(*this),
       recent_(settings),
       pages_(*this, settings, context_),
-      panels_(*new Panels({context_, session_, proposals_, compare_, actions_}, *this)),
+      panels_(*new Panels({context_, session_, proposals_, compare_, actions_, runs_}, *this)),
       parts_{*this,    settings_, actions_,  context_, loader_, session_, proposals_,
              compare_, opened_,   messages_, recent_,  pages_,  panels_},
       status_(*this, context_, pages_.timeline()),
@@ -55,7 +55,7 @@ MainWindow::~MainWindow() {
   // Signals emitted during destruction would reach a partly destroyed window.
   for (QObject* member :
        std::initializer_list<QObject*>{&actions_, &context_, &loader_, &session_,
-                                       &session_.undoStack(), &proposals_, &compare_}) {
+                                       &session_.undoStack(), &proposals_, &compare_, &runs_}) {
     member->disconnect(this);
   }
 }
@@ -85,6 +85,8 @@ void MainWindow::connectParts() {
       project_.leaveProject();
     });
   });
+  connect(&runs_, &PlanRuns::measured, this,
+          [this](size_t run) { comparison_.open(runs_.list()[run]); });
   connect(&timeline(), &TimelineView::dragging, this,
           [this](std::optional<analysis::Interval> range) { headline().showRange(range); });
   connect(&notice(), &NoticeBar::moreRequested, this,
@@ -110,6 +112,7 @@ void MainWindow::refreshOnChanges() {
   connect(&session_.undoStack(), &QUndoStack::canRedoChanged, this, refresh);
   connect(&proposals_, &PlanProposals::changed, this, refresh);
   connect(&compare_, &CompareSession::changed, this, refresh);
+  connect(&runs_, &PlanRuns::changed, this, refresh);
   connect(&compare_, &CompareSession::progress, this, refresh);
   connect(&compare_, &CompareSession::failed, this, refresh);
   connect(&timeline(), &TimelineView::bookmarksChanged, this, refresh);

@@ -5,6 +5,7 @@
 #include <QMainWindow>
 #include <QSettings>
 
+#include "gui/model/compare/plan_runs.h"
 #include "gui/model/what_if/project.h"
 #include "gui/view/window/bookmarks.h"
 #include "gui/view/window/comparison_controller.h"
@@ -68,6 +69,7 @@ class MainWindow : public QMainWindow {
   [[nodiscard]] PlanSession& session() { return session_; }
   [[nodiscard]] PlanProposals& proposals() { return proposals_; }
   [[nodiscard]] CompareSession& compare() { return compare_; }
+  [[nodiscard]] PlanRuns& runs() { return runs_; }
 
  signals:
   // A load has ended, with or without success.
@@ -92,6 +94,7 @@ class MainWindow : public QMainWindow {
   PlanSession session_;
   PlanProposals proposals_{session_};
   CompareSession compare_;
+  PlanRuns runs_{session_};
   OpenedRun opened_;
   Messages messages_;
   RecentFiles recent_;

@@ -158,6 +158,8 @@ void add_plan_commands(const WindowParts& parts, GhostLanes& ghosts) {
   add_knobs(plan, parts);
   add_proposals(plan, parts);
   plan.separate();
+  plan.add(QStringLiteral("plan.run"), QObject::tr("Run this plan …"), {QStringLiteral("Ctrl+R")},
+           [parts] { parts.actions.trigger(QStringLiteral("panel.run")); });
   plan.add(QStringLiteral("plan.apply"), QObject::tr("Apply a plan file …"), {},
            [parts] { choose_plan(parts); });
   plan.add(QStringLiteral("plan.save"), QObject::tr("Save the plan …"), {},

@@ -101,6 +101,46 @@ TEST_F(CaptureTest, TellsItsStepsAndTheRunIsOpened) {
   EXPECT_EQ(processes(), 0);
 }
 
+// The sample's own plan, run again by the engine as it was captured: the run is B, next to what was
+// predicted of it, and the errors of its parts are that of the step.
+TEST_F(CaptureTest, AVersionOfThePlanIsRunAndCompared) {
+  window_->open({QString::fromStdString(sample_run())});
+  ASSERT_TRUE(wait_until([&] { return window_->session().current() != nullptr; }, kLongest));
+  PlanRuns& runs = window_->runs();
+  runs.setProgram(SHARDLENS_BIN_DIR "/shardlens");
+  ASSERT_EQ(runs.why(), "");
+  CaptureOptions options = runs.options();
+  options.tokens = QString::fromStdString(sample_run() + "/../README.md");
+  options.out = folder_.path() + "/run";
+  options.steps = 3;
+  options.more << "--warmup"
+               << "1";
+  runs.start("again", options);
+  ASSERT_TRUE(wait_until([&] { return !runs.isBusy(); }, kLongest));
+  const PlanRun& run = runs.list().front();
+  ASSERT_EQ(run.stage, PlanRun::Stage::kMeasured) << run.message.toStdString();
+  EXPECT_EQ(run.step, 3);
+  EXPECT_EQ(run.run->ranks.front()->figures.steps.size(), 2U);
+  ASSERT_TRUE(run.measured.has_value());
+  double sum = 0;
+  for (const double part : run.errors()) {
+    sum += part;
+  }
+  EXPECT_NEAR(sum, run.error(), 1e-9);
+  ASSERT_TRUE(wait_until([&] { return window_->compare().isOpen(); }, kLongest))
+      << window_->lastError().toStdString();
+  EXPECT_EQ(window_->compare().b(), run.run);
+  EXPECT_EQ(processes(), 0);
+  // What the engine refuses is its message.
+  options.seq = 100'000;
+  options.out = folder_.path() + "/run2";
+  runs.start("too long", options);
+  ASSERT_TRUE(wait_until([&] { return !runs.isBusy(); }, kLongest));
+  EXPECT_EQ(runs.list().back().stage, PlanRun::Stage::kFailed);
+  EXPECT_TRUE(runs.list().back().message.contains("--seq"))
+      << runs.list().back().message.toStdString();
+}
+
 TEST_F(CaptureTest, StopEndsAllItsProcesses) {
   CaptureOptions options = dialog_->options();
   options.steps = 100;

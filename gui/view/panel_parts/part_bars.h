@@ -1,0 +1,61 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <vector>
+
+#include <QString>
+#include <QWidget>
+
+#include "core/base/step_figures.h"
+#include "gui/view/widgets/canvas.h"
+#include "gui/view/widgets/theme.h"
+
+namespace shardlens::gui {
+
+// Times as bars of their parts: compute, exposed communication, exposed copies and idle, one bar
+// below the other, on one scale.
+class PartBars : public QWidget {
+  Q_OBJECT
+ public:
+  static constexpr int kParts = 4;
+  struct Bar {
+    QString label, text;  // left and right of it
+    std::array<double, kParts> parts{};
+    bool chosen = false;
+    bool failed = false;  // the text says why there is no bar
+    QString help;         // tooltip
+    [[nodiscard]] double sum() const;
+  };
+  explicit PartBars(const QString& name, QWidget* parent = nullptr);
+  void show(std::vector<Bar> bars);
+  void setTheme(const Theme& theme);
+  [[nodiscard]] const std::vector<Bar>& bars() const { return bars_; }
+  void drawOn(Canvas& canvas) const;
+  // Where the bar with its texts is; bars that do not fit the height are not drawn.
+  [[nodiscard]] QRectF rowOf(size_t bar) const;
+  [[nodiscard]] QSize sizeHint() const override;
+  [[nodiscard]] QSize minimumSizeHint() const override { return {180, 60}; }
+
+ signals:
+  void chosen(size_t bar);
+
+ protected:
+  void paintEvent(QPaintEvent* event) override;
+  void mousePressEvent(QMouseEvent* event) override;
+  bool event(QEvent* event) override;  // tooltips
+
+ private:
+  [[nodiscard]] std::optional<size_t> barAt(QPointF position) const;
+  [[nodiscard]] double widthOf(QString Bar::*text) const;
+  std::vector<Bar> bars_;
+  const Theme* theme_;
+};
+
+// The parts in the order of the bars, as fractions of `unit`.
+[[nodiscard]] std::array<double, PartBars::kParts> parts_of(const StepFigures& figures,
+                                                            double unit = 1);
+// "compute", "exposed communication", "exposed copies", "idle".
+[[nodiscard]] QString name_of_part(int part);
+
+}  // namespace shardlens::gui
