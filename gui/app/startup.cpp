@@ -114,7 +114,10 @@ void select(const ProgramOptions& options, MainWindow& window) {
 // Runs the pending layouts, paints and timers of an unattended window.
 void settle(MainWindow& window) {
   QApplication::processEvents();
-  wait_until([&window] { return !window.proposals().isBusy(); }, kLongestRun);
+  const auto rests = [&window] {
+    return !window.proposals().isBusy() && !window.panels().isBusy();
+  };
+  wait_until(rests, kLongestRun);
   window.panels().flush();
   for (int i = 0; i < 5; ++i) {
     QApplication::processEvents(QEventLoop::AllEvents, 50);
@@ -157,6 +160,7 @@ void apply_options(const ProgramOptions& options, MainWindow& window) {
     if (!window.actions().trigger(QStringLiteral("plan.search"))) {
       throw InputError("--find-best", window.session().why().toStdString());
     }
+    raise(options.panel, window);  // instead of Advice
   }
   window.setUnchanged();  // versions of the command line are made again by it
 }

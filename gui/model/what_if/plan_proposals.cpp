@@ -45,8 +45,10 @@ struct PlanProposals::Job {
   std::atomic<bool> cancelled = false;
   std::atomic<size_t> done = 0, all = 0;
 
+  bool every_mesh = false;
   std::vector<Proposal> list;
   std::vector<sim::FoundWaste> waste;
+  PlanSpace space;
   QString result, error;
 
   void work() {
@@ -87,18 +89,19 @@ struct PlanProposals::Job {
     }
   }
 
-  // Of the change from the run's own plan, which must be the plan that the search starts from.
-  [[nodiscard]] std::optional<sim::PredictedInterval> intervalOf(const sim::Scenario& scenario,
-                                                                 const PlanState& changed) const {
-    if (subject.uncertainty == nullptr || state != own_state(subject)) {
-      return std::nullopt;
-    }
+  // The prediction with its intervals. That of a change is only of one from the run's own plan.
+  [[nodiscard]] sim::Prediction withIntervals(const sim::Uncertainty& uncertainty,
+                                              const sim::Scenario& scenario,
+                                              const PlanState& changed) const {
     sim::Scenario of = scenario;
     of.plan = changed.plan;
     of.step = changed.step;
     sim::Prediction prediction = sim::evaluate(of);
-    subject.uncertainty->add_to(of, prediction);
-    return prediction.change_interval;
+    uncertainty.add_to(of, prediction);
+    if (subject.uncertainty == nullptr || state != own_state(subject)) {
+      prediction.change_interval.reset();
+    }
+    return prediction;
   }
 
   void search() {
@@ -107,12 +110,28 @@ struct PlanProposals::Job {
     sim::SearchOptions options;
     options.threads = 1;  // the window stays responsive
     options.cancelled = &cancelled;
-    options.on_progress = [this](const sim::Found& /*found*/, size_t of_done, size_t of_all) {
+    if (every_mesh) {
+      options.meshes = sim::MeshSpace::all();
+    }
+    options.on_progress = [this](const sim::Found& each, size_t of_done, size_t of_all) {
       all = of_all;
       done = of_done;
+      space.points.push_back({each.candidate,
+                              each.outcome.figures,
+                              each.outcome.peak_allocated,
+                              each.outcome.peak_reserved,
+                              each.outcome.fits,
+                              false,
+                              {}});
     };
     const sim::SearchResult found = sim::search(scenario, options);
     const std::vector<sim::Found> front = front_of(found.pareto);
+    space.base = state;
+    space.available = scenario.machine->target().available();
+    const bool measured = state.machine == QLatin1String(kMachineOfRun);
+    const auto uncertainty = measured && subject.uncertainty != nullptr
+                                 ? subject.uncertainty
+                                 : std::make_shared<const sim::Uncertainty>(scenario.machine);
     for (const sim::Found& each : front) {
       Proposal proposal;
       proposal.title = QString::fromStdString(sim::name_of(each.candidate, state.world_size));
@@ -129,7 +148,13 @@ struct PlanProposals::Job {
       proposal.available = scenario.machine->target().available();
       proposal.fits = each.outcome.fits;
       proposal.found = true;
-      proposal.interval = intervalOf(scenario, proposal.state);
+      const sim::Prediction prediction = withIntervals(*uncertainty, scenario, proposal.state);
+      proposal.interval = prediction.change_interval;
+      const auto point = std::ranges::find(space.points, each.candidate, &SpacePoint::candidate);
+      if (point != space.points.end()) {
+        point->front = true;
+        point->interval = prediction.interval;
+      }
       list.push_back(std::move(proposal));
     }
     result = front.empty() ? tr("None of %1 plans fits into the memory.").arg(found.all)
@@ -195,6 +220,7 @@ void PlanProposals::follow() {
   model_ = model;
   list_.clear();
   waste_.clear();
+  space_ = {};
   result_.clear();
   advised_ = false;
   emit changed();
@@ -218,6 +244,7 @@ void PlanProposals::advise() {
 void PlanProposals::search() {
   auto job = std::make_shared<Job>();
   job->searches = true;
+  job->every_mesh = every_mesh_ && canTryEveryMesh();
   start(std::move(job));
 }
 
@@ -246,7 +273,9 @@ void PlanProposals::finish(const std::shared_ptr<Job>& job) {
   if (job->error.isEmpty()) {
     std::erase_if(list_, [&job](const Proposal& each) { return each.found == job->searches; });
     list_.insert(job->searches ? list_.end() : list_.begin(), job->list.begin(), job->list.end());
-    if (!job->searches) {
+    if (job->searches) {
+      space_ = std::move(job->space);
+    } else {
       waste_ = std::move(job->waste);
       advised_ = true;
     }
@@ -258,6 +287,10 @@ void PlanProposals::finish(const std::shared_ptr<Job>& job) {
 void PlanProposals::take(size_t proposal) {
   const Proposal& taken = list_.at(proposal);
   session_.edit(taken.title, taken.state);
+}
+
+void PlanProposals::takePoint(size_t point) {
+  session_.edit(space_.title_of(point), space_.state_of(point, session_.tree()));
 }
 
 void PlanProposals::tryFor(const std::string& unit, analysis::UnitPart part) {

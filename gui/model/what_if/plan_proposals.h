@@ -12,6 +12,7 @@
 
 #include "gui/model/base/background.h"
 #include "gui/model/what_if/edit_history.h"
+#include "gui/model/what_if/plan_space.h"
 #include "profiler/analysis/timeline/timeline.h"
 #include "sim/advise/advise.h"
 #include "sim/search/search.h"
@@ -58,6 +59,10 @@ class PlanProposals : public QObject {
   // Searches for better plans on the machine of the session's current state. Requires an open
   // session.
   void search();
+  // Whether a search tries meshes of every axis, as the command does, and not those of data
+  // parallelism only. A recorded run's operators cannot be divided.
+  void setEveryMesh(bool every) { every_mesh_ = every; }
+  [[nodiscard]] bool canTryEveryMesh() const { return session_.recorded() == nullptr; }
   void cancel();
   [[nodiscard]] bool isBusy() const { return job_ != nullptr; }
   [[nodiscard]] bool isSearching() const;  // busy with search()
@@ -66,6 +71,9 @@ class PlanProposals : public QObject {
 
   // Advice first, the largest gain first; then the search's front, the fastest first.
   [[nodiscard]] const std::vector<Proposal>& list() const { return list_; }
+  // All plans that the last search predicted; empty before it has ended.
+  [[nodiscard]] const PlanSpace& space() const { return space_; }
+  void takePoint(size_t point);  // edits the session's plan
   // Waste in the run as it is; known after advise().
   [[nodiscard]] const std::vector<sim::FoundWaste>& waste() const { return waste_; }
   void take(size_t proposal);  // edits the session's plan
@@ -92,6 +100,8 @@ class PlanProposals : public QObject {
   std::shared_ptr<const sim::ScenarioModel> model_;
   std::vector<Proposal> list_;
   std::vector<sim::FoundWaste> waste_;
+  PlanSpace space_;
+  bool every_mesh_ = false;
   QString result_;
   bool advised_ = false;
   struct Tried {

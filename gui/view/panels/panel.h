@@ -54,6 +54,8 @@ class Panel : public QWidget {
   virtual void setTheme(const Theme& /*theme*/) {}
   // The timeline's pointer, in display time; nullopt: it is elsewhere.
   virtual void showCursor(std::optional<Nanoseconds> /*time*/) {}
+  // Whether what it shows is still being made, on another thread.
+  [[nodiscard]] virtual bool isBusy() const { return false; }
   virtual void becameVisible() {}  // the dock was shown, or its tab was chosen
 
  signals:

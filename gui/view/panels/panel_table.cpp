@@ -22,6 +22,8 @@ PanelPointer make_events_panel(const PanelContext& context);
 PanelPointer make_diagnostics_panel(const PanelContext& context);
 PanelPointer make_what_if_panel(const PanelContext& context);
 PanelPointer make_advice_panel(const PanelContext& context);
+PanelPointer make_scaling_panel(const PanelContext& context);
+PanelPointer make_plan_space_panel(const PanelContext& context);
 PanelPointer make_run_panel(const PanelContext& context);
 PanelPointer make_memory_panel(const PanelContext& context);
 PanelPointer make_compare_panel(const PanelContext& context);
@@ -43,6 +45,8 @@ constexpr PanelRow kPanels[] = {
   {"diagnostics", "Diagnostics",  make_diagnostics_panel,  PanelPlace::kBottom, 13},
   {"whatif",      "What if",      make_what_if_panel,      PanelPlace::kBottom, 7},
   {"advice",      "Advice",       make_advice_panel,       PanelPlace::kBottom, 8},
+  {"space",       "Plan space",   make_plan_space_panel,   PanelPlace::kBottom, 16},
+  {"scaling",     "Scaling",      make_scaling_panel,      PanelPlace::kBottom, 17},
   {"run",         "Run plan",     make_run_panel,          PanelPlace::kBottom, 15},
   {"memory",      "Memory",       make_memory_panel,       PanelPlace::kBottom, 9},
   {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 10},

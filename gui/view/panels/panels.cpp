@@ -235,6 +235,10 @@ void Panels::showCursor(std::optional<Nanoseconds> time) {
   }
 }
 
+bool Panels::isBusy() const {
+  return std::ranges::any_of(panels_, [](const Docked& docked) { return docked.panel->isBusy(); });
+}
+
 void Panels::flush() {
   if (later_.isActive()) {
     later_.stop();

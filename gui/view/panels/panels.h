@@ -57,7 +57,8 @@ class Panels : public QObject {
   void focusSearch();             // brings the panel with a search box to the front
   void walkFound(int way);        // see Panel
   void showCursor(std::optional<Nanoseconds> time);
-  void flush();  // runs pending delayed updates now
+  [[nodiscard]] bool isBusy() const;  // see Panel
+  void flush();                       // runs pending delayed updates now
 
  signals:
   void menuRequested(const shardlens::gui::MenuTarget& target, const QPoint& where);

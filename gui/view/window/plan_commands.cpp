@@ -121,6 +121,15 @@ void add_proposals(CommandAdder& plan, const WindowParts& parts) {
       [parts] { return parts.session.isOpen() && !parts.proposals.isBusy(); },
       QObject::tr("Needs a plan that can be simulated, and no other search in progress"));
   plan.add(
+      QStringLiteral("plan.searchSpace"),
+      QObject::tr("Search the plans, and show all of them by step and memory"), {},
+      [parts] {
+        parts.actions.trigger(QStringLiteral("panel.space"));
+        parts.proposals.search();
+      },
+      [parts] { return parts.session.isOpen() && !parts.proposals.isBusy(); },
+      QObject::tr("Needs a plan that can be simulated, and no other search in progress"));
+  plan.add(
       QStringLiteral("plan.stop"), QObject::tr("Stop searching"), {},
       [parts] { parts.proposals.cancel(); }, [parts] { return parts.proposals.isBusy(); },
       QObject::tr("Nothing is being searched"));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include <QTemporaryDir>
 
 #include "gui/model/what_if/plan_proposals.h"
@@ -74,6 +76,53 @@ TEST_F(ProposalsTest, TheSearchFindsTheFrontOfAllPlans) {
   proposals_.take(0);
   ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
   EXPECT_EQ(session_.current()->step(), proposals_.list()[0].step);
+}
+
+// Every plan that the search predicted, as `search` counts them; the front is what Advice lists.
+TEST_F(ProposalsTest, TheSpaceHasAllPlansOfTheSearch) {
+  proposals_.search();
+  finish();
+  const PlanSpace& space = proposals_.space();
+  const sim::SearchResult expected =
+      sim::search(scenario_of(session_.subject(), session_.state()), {});
+  ASSERT_EQ(space.points.size(), expected.evaluated);
+  std::vector<size_t> front;
+  for (size_t i = 0; i < space.points.size(); ++i) {
+    if (space.points[i].front) {
+      front.push_back(i);
+      ASSERT_TRUE(space.points[i].interval.has_value());
+      EXPECT_LE(space.points[i].interval->low, space.points[i].step());
+      EXPECT_GE(space.points[i].interval->high, space.points[i].step());
+    } else {
+      EXPECT_FALSE(space.points[i].interval.has_value());
+    }
+  }
+  ASSERT_EQ(front.size(), proposals_.list().size());
+  for (const size_t i : front) {
+    EXPECT_TRUE(std::ranges::any_of(proposals_.list(), [&](const Proposal& each) {
+      return each.step == space.points[i].step() && each.peak == space.points[i].peak;
+    }));
+  }
+  // The emulated world of eight has meshes, units and prefetching to choose, and one precision.
+  const std::vector<size_t> differing = differing_knobs(space, {});
+  const auto differs = [&](const char* title) {
+    return std::ranges::any_of(differing,
+                               [&](size_t k) { return space_knobs()[k].title == title; });
+  };
+  EXPECT_TRUE(differs("Mesh"));
+  EXPECT_TRUE(differs("Checkpoints"));
+  EXPECT_FALSE(differs("Precision"));
+  EXPECT_TRUE(differing_knobs(space, {front.front()}).empty());
+  for (const size_t k : differing) {
+    EXPECT_GE(values_of(space_knobs()[k], space).size(), 2U);
+  }
+  // Taken, a point is a version with its step and its peak.
+  const size_t last = space.points.size() - 1;
+  const SpacePoint taken = space.points[last];
+  proposals_.takePoint(last);
+  ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
+  EXPECT_EQ(session_.current()->step(), taken.step());
+  EXPECT_EQ(session_.current()->peak(), taken.peak);
 }
 
 // On a GPU that is too small for most plans, those that fit are listed, and no others.

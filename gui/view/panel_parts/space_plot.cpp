@@ -1,0 +1,395 @@
+#include "gui/view/panel_parts/space_plot.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+#include <QApplication>
+#include <QHelpEvent>
+#include <QMouseEvent>
+#include <QPainter>
+#include <QToolTip>
+
+#include "gui/model/base/time_axis.h"
+#include "gui/model/what_if/fit_text.h"
+#include "gui/view/widgets/painter_canvas.h"
+
+namespace shardlens::gui {
+namespace {
+
+constexpr double kPlotLeft = 62, kPlotRight = 12, kPlotTop = 28, kPlotBottom = 36, kUnfitWidth = 74;
+constexpr double kNear = 9, kMarkHalf = 2.5, kFrontHalf = 4, kLegendTop = 4;
+constexpr double kMs = 1e6, kSpaceGiB = 1024.0 * 1024 * 1024;
+constexpr double kDim = 0.12, kPlain = 0.6;
+
+constexpr std::array<Ink, 8> kValueInks{Ink::kCompute,   Ink::kAllGather, Ink::kReduceScatter,
+                                        Ink::kAllReduce, Ink::kCopy,      Ink::kMemory,
+                                        Ink::kOtherComm, Ink::kGathered};
+
+QString short_number(double value) {
+  return QString::number(value, 'g', 4);
+}
+
+QRectF square(QPointF at, double half) {
+  return {at.x() - half, at.y() - half, 2 * half, 2 * half};
+}
+
+}  // namespace
+
+Ink ink_of_value(size_t value) {
+  return kValueInks.at(value % kValueInks.size());
+}
+
+SpacePlot::SpacePlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+  setAccessibleName(tr("Step time and peak memory of all plans of the search"));
+}
+
+void SpacePlot::setTheme(const Theme& theme) {
+  theme_ = &theme;
+  update();
+}
+
+void SpacePlot::show(const PlanSpace& space) {
+  space_ = &space;
+  chosen_.reset();
+  lit_.reset();
+  brushed_.clear();
+  is_brushed_.clear();
+  scale();
+  setKnob(knob_);
+}
+
+void SpacePlot::showVersions(std::vector<Version> versions) {
+  versions_ = std::move(versions);
+  scale();
+  update();
+}
+
+// Versions are in the plot, but those that are far from all plans do not squeeze these.
+void SpacePlot::scale() {
+  steps_ = peaks_ = {};
+  has_unfit_ = false;
+  if (space_ == nullptr) {
+    return;
+  }
+  Bytes highest = 0;
+  for (const SpacePoint& point : space_->points) {
+    if (point.fits) {
+      steps_.add(static_cast<double>(point.step()));
+      peaks_.add(static_cast<double>(point.peak));
+      highest = std::max(highest, point.peak);
+    }
+    has_unfit_ = has_unfit_ || !point.fits;
+  }
+  if (space_->available > 0 && space_->available < 3 * highest) {
+    peaks_.add(static_cast<double>(space_->available));
+  }
+  for (const Version& version : versions_) {
+    if (version.step > 0 && !space_->points.empty()) {
+      steps_.add(static_cast<double>(version.step));
+      peaks_.add(static_cast<double>(version.peak));
+    }
+  }
+  steps_.settle();
+  peaks_.settle();
+}
+
+void SpacePlot::setKnob(size_t knob) {
+  knob_ = knob;
+  lit_.reset();
+  value_of_.clear();
+  values_.clear();
+  if (space_ != nullptr) {
+    const SpaceKnob& of = space_knobs().at(knob);
+    values_ = values_of(of, *space_);
+    for (const SpacePoint& point : space_->points) {
+      const auto value =
+          std::ranges::find(values_, of.value(point.candidate, space_->base.world_size));
+      value_of_.push_back(static_cast<uint32_t>(value - values_.begin()));
+    }
+  }
+  update();
+}
+
+void SpacePlot::setChosen(std::optional<size_t> point) {
+  chosen_ = point;
+  update();
+}
+
+void SpacePlot::clearBrush() {
+  if (!brushed_.empty()) {
+    brushed_.clear();
+    is_brushed_.clear();
+    update();
+    emit brushChanged();
+  }
+}
+
+QRectF SpacePlot::area() const {
+  return QRectF(rect()).adjusted(
+      kPlotLeft, kPlotTop, -(has_unfit_ ? kPlotRight + kUnfitWidth : kPlotRight), -kPlotBottom);
+}
+
+QPointF SpacePlot::place(Nanoseconds step, Bytes peak, bool fits) const {
+  const QRectF of = area();
+  const double y = of.bottom() - peaks_.position(static_cast<double>(peak)) * of.height();
+  const double kept = std::clamp(y, of.top() + 4, of.bottom() - 4);
+  return {fits ? of.left() + steps_.position(static_cast<double>(step)) * of.width()
+               : of.right() + kUnfitWidth / 2,
+          fits ? y : kept};
+}
+
+QPointF SpacePlot::placeOf(size_t point) const {
+  const SpacePoint& of = space_->points.at(point);
+  return place(of.step(), of.peak, of.fits);
+}
+
+Ink SpacePlot::inkOf(size_t point) const {
+  return ink_of_value(value_of_.at(point));
+}
+
+bool SpacePlot::isDim(size_t point) const {
+  return (lit_ && value_of_[point] != *lit_) || (!is_brushed_.empty() && !is_brushed_[point]);
+}
+
+double SpacePlot::legendLeft() const {
+  return std::max(kPlotLeft, QFontMetricsF(font()).horizontalAdvance(tr("peak, GiB")) + 24);
+}
+
+std::vector<SpacePlot::Entry> SpacePlot::legend() const {
+  std::vector<Entry> out;
+  const QFontMetricsF metrics(font());
+  double x = legendLeft() + metrics.horizontalAdvance(space_knobs()[knob_].title) + 12;
+  for (const QString& value : values_) {
+    const double wide = 14 + metrics.horizontalAdvance(value) + 2;
+    if (x + wide > width()) {
+      break;
+    }
+    out.push_back({value, {x, kLegendTop, wide, 18}});
+    x += wide + 10;
+  }
+  return out;
+}
+
+std::optional<size_t> SpacePlot::pointAt(QPointF position) const {
+  std::optional<size_t> best;
+  double nearest = kNear;
+  for (size_t i = 0; space_ != nullptr && i < space_->points.size(); ++i) {
+    const double away = QPointF(placeOf(i) - position).manhattanLength();
+    // Of points at one place, one of the front, which is drawn above the others.
+    if (away < nearest || (away <= nearest && best && space_->points[i].front)) {
+      best = i;
+      nearest = away;
+    }
+  }
+  return best;
+}
+
+void SpacePlot::drawAxes(Canvas& canvas) const {
+  const QRectF of = area();
+  const QFontMetricsF metrics(font());
+  const int across = std::max(2, static_cast<int>(of.width() / 74));
+  for (const double tick : steps_.ticks(across, kMs)) {
+    const double x = of.left() + steps_.position(tick) * of.width();
+    canvas.line({x, of.top()}, {x, of.bottom()}, Ink::kGrid, false);
+    canvas.text({x - 40, of.bottom() + 1, 80, 17}, short_number(tick / kMs), Ink::kFaintText,
+                Qt::AlignHCenter | Qt::AlignVCenter, false);
+  }
+  const int down = std::max(2, static_cast<int>(of.height() / 26));
+  for (const double tick : peaks_.ticks(down, kSpaceGiB)) {
+    const double y = of.bottom() - peaks_.position(tick) * of.height();
+    canvas.line({of.left(), y}, {of.right(), y}, Ink::kGrid, false);
+    canvas.text({0, y - 9, kPlotLeft - 5, 18}, short_number(tick / kSpaceGiB), Ink::kFaintText,
+                Qt::AlignRight | Qt::AlignVCenter, false);
+  }
+  canvas.text({of.left(), of.bottom() + 17, of.width(), 18},
+              tr("step, ms%1").arg(steps_.isLogarithmic() ? tr(" (logarithmic)") : QString()),
+              Ink::kFaintText, Qt::AlignRight | Qt::AlignVCenter, false);
+  canvas.text({4, kLegendTop, legendLeft() - 8, 18}, tr("peak, GiB"), Ink::kFaintText,
+              Qt::AlignLeft | Qt::AlignVCenter, false);
+  if (const double limit = static_cast<double>(space_->available);
+      limit > 0 && peaks_.position(limit) < 1) {
+    const double y = of.bottom() - peaks_.position(limit) * of.height();
+    canvas.fill({of.left(), of.top(), of.width(), y - of.top()}, Ink::kWarning, 0.06);
+    canvas.line({of.left(), y}, {of.right(), y}, Ink::kWarning, true);
+    canvas.text({of.left() + 4, y - (y - of.top() > 18 ? 18 : 0), of.width() - 8, 18},
+                tr("memory %1").arg(bytesText(space_->available)), Ink::kWarning,
+                Qt::AlignRight | Qt::AlignVCenter, false);
+  }
+  if (has_unfit_) {
+    canvas.line({of.right(), of.top()}, {of.right(), of.bottom()}, Ink::kGrid, false);
+    canvas.text({of.right() + 1, of.bottom() + 1, kUnfitWidth + kPlotRight - 2, 17},
+                tr("does not fit"), Ink::kWarning, Qt::AlignHCenter | Qt::AlignVCenter, false);
+  }
+}
+
+void SpacePlot::drawPoints(Canvas& canvas) const {
+  std::vector<size_t> front;
+  for (size_t i = 0; i < space_->points.size(); ++i) {
+    const SpacePoint& point = space_->points[i];
+    if (point.front) {
+      front.push_back(i);
+    } else if (point.fits) {
+      canvas.fill(square(placeOf(i), kMarkHalf), inkOf(i), isDim(i) ? kDim : kPlain);
+    } else {
+      canvas.frame(square(placeOf(i), kMarkHalf), inkOf(i), 1);
+    }
+  }
+  std::ranges::sort(front, {}, [this](size_t i) { return space_->points[i].step(); });
+  for (size_t i = 1; i < front.size(); ++i) {
+    canvas.line(placeOf(front[i - 1]), placeOf(front[i]), Ink::kFaintText, true);
+  }
+  const QRectF of = area();
+  for (const size_t i : front) {
+    const SpacePoint& point = space_->points[i];
+    const QPointF at = placeOf(i);
+    if (point.interval) {
+      const auto x = [&](Nanoseconds step) {
+        return std::clamp(place(step, point.peak, true).x(), of.left(), of.right());
+      };
+      const double low = x(point.interval->low), high = x(point.interval->high);
+      canvas.line({low, at.y()}, {high, at.y()}, Ink::kFaintText, false);
+      for (const double end : {low, high}) {
+        canvas.line({end, at.y() - 3}, {end, at.y() + 3}, Ink::kFaintText, false);
+      }
+    }
+    canvas.fill(square(at, kFrontHalf), inkOf(i), isDim(i) ? kDim : 1);
+    canvas.frame(square(at, kFrontHalf), Ink::kText, 1);
+  }
+  if (chosen_ && *chosen_ < space_->points.size()) {
+    canvas.frame(square(placeOf(*chosen_), kFrontHalf + 3), Ink::kAccent, 2);
+  }
+}
+
+void SpacePlot::drawVersions(Canvas& canvas) const {
+  for (const Version& version : versions_) {
+    const QPointF at = place(version.step, version.peak, true);
+    canvas.line(at + QPointF(-5, -5), at + QPointF(5, 5), Ink::kText, false);
+    canvas.line(at + QPointF(-5, 5), at + QPointF(5, -5), Ink::kText, false);
+    const double wide = QFontMetricsF(font()).horizontalAdvance(version.name) + 8;
+    const bool left = at.x() + 8 + wide > width();
+    canvas.text({left ? at.x() - 8 - wide : at.x() + 8, at.y() - 16, wide, 16}, version.name,
+                version.chosen ? Ink::kAccent : Ink::kText,
+                (left ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter, version.chosen);
+  }
+}
+
+void SpacePlot::drawOn(Canvas& canvas) const {
+  canvas.fill(rect(), Ink::kBackground);
+  if (space_ == nullptr || space_->points.empty()) {
+    canvas.text(QRectF(rect()).adjusted(12, 8, -12, -8),
+                tr("Find best predicts all plans of a search; here they are by step and memory."),
+                Ink::kFaintText, Qt::AlignHCenter | Qt::AlignVCenter, false);
+    return;
+  }
+  drawAxes(canvas);
+  canvas.text({legendLeft(), kLegendTop, width() - legendLeft(), 18}, space_knobs()[knob_].title,
+              Ink::kFaintText, Qt::AlignLeft | Qt::AlignVCenter, false);
+  const std::vector<Entry> entries = legend();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const QRectF& at = entries[i].area;
+    canvas.fill({at.left(), at.top() + 4, 10, 10}, ink_of_value(i), !lit_ || *lit_ == i ? 1 : kDim);
+    canvas.text(at.adjusted(14, 0, 0, 0), entries[i].value, Ink::kText,
+                Qt::AlignLeft | Qt::AlignVCenter, false);
+  }
+  drawPoints(canvas);
+  drawVersions(canvas);
+  if (!dragged_.isEmpty()) {
+    canvas.fill(dragged_, Ink::kAccent, 0.12);
+    canvas.frame(dragged_, Ink::kAccent, 1);
+  }
+}
+
+void SpacePlot::brush(const QRectF& rectangle) {
+  brushed_.clear();
+  is_brushed_.assign(space_->points.size(), false);
+  for (size_t i = 0; i < space_->points.size(); ++i) {
+    if (rectangle.contains(placeOf(i))) {
+      brushed_.push_back(i);
+      is_brushed_[i] = true;
+    }
+  }
+  if (brushed_.empty()) {
+    is_brushed_.clear();
+  }
+}
+
+void SpacePlot::mousePressEvent(QMouseEvent* event) {
+  if (space_ == nullptr || event->button() != Qt::LeftButton) {
+    return;
+  }
+  const std::vector<Entry> entries = legend();
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (entries[i].area.contains(event->position())) {
+      lit_ = lit_ == i ? std::nullopt : std::optional(i);
+      update();
+      return;
+    }
+  }
+  pressed_ = event->position();
+}
+
+void SpacePlot::mouseMoveEvent(QMouseEvent* event) {
+  if (pressed_ &&
+      (!dragged_.isEmpty() || QPointF(event->position() - *pressed_).manhattanLength() >=
+                                  QApplication::startDragDistance())) {
+    dragged_ = QRectF(*pressed_, event->position()).normalized() & QRectF(rect());
+    update();
+  }
+}
+
+void SpacePlot::mouseReleaseEvent(QMouseEvent* event) {
+  if (!pressed_) {
+    return;
+  }
+  const QPointF pressed = *std::exchange(pressed_, std::nullopt);
+  const QRectF dragged = std::exchange(dragged_, {});
+  if (!dragged.isEmpty()) {
+    brush(dragged);
+    emit brushChanged();
+  } else if (const auto point = pointAt(event->position()); point && pointAt(pressed) == point) {
+    chosen_ = point;
+    emit pointChosen(*point);
+  } else {
+    clearBrush();
+  }
+  update();
+}
+
+void SpacePlot::mouseDoubleClickEvent(QMouseEvent* event) {
+  if (const auto point = pointAt(event->position())) {
+    emit pointOpened(*point);
+  }
+}
+
+bool SpacePlot::event(QEvent* event) {
+  if (event->type() == QEvent::ToolTip) {
+    const auto* help = static_cast<QHelpEvent*>(event);
+    const auto point = pointAt(help->pos());
+    QString text;
+    if (point) {
+      const SpacePoint& of = space_->points[*point];
+      text = QStringLiteral("%1\n%2").arg(
+          space_->title_of(*point),
+          of.fits ? tr("%1, %2").arg(durationText(of.step()), bytesText(of.peak))
+                  : tr("does not fit: %1").arg(needText(of.peak, of.reserved, space_->available)));
+      if (of.interval) {
+        text += tr("\n90 % interval %1 to %2")
+                    .arg(durationText(of.interval->low), durationText(of.interval->high));
+      }
+    }
+    QToolTip::showText(help->globalPos(), text, this);
+    return true;
+  }
+  return QWidget::event(event);
+}
+
+void SpacePlot::paintEvent(QPaintEvent* /*event*/) {
+  QPainter painter(this);
+  painter.setFont(font());
+  PainterCanvas canvas(painter, *theme_);
+  drawOn(canvas);
+}
+
+}  // namespace shardlens::gui
