@@ -16,8 +16,8 @@
 #include "profiler/analysis/analyzed_run.h"
 #include "profiler/trace/bytes/progress.h"
 #include "profiler/trace/run.h"
+#include "sim/calibrate/changes/recorded_sequence.h"
 #include "sim/calibrate/observation.h"
-#include "sim/calibrate/recorded_sequence.h"
 #include "sim/scenario/target_machine.h"
 
 namespace shardlens::sim {

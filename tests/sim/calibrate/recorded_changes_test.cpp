@@ -7,9 +7,9 @@
 
 #include "core/base/error.h"
 #include "core/schedule/planned/workload_outline.h"
-#include "sim/calibrate/recorded_batch.h"
-#include "sim/calibrate/recorded_checkpoints.h"
-#include "sim/calibrate/recorded_sequence.h"
+#include "sim/calibrate/changes/recorded_batch.h"
+#include "sim/calibrate/changes/recorded_checkpoints.h"
+#include "sim/calibrate/changes/recorded_sequence.h"
 
 namespace shardlens::sim {
 namespace {

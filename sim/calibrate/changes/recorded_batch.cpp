@@ -1,4 +1,4 @@
-#include "sim/calibrate/recorded_batch.h"
+#include "sim/calibrate/changes/recorded_batch.h"
 
 #include <algorithm>
 #include <set>

@@ -1,4 +1,4 @@
-#include "sim/calibrate/recorded_checkpoints.h"
+#include "sim/calibrate/changes/recorded_checkpoints.h"
 
 #include <algorithm>
 #include <array>

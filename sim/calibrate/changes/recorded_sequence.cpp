@@ -1,4 +1,4 @@
-#include "sim/calibrate/recorded_sequence.h"
+#include "sim/calibrate/changes/recorded_sequence.h"
 
 #include <algorithm>
 #include <cmath>
