@@ -4,7 +4,6 @@
 #include <numeric>
 #include <utility>
 
-#include "gui/model/base/text_pattern.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/tables/table_text.h"
 
@@ -47,9 +46,7 @@ EventTable::EventTable(QObject* parent)
            {tr("Thread or stream"),
             [this](size_t r) {
               const trace::Trace& trace = run_->ranks[rank_]->trace;
-              const trace::Track& track = trace.tracks[trace.events[r].track];
-              return track.name != trace::kEmptyString ? table_text(trace.strings.view(track.name))
-                                                       : QString::number(track.tid);
+              return track_name(trace, trace.tracks[trace.events[r].track]);
             }}},
           parent) {}
 
@@ -64,18 +61,14 @@ void EventTable::sortByStart() {
   }
 }
 
-void EventTable::show(RunPointer run,
-                      size_t rank,
-                      const std::optional<analysis::Interval>& window,
-                      const QString& filter) {
+void EventTable::show(RunPointer run, size_t rank, const EventFilter& filter) {
   run = with_rank(std::move(run), rank);
-  if (run != nullptr && run == run_ && rank == rank_ && window == window_ && filter == filter_) {
+  if (run != nullptr && run == run_ && rank == rank_ && filter == filter_) {
     return;
   }
   const bool same = run == run_ && rank == rank_;
   run_ = std::move(run);
   rank_ = rank;
-  window_ = window;
   filter_ = filter;
   if (run_ == nullptr) {
     by_start_.clear();
@@ -86,25 +79,19 @@ void EventTable::show(RunPointer run,
     sortByStart();
   }
   const trace::Trace& trace = run_->ranks[rank_]->trace;
-  // There are few names but many events, so each name is matched once.
-  const TextPattern pattern(filter);
-  std::vector<int8_t> fits(trace.strings.size(), -1);
-  const auto fits_name = [&](const trace::Event& event) {
-    int8_t& known = fits[event.name];
-    if (known < 0) {
-      known = pattern.matches(table_text(trace.name(event))) ? 1 : 0;
-    }
-    return known == 1;
-  };
+  EventTest test(trace, filter);
   std::vector<uint32_t> rows;
   for (const uint32_t i : by_start_) {
-    const trace::Event& event = trace.events[i];
-    const bool inside = !window || (event.start < window->end && event.end() >= window->start);
-    if (inside && fits_name(event)) {
+    if (test.isInside(trace.events[i]) && test.isNamed(trace.events[i])) {
       rows.push_back(i);
     }
   }
   reset(std::move(rows));
+}
+
+QString track_name(const trace::Trace& trace, const trace::Track& track) {
+  return track.name != trace::kEmptyString ? table_text(trace.strings.view(track.name))
+                                           : QString::number(track.tid);
 }
 
 }  // namespace shardlens::gui

@@ -186,19 +186,19 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
   EventTable table;
   const Tester tester(&table, kMode);
   const RunPointer run = sample();
-  table.show(run, 0, std::nullopt, {});
+  table.show(run, 0, {});
   EXPECT_EQ(table.rowCount(), run->event_count);
-  table.show(run, 0, std::nullopt, "ATEN::MM");
+  table.show(run, 0, {{}, "ATEN::MM", {}});
   const int all = table.rowCount();
   ASSERT_GT(all, 0);
   for (int row = 0; row < all; ++row) {
     EXPECT_TRUE(table.index(row, 2).data().toString().contains("aten::mm"));
   }
   const RankData& rank = *run->ranks[0];
-  table.show(run, 0, rank.figures.steps.front().window, "aten::mm");
+  table.show(run, 0, {rank.figures.steps.front().window, "aten::mm", {}});
   EXPECT_GT(table.rowCount(), 0);
   EXPECT_LT(table.rowCount(), all);
-  table.show(run, 0, std::nullopt, "no event is called this");
+  table.show(run, 0, {{}, "no event is called this", {}});
   EXPECT_EQ(table.rowCount(), 0);
 }
 
@@ -206,7 +206,7 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
 TEST_F(ModelTest, TimesOfEventsHaveOneUnit) {
   const RunPointer run = open_run(pytorch_run("fsdp2-default"));
   EventTable table;
-  table.show(run, 0, std::nullopt, {});
+  table.show(run, 0, {});
   const auto& events = run->ranks[0]->trace.events;
   Nanoseconds shortest = 1'000'000'000, longest = 0;
   for (int row = 0; row < table.rowCount(); ++row) {
@@ -227,7 +227,7 @@ TEST_F(ModelTest, TimesOfEventsHaveOneUnit) {
 TEST_F(ModelTest, EventsAreListedByTheirStart) {
   const RunPointer run = open_run(pytorch_run("fsdp2-default"));
   EventTable table;
-  table.show(run, 0, std::nullopt, {});
+  table.show(run, 0, {});
   const auto& events = run->ranks[0]->trace.events;
   ASSERT_EQ(table.rowCount(), static_cast<int>(events.size()));
   for (int row = 1; row < table.rowCount(); ++row) {
@@ -290,7 +290,7 @@ TEST_F(ModelTest, ARankThatTheRunDoesNotHaveIsEmpty) {
   UnitTree tree;
   exposed.show(run, none, run->ranks[0]->timeline.span);
   order.show(run, none, 0);
-  events.show(run, none, std::nullopt, {});
+  events.show(run, none, {});
   ownership.show(run, none, std::nullopt, 0);
   tree.show(run, none, nullptr);
   for (const QAbstractItemModel* model : {static_cast<const QAbstractItemModel*>(&exposed),
