@@ -53,9 +53,13 @@ LiveMemory::Block LiveMemory::hold(
   by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
   requested_ += bytes;
   out_.peak_requested = std::max(out_.peak_requested, requested_);
-  if (keeps_history_ && allocator_.allocated() > highest_) {
-    highest_ = allocator_.allocated();
-    highest_by_category_ = by_category_;
+  if (keeps_history_) {
+    note_change(holders_[*block], allocator_.size(*block));
+    if (allocator_.allocated() > highest_) {
+      highest_ = allocator_.allocated();
+      highest_by_category_ = by_category_;
+      highest_changes_ = static_cast<uint32_t>(changes_.size());
+    }
   }
   out_.peak_reserved = std::max(out_.peak_reserved, allocator_.reserved());
   if (allocator_.allocated() > out_.peak_allocated) {
@@ -86,6 +90,9 @@ void LiveMemory::drop(Block& block, bool later) {
     note_peak();
     by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
     requested_ -= holder.requested;
+    if (keeps_history_) {
+      note_change(holder, -allocator_.size(block));
+    }
   }
   holder.alive = false;
   if (later) {
@@ -100,9 +107,21 @@ void LiveMemory::become_gradient(Block block) {
   Holder& holder = holders_[block];
   const Bytes size = allocator_.size(block);
   by_category_[static_cast<size_t>(holder.category)] -= size;
+  if (keeps_history_) {
+    note_change(holder, -size);
+  }
   holder.category = MemoryCategory::kGradients;
   holder.what = What::kGradient;
   by_category_[static_cast<size_t>(holder.category)] += size;
+  if (keeps_history_) {
+    note_change(holder, size);
+  }
+}
+
+void LiveMemory::note_change(const Holder& holder, Bytes bytes) {
+  const HolderKey key{holder.category, holder.unit, holder.what, holder.op};
+  const auto number = static_cast<uint32_t>(holder_ids_.size());
+  changes_.push_back({holder_ids_.try_emplace(key, number).first->second, bytes});
 }
 
 const char* LiveMemory::what_name(What what) {
@@ -124,6 +143,17 @@ const char* LiveMemory::what_name(What what) {
   return kNames[static_cast<size_t>(what)];
 }
 
+std::string LiveMemory::what_text(What what, uint32_t op, const plan::Workload& workload) {
+  std::string out = what_name(what);
+  if (what == What::kSaved || what == What::kSavedAgain || what == What::kHandedOn) {
+    out += " by ";
+    out += op < workload.operators.size()
+               ? workload.operators[op].name
+               : name_of(workload.communications[op - workload.operators.size()].kind);
+  }
+  return out;
+}
+
 void LiveMemory::list_alive(const plan::Workload& workload) {
   std::map<std::tuple<MemoryCategory, UnitId, std::string>, AliveAtPeak> rows;
   for (Block block = 0; block < holders_.size(); ++block) {
@@ -131,14 +161,7 @@ void LiveMemory::list_alive(const plan::Workload& workload) {
     if (!holder.alive) {
       continue;
     }
-    std::string what = what_name(holder.what);
-    if (holder.what == What::kSaved || holder.what == What::kSavedAgain ||
-        holder.what == What::kHandedOn) {
-      what += " by ";
-      what += holder.op < workload.operators.size()
-                  ? workload.operators[holder.op].name
-                  : name_of(workload.communications[holder.op - workload.operators.size()].kind);
-    }
+    const std::string what = what_text(holder.what, holder.op, workload);
     AliveAtPeak& row = rows[{holder.category, holder.unit, what}];
     row.category = holder.category;
     row.unit = holder.unit;
@@ -174,17 +197,44 @@ void LiveMemory::take_snapshot(Snapshot& now) const {
 void LiveMemory::begin_history(bool keep) {
   keeps_history_ = keep;
   history_.clear();
+  changes_.clear();
+  holder_ids_.clear();
+  highest_changes_ = 0;
 }
 
 void LiveMemory::note_history(uint32_t item, uint32_t op) {
+  const auto changes = static_cast<uint32_t>(changes_.size());
   if (highest_ > allocator_.allocated()) {
-    history_.push_back({item, op, highest_by_category_});
+    history_.push_back({item, op, highest_by_category_, highest_changes_});
   }
-  if (history_.empty() || history_.back().bytes != by_category_) {
-    history_.push_back({item, op, by_category_});
+  if (history_.empty() || history_.back().changes != changes) {
+    history_.push_back({item, op, by_category_, changes});
   }
   highest_ = allocator_.allocated();
   highest_by_category_ = by_category_;
+  highest_changes_ = changes;
+}
+
+void LiveMemory::take_changes(const plan::Workload& workload, StepMemory& out) {
+  // Operators of one name are one holder.
+  std::map<std::tuple<MemoryCategory, UnitId, std::string>, uint32_t> rows;
+  std::vector<uint32_t> row_of(holder_ids_.size());
+  out.holders.clear();
+  for (const auto& [key, id] : holder_ids_) {
+    const auto& [category, unit, kind, op] = key;
+    const std::string what = what_text(kind, op, workload);
+    const auto [at, is_new] =
+        rows.try_emplace({category, unit, what}, static_cast<uint32_t>(out.holders.size()));
+    if (is_new) {
+      out.holders.push_back({category, unit, what});
+    }
+    row_of[id] = at->second;
+  }
+  out.changes = std::move(changes_);
+  changes_.clear();
+  for (MemoryChange& change : out.changes) {
+    change.holder = row_of[change.holder];
+  }
 }
 
 std::vector<MemoryMoment> LiveMemory::history_of(const schedule::PlannedStep& step) const {
@@ -202,7 +252,7 @@ std::vector<MemoryMoment> LiveMemory::history_of(const schedule::PlannedStep& st
     const uint32_t at = each.op != kNoOperator         ? operators.at(each.op)
                         : each.item < positions.size() ? positions[each.item]
                                                        : 0;
-    out.push_back({at, each.bytes});
+    out.push_back({at, each.bytes, each.changes});
   }
   return out;
 }

@@ -2,6 +2,9 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/schedule/action.h"
@@ -80,6 +83,8 @@ class LiveMemory {
   void note_history(uint32_t item, uint32_t op);
   // What was allocated through `step`, whose outline was replayed.
   [[nodiscard]] std::vector<MemoryMoment> history_of(const schedule::PlannedStep& step) const;
+  // Moves the changes of the history to `out`, with their holders.
+  void take_changes(const plan::Workload& workload, StepMemory& out);
 
   CachingAllocator allocator_{0};
   Part part_ = Part::kAll;
@@ -98,8 +103,13 @@ class LiveMemory {
   struct Noted {
     uint32_t item = 0, op = kNoOperator;
     std::array<Bytes, kMemoryCategoryCount> bytes{};
+    uint32_t changes = 0;
   };
   [[nodiscard]] static const char* what_name(What what);
+  [[nodiscard]] static std::string what_text(What what,
+                                             uint32_t op,
+                                             const plan::Workload& workload);
+  void note_change(const Holder& holder, Bytes bytes);
 
   std::vector<Holder> holders_;  // by block
   std::array<Bytes, kMemoryCategoryCount> by_category_{};
@@ -108,6 +118,10 @@ class LiveMemory {
   bool rising_ = false;  // the last allocation made a new peak that at_peak does not have yet
   std::vector<Noted> history_;
   std::array<Bytes, kMemoryCategoryCount> highest_by_category_{};  // at highest_
+  uint32_t highest_changes_ = 0;                                   // the same
+  using HolderKey = std::tuple<MemoryCategory, UnitId, What, uint32_t>;
+  std::map<HolderKey, uint32_t> holder_ids_;
+  std::vector<MemoryChange> changes_;  // MemoryChange::holder: a value of holder_ids_
 };
 
 }  // namespace shardlens::sim

@@ -44,10 +44,13 @@ struct ComputeMemory {
 class MemoryReplay : OperatorTensors {
  public:
   [[nodiscard]] StepMemory run(const MemoryInputs& inputs, const MemoryOptions& options);
-  // What the last run() with MemoryOptions::keep_history allocated through `step`, whose outline it
-  // was given.
-  [[nodiscard]] std::vector<MemoryMoment> history(const schedule::PlannedStep& step) const {
-    return history_of(step);
+  // Moves what the last run() with MemoryOptions::keep_history allocated through `step`, whose
+  // outline it was given, to `out`.
+  void take_history(const MemoryInputs& inputs,
+                    const schedule::PlannedStep& step,
+                    StepMemory& out) {
+    out.history = history_of(step);
+    take_changes(inputs.workload, out);
   }
 
   // The figures of run() without `alive` and `at_peak`. `start` is compute_start() of

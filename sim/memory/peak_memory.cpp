@@ -29,7 +29,7 @@ StepMemory step_memory(const PricedStep& step, const MemoryOptions& options) {
     out.fits = false;
   }
   if (options.keep_history) {
-    out.history = replay.history(*step.planned);
+    replay.take_history(inputs, *step.planned, out);
   }
   return out;
 }

@@ -33,10 +33,24 @@ struct AliveAtPeak {
   int64_t count = 0;
 };
 
+// What allocations are for; those of the same kind and unit have one holder.
+struct MemoryHolder {
+  MemoryCategory category = MemoryCategory::kParameters;
+  UnitId unit = kNoUnit;
+  std::string what;  // as AliveAtPeak::what
+};
+
+// An allocation, or its end.
+struct MemoryChange {
+  uint32_t holder = 0;  // index into StepMemory::holders
+  Bytes bytes = 0;      // negative: freed
+};
+
 // What was allocated at a moment of a step.
 struct MemoryMoment {
   uint32_t item = 0;  // index into PlannedStep::order
   std::array<Bytes, kMemoryCategoryCount> bytes{};
+  uint32_t changes = 0;  // the sums of this many StepMemory::changes
   [[nodiscard]] Bytes sum() const { return std::accumulate(bytes.begin(), bytes.end(), Bytes{0}); }
 };
 
@@ -44,7 +58,7 @@ struct MemoryOptions {           // what is replayed, and what is listed
   Bytes capacity = 0;            // of the device, without what the driver itself takes
   int64_t optimizer_states = 2;  // numbers per parameter, in the master dtype; 2 for AdamW
   bool list_alive = true;
-  bool keep_history = false;  // fill StepMemory::history
+  bool keep_history = false;  // fill StepMemory::history, changes and holders
   // PyTorch's FSDP2 (torch 2.11) refers to the gradient of a unit's last parameter until the
   // reduction is done, although it was copied into the reduction's input.
   bool keeps_last_gradient = false;
@@ -64,6 +78,9 @@ struct StepMemory {  // memory of a step on one rank
   // In the order of the host: the highest moment of everything that changed memory, and the memory
   // after it.
   std::vector<MemoryMoment> history;
+  // Everything that was allocated and freed, from the begin of the step on, and for what.
+  std::vector<MemoryChange> changes;
+  std::vector<MemoryHolder> holders;
   bool alike = true;  // false: more_microbatches, but a middle one leaves memory changed
   // false: an allocation failed. step_memory() then has the figures of the same step without a
   // limit, so peak_reserved is more than the capacity; MemoryReplay has those until then.

@@ -61,9 +61,24 @@ const MemoryCurve::Point& MemoryCurve::at(Nanoseconds time) const {
   return after == points.begin() ? points.front() : *std::prev(after);
 }
 
+std::vector<Bytes> MemoryCurve::held_at(const Point& point) const {
+  std::vector<Bytes> out(holders.size());
+  for (size_t i = 0; i < point.changes; ++i) {
+    out[changes[i].holder] += changes[i].bytes;
+  }
+  return out;
+}
+
+std::optional<std::string> MemoryCurve::unit_of(const MemoryHolder& holder) const {
+  return holder.unit < units.size() ? std::optional(units[holder.unit]) : std::nullopt;
+}
+
 MemoryCurve memory_curve(const Prediction& prediction) {
   MemoryCurve out;
   out.end = prediction.step.duration;
+  out.changes = prediction.memory.changes;
+  out.holders = prediction.memory.holders;
+  out.units = prediction.priced.planned->unit_names;
   const std::vector<ItemTimes>& items = prediction.step.ranks.front().items;
   Nanoseconds time = 0, ended = 0;  // `ended`: of the operators before the moment's item
   uint32_t peak_at = 0, next = 0;
@@ -76,7 +91,7 @@ MemoryCurve memory_curve(const Prediction& prediction) {
     const ItemTimes& item = items[moment.item];
     const bool runs = is_work(prediction, moment.item) && item.stream.start >= 0;
     time = std::max({time, item.host.start, runs ? item.stream.start : ended});
-    out.points.push_back({time, moment.bytes});
+    out.points.push_back({time, moment.bytes, moment.changes});
     if (out.points.back().sum() > out.points[out.peak].sum()) {
       out.peak = out.points.size() - 1;
       peak_at = moment.item;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct MemoryCurve {
   struct Point {
     Nanoseconds time = 0;  // since the step began; see memory_curve()
     std::array<Bytes, kMemoryCategoryCount> bytes{};
+    uint32_t changes = 0;  // `bytes` are the sums of this many of MemoryCurve::changes
     [[nodiscard]] Bytes sum() const {
       return std::accumulate(bytes.begin(), bytes.end(), Bytes{0});
     }
@@ -24,10 +26,17 @@ struct MemoryCurve {
   size_t peak = 0;            // index of the first of the highest points
   std::string at_peak;        // what the host does then: "aten::mm of layers.3, backward"
   Nanoseconds end = 0;        // of the step
+  std::vector<MemoryChange> changes;
+  std::vector<MemoryHolder> holders;
+  std::vector<std::string> units;  // FQN of MemoryHolder::unit
 
   [[nodiscard]] bool empty() const { return points.empty(); }
   // The last point until `time`; requires points.
   [[nodiscard]] const Point& at(Nanoseconds time) const;
+  // Bytes by holder at the point. Complexity: linear in the changes until then.
+  [[nodiscard]] std::vector<Bytes> held_at(const Point& point) const;
+  // FQN of the holder's unit ("" is the root); nullopt: it belongs to no unit.
+  [[nodiscard]] std::optional<std::string> unit_of(const MemoryHolder& holder) const;
 };
 
 // The memory of a prediction with the details `timeline` and `history`. What an operator allocates

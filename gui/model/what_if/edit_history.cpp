@@ -332,6 +332,8 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
     data->unfit = unfitText(predicted);
     out.run = std::move(data);
     predicted.memory.history = {};  // `memory` and `run` have the same
+    predicted.memory.changes = {};
+    predicted.memory.holders = {};
     predicted.step.ranks.clear();
     out.prediction = std::move(predicted);
   } catch (const std::exception& error) {

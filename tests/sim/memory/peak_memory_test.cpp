@@ -2,7 +2,9 @@
 #include "sim/memory/peak_memory.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <utility>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -102,6 +104,51 @@ TEST(StepMemoryTest, TheHistoryHasThePeak) {
   ASSERT_EQ(at.kind, schedule::PlannedItem::Kind::kOperator);
   EXPECT_EQ(chain.workload.operators[at.index].phase, plan::Phase::kBackward);
   EXPECT_EQ(chain.step.unit_names[chain.workload.operators[at.index].unit], "layers.1");
+}
+
+// The changes of memory sum to the history at each of its moments, and at the peak to the list of
+// what is alive there, which a second replay makes.
+TEST(StepMemoryTest, TheChangesSumToTheHistory) {
+  const Chain chain = make_chain({.layers = 3});
+  MemoryOptions options;
+  options.capacity = kNoLimit;
+  options.keep_history = true;
+  const StepMemory memory = step_memory(chain.priced(), options);
+  const auto held_after = [&memory](uint32_t changes) {
+    std::vector<Bytes> held(memory.holders.size());
+    for (uint32_t i = 0; i < changes; ++i) {
+      held[memory.changes[i].holder] += memory.changes[i].bytes;
+    }
+    return held;
+  };
+  bool found = false;
+  for (const MemoryMoment& moment : memory.history) {
+    std::array<Bytes, kMemoryCategoryCount> sums{};
+    const std::vector<Bytes> held = held_after(moment.changes);
+    for (size_t i = 0; i < held.size(); ++i) {
+      sums[static_cast<size_t>(memory.holders[i].category)] += held[i];
+    }
+    EXPECT_EQ(sums, moment.bytes) << moment.item;
+    if (moment.sum() != memory.peak_allocated || std::exchange(found, true)) {
+      continue;
+    }
+    size_t listed = 0;
+    for (size_t i = 0; i < held.size(); ++i) {
+      if (held[i] == 0) {
+        continue;
+      }
+      ++listed;
+      const MemoryHolder& of = memory.holders[i];
+      const auto alive =
+          std::find_if(memory.alive.begin(), memory.alive.end(), [&of](const AliveAtPeak& each) {
+            return each.category == of.category && each.unit == of.unit && each.what == of.what;
+          });
+      ASSERT_NE(alive, memory.alive.end()) << of.what;
+      EXPECT_EQ(alive->bytes, held[i]) << of.what;
+    }
+    EXPECT_EQ(listed, memory.alive.size());
+  }
+  EXPECT_TRUE(found);
 }
 
 // The same step with shards, gradients and optimizer on the host. What is left at the peak: layer 1
