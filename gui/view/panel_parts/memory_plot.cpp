@@ -332,6 +332,7 @@ void MemoryPlot::mouseMoveEvent(QMouseEvent* event) {
     axis_.pan(std::exchange(last_, x) - x);
   }
   pointer_ = x;
+  emit pointed(timeAt(x));
   update();
 }
 
@@ -348,6 +349,7 @@ void MemoryPlot::wheelEvent(QWheelEvent* event) {
 
 void MemoryPlot::leaveEvent(QEvent* /*event*/) {
   pointer_.reset();
+  emit pointed(std::nullopt);
   update();
 }
 

@@ -51,6 +51,10 @@ class MemoryPlot : public QWidget {
   // Low: the panels beside it must not become higher when the plan is simulated.
   [[nodiscard]] QSize minimumSizeHint() const override { return {120, 56}; }
 
+ signals:
+  // The time under the plot's pointer; nullopt: it left.
+  void pointed(std::optional<shardlens::Nanoseconds> time);
+
  protected:
   void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;

@@ -1,8 +1,12 @@
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <QBoxLayout>
+#include <QComboBox>
 #include <QLabel>
+#include <QStackedWidget>
 #include <QTableView>
 
 #include "gui/model/base/in_window.h"
@@ -13,6 +17,7 @@
 #include "gui/model/tables/peak_table.h"
 #include "gui/model/what_if/fit_text.h"
 #include "gui/view/panel_parts/memory_plot.h"
+#include "gui/view/panel_parts/memory_treemap.h"
 #include "gui/view/panel_parts/peak_bars.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
@@ -22,7 +27,8 @@
 namespace shardlens::gui {
 namespace {
 
-// The peak of a plan's memory: measured if the run recorded it, simulated, and what it consists of.
+// The memory of a plan through its step, measured if the run recorded it, and simulated, and what
+// it consists of: at the peak as a table, and at any time as a treemap.
 class MemoryPanel final : public Panel {
  public:
   explicit MemoryPanel(const PanelContext& context) : Panel(context) {
@@ -38,11 +44,35 @@ class MemoryPanel final : public Panel {
     auto* row = new QHBoxLayout(both);
     row->setContentsMargins(0, 0, 0, 0);
     row->setSpacing(0);
+    parts_->addWidget(at_peak);
+    parts_->addWidget(treemap_);
+    as_->addItems({tr("At the peak, as a table"), tr("At the pointer's time, by unit"),
+                   tr("At the pointer's time, by category")});
+    as_->setAccessibleName(tr("How the parts of the memory are shown"));
+    as_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+    as_->setMinimumContentsLength(10);
+    auto* right = new QWidget;
+    auto* stacked = new QVBoxLayout(right);
+    stacked->setContentsMargins(0, 0, 0, 0);
+    stacked->setSpacing(0);
+    stacked->addWidget(as_);
+    stacked->addWidget(parts_, 1);
     row->addWidget(plot_, 1);
-    row->addWidget(at_peak, 1);
+    row->addWidget(right, 1);
     stack({note_, both});
     static_cast<QBoxLayout*>(layout())->setStretchFactor(both, 1);
     watchWidth();
+    connect(as_, &QComboBox::currentIndexChanged, this, [this](int index) {
+      parts_->setCurrentIndex(std::min(index, 1));
+      treemap_->setOrder(index == 2 ? MemoryMap::Order::kByCategory : MemoryMap::Order::kByUnit);
+      showTime();
+    });
+    connect(treemap_, &MemoryTreemap::unitChosen, this,
+            [this](const std::string& unit) { selection().selectUnit(unit); });
+    connect(plot_, &MemoryPlot::pointed, this, [this](std::optional<Nanoseconds> time) {
+      pointed_ = time;
+      showTime();
+    });
     connect(&session(), &PlanSession::stateChanged, this, &MemoryPanel::showPeak);
     connect(&session(), &PlanSession::simulatedOne, this, &MemoryPanel::showPeak);
     showPeak();
@@ -50,31 +80,46 @@ class MemoryPanel final : public Panel {
   void setTheme(const Theme& theme) override {
     bars_->setTheme(theme);
     plot_->setTheme(theme);
+    treemap_->setTheme(theme);
     note_->setText(text());
   }
 
   // The curve begins with the step that the pointer is in.
   void showCursor(std::optional<Nanoseconds> time) override {
-    const RankData* rank = selection().rank();
-    std::optional<Nanoseconds> since;
-    if (time && rank != nullptr) {
-      const Nanoseconds own = selection().run()->own(*rank, {*time, *time}).start;
-      if (const auto step = rank->step_at(own)) {
-        since = own - rank->figures.steps[*step].window.start;
-      }
-    }
-    plot_->setCursorTime(since);
+    cursor_ = sinceStep(time);
+    plot_->setCursorTime(cursor_);
+    showTime();
   }
 
  protected:
   void selectionChanged() override {
     note_->setText(text());
     plot_->show(shown());
+    treemap_->setChosen(selection().current().unit);
+    showTime();
   }
   void fitColumns() override { elided_ = fit_columns(*view_); }
   void widthChanged() override { share_width(*view_, elided_); }
 
  private:
+  // From the begin of the step that the time is in; nullopt: it is in no step.
+  [[nodiscard]] std::optional<Nanoseconds> sinceStep(std::optional<Nanoseconds> time) const {
+    const RankData* rank = selection().rank();
+    if (!time || rank == nullptr) {
+      return std::nullopt;
+    }
+    const Nanoseconds own = selection().run()->own(*rank, {*time, *time}).start;
+    const auto step = rank->step_at(own);
+    return step ? std::optional(own - rank->figures.steps[*step].window.start) : std::nullopt;
+  }
+  // The treemap is of the time under the pointer, here or in the timeline, else of the begin of the
+  // selected item, else of the peak.
+  void showTime() {
+    const auto item = selection().itemInterval();
+    treemap_->setTime(pointed_  ? pointed_
+                      : cursor_ ? cursor_
+                                : sinceStep(item ? std::optional(item->start) : std::nullopt));
+  }
   void showPeak() {
     constexpr int kThisPlan = 4, kChange = 5;  // columns
     const bool empty = table_.rowCount() == 0, alone = view_->isColumnHidden(kChange);
@@ -83,7 +128,10 @@ class MemoryPanel final : public Panel {
     view_->setColumnHidden(kThisPlan, now_alone);
     view_->setColumnHidden(kChange, now_alone);
     bars_->show(table_.peaks());
-    plot_->show(shown());
+    const MemoryPlot::Shown all = shown();
+    plot_->show(all);
+    treemap_->show(all.now, all.title,
+                   all.unfit.isEmpty() ? tr("The plan is not simulated.") : all.unfit);
     note_->setText(text());
     if ((empty || alone != now_alone) && table_.rowCount() > 0) {
       fitColumns();
@@ -168,6 +216,10 @@ class MemoryPanel final : public Panel {
   QLabel* note_ = make_note();
   MemoryPlot* plot_ = new MemoryPlot;
   PeakBars* bars_ = new PeakBars;
+  MemoryTreemap* treemap_ = new MemoryTreemap;
+  QComboBox* as_ = new QComboBox;
+  QStackedWidget* parts_ = new QStackedWidget;
+  std::optional<Nanoseconds> pointed_, cursor_;  // by the plot's pointer, by the timeline's
   std::vector<int> elided_;
 };
 
