@@ -33,6 +33,7 @@
 #include "gui/model/run/run_data.h"
 #include "gui/model/run/run_loader.h"
 #include "gui/model/run/selection_context.h"
+#include "gui/model/tables/event_groups.h"
 #include "gui/model/what_if/edit_history.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/window/main_window.h"
@@ -176,6 +177,13 @@ std::vector<SeenFrames> all_views(const std::vector<std::filesystem::path>& file
               rank.residencies.size(), rank.idle().size());
   std::vector<SeenFrames> out;
   out.push_back({"one rank", move(view)});
+  gui::LaneArrangement nested;
+  nested.nested = true;
+  const double before = cpu_milliseconds();
+  view.arrange(nested);
+  std::printf("nested operators           %12.0f ms of CPU, once\n", cpu_milliseconds() - before);
+  out.push_back({"nested operators", move(view)});
+  view.arrange({});
   context.selectUnit(rank.figures.units.back().fqn);
   out.push_back({"a unit selected", move(view)});
   context.clear();
@@ -184,6 +192,21 @@ std::vector<SeenFrames> all_views(const std::vector<std::filesystem::path>& file
   view.setAllCollapsed(true);
   out.push_back({"all ranks folded", move(view)});
   return out;
+}
+
+// CPU time of the sums that the panel Events makes when it is shown, by how it groups.
+void time_sums(const gui::RunPointer& run) {
+  gui::SelectionContext context;
+  context.setRun(run);
+  gui::EventGroups groups;
+  for (const auto& [name, by] : {std::pair("name", gui::EventGrouping::kName),
+                                 std::pair("thread or stream", gui::EventGrouping::kTrack),
+                                 std::pair("unit", gui::EventGrouping::kUnit)}) {
+    const double before = cpu_milliseconds();
+    groups.show(context, {{}, by, false});
+    std::printf("events by %-16s %12.0f ms of CPU, %d rows\n", name, cpu_milliseconds() - before,
+                groups.rowCount());
+  }
 }
 
 // Prints the frames of each view; true if all are within the limits.
@@ -287,6 +310,16 @@ int run(const char* path) {
   gui::TimelineView view(context);
   show(view, context, data);
   Frames frames = move(view);
+  time_sums(data);
+  gui::LaneArrangement nested;
+  nested.nested = true;
+  const double before = cpu_milliseconds();
+  view.arrange(nested);
+  std::printf("nested operators           %12.0f ms of CPU, once\n", cpu_milliseconds() - before);
+  Frames nested_frames = move(view);
+  std::printf("frames with them           %12zu, CPU: median %.2f ms, p99 %.2f ms\n",
+              nested_frames.milliseconds.size(), nested_frames.cpu_part(0.5),
+              nested_frames.cpu_part(0.99));
   const double stop_reading = cancel_while(path, "Reading");
   const double stop_analyzing = cancel_while(path, "Analyzing");
   std::printf("events                     %12lld, %.1f bytes each\n",

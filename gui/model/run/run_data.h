@@ -51,6 +51,7 @@ struct Lane {
   Source source = Source::kEvents;
   std::vector<LaneRow> rows;   // more than one if items overlap
   const char* name = nullptr;  // kOperators or kCalls, of a device's trace; otherwise nullptr
+  QString thread = {};         // of nested operators; otherwise ""
 };
 
 // One rank, prepared for drawing and for queries.

@@ -142,6 +142,55 @@ Json plan_json(const PlanState& state, const QString& title) {
   return out;
 }
 
+Json lanes_json(const LaneArrangement& lanes) {
+  const auto list = [](const QStringList& names) {
+    Json out = Json::array();
+    for (const QString& name : names) {
+      out.push_back(name.toStdString());
+    }
+    return out;
+  };
+  Json pinned = Json::array();
+  for (const LaneArrangement::Pin& pin : lanes.pinned) {
+    pinned.push_back({{"rank", pin.rank}, {"lane", pin.lane.toStdString()}});
+  }
+  return {{"order", list(lanes.order)},
+          {"hidden", list(lanes.hidden)},
+          {"pinned", std::move(pinned)},
+          {"nested", lanes.nested}};
+}
+
+LaneArrangement read_lanes(const JsonNode& node) {
+  const std::array<std::string, 4> keys{"order", "hidden", "pinned", "nested"};
+  node.expect_object("lanes of the timeline");
+  node.allow_only(keys);
+  LaneArrangement out;
+  const auto list = [&node](const char* key) {
+    QStringList names;
+    if (const auto found = node.find(key)) {
+      for (const JsonNode& name : found->items("names of lanes")) {
+        names.append(QString::fromStdString(name.string()));
+      }
+    }
+    return names;
+  };
+  out.order = list("order");
+  out.hidden = list("hidden");
+  if (const auto pinned = node.find("pinned")) {
+    for (const JsonNode& item : pinned->items("pinned lanes")) {
+      const std::array<std::string, 2> pin_keys{"rank", "lane"};
+      item.expect_object("a pinned lane");
+      item.allow_only(pin_keys);
+      out.pinned.push_back({item.require("rank").integer(0, 1 << 20),
+                            QString::fromStdString(item.require("lane").string())});
+    }
+  }
+  if (const auto nested = node.find("nested")) {
+    out.nested = nested->boolean();
+  }
+  return out;
+}
+
 fs::path directory_of(const fs::path& file) {
   return fs::absolute(file).lexically_normal().parent_path();
 }
@@ -171,6 +220,9 @@ std::string to_json(const Project& project, const fs::path& file) {
     marks.push_back({{"time_ns", mark.time}, {"note", mark.note.toStdString()}});
   }
   out["notes"] = project.notes.toStdString();
+  if (project.lanes) {
+    out["lanes"] = lanes_json(*project.lanes);
+  }
   return plan::json_text(out, 2) + "\n";
 }
 
@@ -183,8 +235,9 @@ Project parse_project(std::string_view json, const fs::path& file) {
   if (const int64_t found = version.integer(); found != kVersion) {
     version.fail(fmt::format("found version {}, this program reads version {}", found, kVersion));
   }
-  const std::array<std::string, 8> keys{
-      "shardlens_project", "traces", "compared", "model", "plans", "current", "bookmarks", "notes"};
+  const std::array<std::string, 9> keys{
+      "shardlens_project", "traces",    "compared", "model", "plans",
+      "current",           "bookmarks", "notes",    "lanes"};
   root.allow_only(keys);
   const fs::path directory = directory_of(file);
   Project out;
@@ -216,6 +269,9 @@ Project parse_project(std::string_view json, const fs::path& file) {
   }
   if (const auto notes = root.find("notes")) {
     out.notes = QString::fromStdString(notes->string());
+  }
+  if (const auto lanes = root.find("lanes")) {
+    out.lanes = read_lanes(*lanes);
   }
   return out;
 }

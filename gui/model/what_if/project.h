@@ -1,12 +1,14 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <QString>
 
+#include "gui/model/lanes/lane_arrangement.h"
 #include "gui/model/what_if/plan_state.h"
 
 namespace shardlens::gui {
@@ -31,6 +33,7 @@ struct Project {
   size_t current = 0;            // into plans
   std::vector<Bookmark> bookmarks;
   QString notes;
+  std::optional<LaneArrangement> lanes;  // of the timeline; nullopt: as the window has them
   friend bool operator==(const Project&, const Project&) = default;
 };
 

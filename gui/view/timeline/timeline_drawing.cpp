@@ -11,6 +11,7 @@ namespace {
 constexpr double kTickCharacter = 8;  // pixels, about; a label that would be cut off is left out
 constexpr double kSeparated = 16;     // pixels; narrower steps have no line between them
 constexpr double kDimmed = 0.28;      // opacity of items outside the selected unit
+constexpr double kInnerRow = 0.72;    // of every other row of nested operators
 constexpr double kArrowPixels = 12;   // between heads of arrows; closer ones are left out
 constexpr size_t kMostArrows = 24;  // with more collectives in view, only the selected one has one
 
@@ -21,24 +22,36 @@ void TimelineScene::draw(Canvas& canvas) {
   if (run_ == nullptr) {
     return;
   }
-  for (const Band& band : layout_.bands) {
-    const double top = kHeader + band.top - scroll;
-    if (top + band.height >= kHeader && top < height_) {
-      drawBand(canvas, band, top);
-    }
-  }
-  drawSelection(canvas);
+  drawBands(canvas, false);
+  drawSelection(canvas, false);
   for (size_t rank = 0; rank < run_->ranks.size(); ++rank) {
     if (!collapsed_.contains(rank)) {
       drawArrows(canvas, rank);
     }
   }
   drawLaunch(canvas);
+  if (layout_.pinned > 0) {
+    canvas.fill({0, kHeader, width_, layout_.pinned}, Ink::kBackground);
+    drawBands(canvas, true);
+    drawSelection(canvas, true);
+    canvas.line({0, kHeader + layout_.pinned - 1}, {width_, kHeader + layout_.pinned - 1},
+                Ink::kAccent, false);
+  }
   canvas.fill({0, 0, width_, kHeader}, Ink::kPanel);
   canvas.text({8, 2, kGutter - 12, kMinimap - 2}, QObject::tr("exposed, all"), Ink::kFaintText);
   minimap_.draw(canvas, *run_, axis, {kGutter, 4, width_ - kGutter, kMinimap - 6});
   drawRuler(canvas);
   drawOverlay(canvas);
+}
+
+void TimelineScene::drawBands(Canvas& canvas, bool pinned) {
+  const double above = kHeader + (pinned ? 0 : layout_.pinned);
+  for (const Band& band : layout_.bands) {
+    const double top = topOf(band);
+    if (band.pinned == pinned && top + band.height >= above && top < height_) {
+      drawBand(canvas, band, top);
+    }
+  }
 }
 
 void TimelineScene::drawRankHeader(Canvas& canvas, const Band& band, double top) const {
@@ -54,6 +67,7 @@ void TimelineScene::drawRankHeader(Canvas& canvas, const Band& band, double top)
   const analysis::WindowFigures f = rank.live.within(run_->own(rank, axis.view()));
   if (f.duration() > 0) {
     const auto ratio = f.overlap_ratio();
+    const auto hidden = arrangement_.hidden.size();
     canvas.text(
         area.adjusted(6, 0, -8, 0),
         (is_simulated(*run_) ? QObject::tr("simulated, ") : QString()) +
@@ -61,7 +75,10 @@ void TimelineScene::drawRankHeader(Canvas& canvas, const Band& band, double top)
                 .arg(QString::fromStdString(report::format_percent(
                          static_cast<double>(f.compute) / static_cast<double>(f.duration()))),
                      QString::fromStdString(report::format_percent(ratio)),
-                     durationText(f.exposed_comm)),
+                     durationText(f.exposed_comm)) +
+            (hidden == 0 ? QString()
+                         : QObject::tr("; hidden lanes: %1")
+                               .arg(arrangement_.hidden.join(QStringLiteral(", ")))),
         Ink::kFaintText);
   }
 }
@@ -108,33 +125,38 @@ void TimelineScene::drawBand(Canvas& canvas, const Band& band, double top) {
 void TimelineScene::drawRow(Canvas& canvas, const Band& band, const QRectF& area) {
   const bool ghost = band.kind == Band::Kind::kGhostLane;
   const DrawnRank drawn = drawnOn(band);
-  const Lane& lane = drawn.rank.lanes[band.lane];
+  const Lane& lane = ghost ? drawn.rank.lanes[band.lane] : this->lane(band.rank, band.lane);
   const bool dims = selection_.unit.has_value() && !ghost;
-  lanes_.drawRow(canvas, drawn, lane, lane.rows[band.row], area, dims ? kDimmed : 1);
+  const double full = !lane.thread.isEmpty() && band.row % 2 == 1 ? kInnerRow : 1;
+  lanes_.drawRow(canvas, drawn, lane, lane.rows[band.row], area, dims ? kDimmed : full);
   if (dims) {
     const LaneRow& chosen = highlighted(drawn.rank, band.rank, band.lane, band.row);
-    lanes_.drawRow(canvas, drawn, lane, chosen, area, 1);
+    lanes_.drawRow(canvas, drawn, lane, chosen, area, full);
   }
 }
 
-void TimelineScene::drawSelection(Canvas& canvas) const {
+void TimelineScene::drawSelection(Canvas& canvas, bool pinned) const {
   if (!selection_.item) {
     return;
   }
-  const auto where = place(*selection_.item);
-  const Band* band = where ? layout_.find(selection_.item->rank, where->lane, where->row) : nullptr;
-  if (band == nullptr) {
-    return;
-  }
-  const RankData& rank = *run_->ranks[selection_.item->rank];
+  const size_t of = selection_.item->rank;
+  const RankData& rank = *run_->ranks[of];
   const analysis::Interval shown = run_->shown(rank, interval_of(rank, *selection_.item));
   const double left = std::max(0.0, axis.toPixel(shown.start)),
                right = std::min<double>(axis.width(), axis.toPixel(shown.end));
-  if (right >= left) {
-    const QRectF area = laneArea(*band);
-    canvas.frame({area.left() + left - 1, area.top() - 1, std::max(3.0, right - left + 1),
-                  area.height() + 1},
-                 Ink::kText, 2);
+  if (right < left) {
+    return;
+  }
+  for (const Place& where : places(*selection_.item)) {
+    for (const Band& band : layout_.bands) {
+      if (band.kind == Band::Kind::kLane && band.rank == of && band.lane == where.lane &&
+          band.row == where.row && band.pinned == pinned) {
+        const QRectF area = laneArea(band);
+        canvas.frame({area.left() + left - 1, area.top() - 1, std::max(3.0, right - left + 1),
+                      area.height() + 1},
+                     Ink::kText, 2);
+      }
+    }
   }
 }
 
@@ -176,7 +198,7 @@ void TimelineScene::drawArrows(Canvas& canvas, size_t rank_index) const {
   const Band* compute = nullptr;
   for (const Band& band : layout_.bands) {
     if (band.kind == Band::Kind::kLane && band.rank == rank_index && band.row == 0 &&
-        rank.lanes[band.lane].kind == Kind::kCompute) {
+        !band.pinned && lane(rank_index, band.lane).kind == Kind::kCompute) {
       compute = &band;
     }
   }

@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <set>
 #include <vector>
 
 #include <QString>
+#include <QStringList>
 
+#include "gui/model/lanes/lane_arrangement.h"
 #include "gui/model/run/run_data.h"
 
 namespace shardlens::gui {
@@ -31,15 +34,23 @@ struct TimelineLayout {
     enum class Kind : uint8_t { kRank, kSummary, kLane, kQueue, kMemory, kGhostHeader, kGhostLane };
     Kind kind = Kind::kLane;
     size_t rank = 0;
-    size_t lane = 0, row = 0;  // kLane, kGhostLane: indices into RankData::lanes and Lane::rows
+    // kLane, kGhostLane: index into RankData::lanes, followed by the nested ones, and into
+    // Lane::rows.
+    size_t lane = 0, row = 0;
     double top = 0, height = 0;
-    QString label;
+    QString label = {};
+    QString name = {};    // of the lane, in LaneArrangement; "": of a header or a folded rank
+    bool pinned = false;  // does not scroll
   };
   std::vector<Band> bands;
-  double height = 0;
+  double height = 0;  // with that of the pinned ones
+  double pinned = 0;  // height of the pinned bands, which are the first
 
-  [[nodiscard]] const Band* at(double y) const;
-  // The band of a lane's row; nullptr if its rank is collapsed.
+  // The band at `y` pixels below the top, `scroll` of the bands that are not pinned being scrolled
+  // away.
+  [[nodiscard]] const Band* at(double y, double scroll) const;
+  // The band of a lane's row, not the pinned one; nullptr if its rank is collapsed or the lane is
+  // hidden.
   [[nodiscard]] const Band* find(size_t rank, size_t lane, size_t row) const;
   // Top and bottom of some rows that follow each other.
   struct Extent {
@@ -51,14 +62,29 @@ struct TimelineLayout {
   [[nodiscard]] std::optional<Extent> extentOfGhost() const;
 };
 
+// Lanes of nested operators, one for each thread, by rank; those of a rank that is not here are not
+// shown.
+using NestedLanes = std::map<size_t, std::vector<Lane>>;
+
+// What is shown of a run.
+struct ShownLanes {
+  const RunData& run;
+  const std::set<size_t>& collapsed;
+  const LaneArrangement& arrangement;
+  const NestedLanes& nested;
+  const Ghost& ghost;
+};
+
 // If the rows need less than `room` pixels, they grow to fill it, by at most a factor of
 // kMostGrowth.
-[[nodiscard]] TimelineLayout layout_of(const RunData& run,
-                                       const std::set<size_t>& collapsed,
-                                       const Ghost& ghost,
-                                       double room);
+[[nodiscard]] TimelineLayout layout_of(const ShownLanes& shown, double room);
 
 // "all-gather", "exposed ▨", …
 [[nodiscard]] QString lane_label(const Lane& lane);
+// What LaneArrangement calls it.
+[[nodiscard]] QString lane_name(const Lane& lane);
+// The names of all lanes of the rank that can be arranged, in their first order; `nested`: with
+// that of nested operators.
+[[nodiscard]] QStringList lane_names(const RankData& rank, bool nested);
 
 }  // namespace shardlens::gui

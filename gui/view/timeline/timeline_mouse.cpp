@@ -88,9 +88,13 @@ void TimelineView::hover(const QPointF& at) {
                       : std::nullopt;
   QString text;
   bool clickable = false;
+  std::optional<LaneAt> lane;
   if (context_.run() != nullptr) {
     const TimelineScene::Hit hit = scene_.hit(at.x(), at.y());
     text = description(hit);
+    if (hit.band && !hit.band->name.isEmpty()) {
+      lane = LaneAt{hit.band->rank, hit.band->name};
+    }
     if (!hit.item && hit.merged > 1) {
       text = tr("%1 events here, busy %2 %")
                  .arg(hit.merged)
@@ -107,6 +111,7 @@ void TimelineView::hover(const QPointF& at) {
       clickable = true;
     }
   }
+  setHoveredLane(lane);
   if (drag_ == Drag::kNone) {
     viewport()->setCursor(clickable ? Qt::PointingHandCursor : Qt::ArrowCursor);
   }
@@ -221,6 +226,9 @@ void TimelineView::contextMenuEvent(QContextMenuEvent* event) {
       target.time = scene_.axis.toTime(event->pos().x() - TimelineScene::kGutter);
     } else if (hit.band && hit.band->kind == TimelineLayout::Band::Kind::kRank) {
       target.rank = hit.band->rank;
+    } else if (hit.band && !hit.band->name.isEmpty()) {
+      target.lane = hit.band->name;
+      target.lane_rank = hit.band->rank;
     }
     if (hit.item && !hit.ghost) {
       const QScopedValueRollback guard(clicking_, true);
@@ -251,6 +259,7 @@ bool TimelineView::viewportEvent(QEvent* event) {
   }
   if (event->type() == QEvent::Leave) {
     scene_.cursor.reset();
+    setHoveredLane(std::nullopt);
     emit hovered({});
     emit cursorMoved(std::nullopt);
     viewport()->update();

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <tuple>
 
+#include "gui/model/base/shown_text.h"
+#include "gui/model/lanes/nested_operators.h"
+
 namespace shardlens::gui {
 
 using analysis::Interval;
@@ -40,6 +43,7 @@ void TimelineScene::setRun(RunPointer run) {
   selection_ = {};
   launch_.reset();
   collapsed_.clear();
+  nested_.clear();
   bookmarks.clear();
   dragged.reset();
   scroll = 0;
@@ -87,10 +91,47 @@ void TimelineScene::setCollapsed(const std::set<size_t>& ranks) {
   relayout();
 }
 
+void TimelineScene::arrange(const LaneArrangement& arrangement) {
+  arrangement_ = arrangement;
+  highlights_.clear();
+  relayout();
+}
+
+void TimelineScene::nest(size_t rank) {
+  if (nested_.contains(rank)) {
+    return;
+  }
+  const trace::Trace& trace = run_->ranks[rank]->trace;
+  std::vector<Lane>& lanes = nested_[rank];
+  for (NestedThread& thread : nested_operators(trace)) {
+    const trace::Track& track = trace.tracks[thread.track];
+    const QString name = track.name != trace::kEmptyString
+                             ? shown_text(trace.strings.view(track.name))
+                             : QObject::tr("thread %1").arg(track.tid);
+    lanes.push_back({Kind::kHost, Lane::Source::kEvents, std::move(thread.depths), nullptr, name});
+  }
+}
+
 void TimelineScene::relayout() {
-  layout_ =
-      run_ == nullptr ? TimelineLayout{} : layout_of(*run_, collapsed_, ghost_, height_ - kHeader);
   minimap_.reset();
+  if (run_ == nullptr) {
+    layout_ = {};
+    return;
+  }
+  if (!arrangement_.nested) {
+    nested_.clear();
+  }
+  for (size_t rank = 0; arrangement_.nested && rank < run_->ranks.size(); ++rank) {
+    if (!collapsed_.contains(rank)) {
+      nest(rank);
+    }
+  }
+  layout_ = layout_of({*run_, collapsed_, arrangement_, nested_, ghost_}, height_ - kHeader);
+}
+
+const Lane& TimelineScene::lane(size_t rank, size_t index) const {
+  const std::vector<Lane>& own = run_->ranks[rank]->lanes;
+  return index < own.size() ? own[index] : nested_.at(rank)[index - own.size()];
 }
 
 DrawnRank TimelineScene::drawnOn(const Band& band) const {
@@ -106,7 +147,7 @@ std::optional<Interval> TimelineScene::ghostInterval() const {
 }
 
 QRectF TimelineScene::laneArea(const Band& band) const {
-  return {kGutter, kHeader + band.top - scroll, width_ - kGutter, band.height};
+  return {kGutter, topOf(band), width_ - kGutter, band.height};
 }
 
 // The items of the row that belong to the selected unit, computed once per selection.
@@ -119,13 +160,38 @@ const LaneRow& TimelineScene::highlighted(const RankData& rank,
   if (found != highlights_.end()) {
     return found->second;
   }
-  std::vector<LaneItem> items;
-  for (const LaneItem& item : rank.lanes[lane].rows[row].items()) {
-    if (owner_of(rank, rank.lanes[lane], item.ref) == *selection_.unit) {
-      items.push_back(item);
+  return highlights_.emplace(key, LaneRow(itemsOfUnit(rank, rank_index, lane, row))).first->second;
+}
+
+std::vector<LaneItem> TimelineScene::itemsOfUnit(const RankData& rank,
+                                                 size_t rank_index,
+                                                 size_t lane,
+                                                 size_t row) const {
+  std::vector<LaneItem> out;
+  const Lane& of = this->lane(rank_index, lane);
+  const std::vector<LaneItem>& items = of.rows[row].items();
+  if (of.thread.isEmpty()) {
+    for (const LaneItem& item : items) {
+      if (owner_of(rank, of, item.ref) == *selection_.unit) {
+        out.push_back(item);
+      }
+    }
+    return out;
+  }
+  // There are many nested operators, and all of a row are on one thread.
+  const std::string section_name = *selection_.unit;
+  size_t near = 0;
+  for (const LaneItem& item : items) {
+    const trace::Event& event = rank.trace.events[item.ref];
+    const analysis::Owner owner = rank.timeline.sections.at(event.track, event.start, near);
+    if (owner.unit != kNoUnit
+            ? rank.timeline.fsdp.units[owner.unit].fqn == *selection_.unit
+            : section_name.starts_with('<') &&
+                  section_name == "<" + std::string(name_of(owner.section)) + ">") {
+      out.push_back(item);
     }
   }
-  return highlights_.emplace(key, LaneRow(std::move(items))).first->second;
+  return out;
 }
 
 std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
@@ -147,24 +213,36 @@ std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
   return hull ? std::optional(run_->shown(rank, *hull)) : std::nullopt;
 }
 
-std::optional<TimelineScene::Place> TimelineScene::place(const Selection::Item& item) const {
+std::vector<TimelineScene::Place> TimelineScene::places(const Selection::Item& item) const {
+  std::vector<Place> out;
   const RankData& rank = *run_->ranks[item.rank];
   const Interval when = interval_of(rank, item);
-  for (size_t lane = 0; lane < rank.lanes.size(); ++lane) {
-    if (rank.lanes[lane].source != item.source) {
+  const auto nested = nested_.find(item.rank);
+  const size_t lanes = rank.lanes.size() + (nested == nested_.end() ? 0 : nested->second.size());
+  // Only of a collective there are parts that begin later.
+  const Nanoseconds last = item.source == Lane::Source::kExposed ? when.end - 1 : when.start;
+  for (size_t lane = 0; lane < lanes; ++lane) {
+    const Lane& of = this->lane(item.rank, lane);
+    if (of.source != item.source ||
+        (nested != nested_.end() && of.name == Lane::kOperators)) {  // not shown
       continue;
     }
-    for (size_t row = 0; row < rank.lanes[lane].rows.size(); ++row) {
-      const std::vector<LaneItem>& items = rank.lanes[lane].rows[row].items();
-      for (size_t i = rank.lanes[lane].rows[row].first_ending_after(when.start);
-           i < items.size() && items[i].start < when.end; ++i) {
+    for (size_t row = 0; row < of.rows.size(); ++row) {
+      const std::vector<LaneItem>& items = of.rows[row].items();
+      for (size_t i = of.rows[row].first_ending_after(when.start);
+           i < items.size() && items[i].start <= last; ++i) {
         if (items[i].ref == item.ref) {
-          return Place{lane, row, i};
+          out.push_back({lane, row, i});
         }
       }
     }
   }
-  return std::nullopt;
+  return out;
+}
+
+std::optional<TimelineScene::Place> TimelineScene::place(const Selection::Item& item) const {
+  const std::vector<Place> all = places(item);
+  return all.empty() ? std::nullopt : std::optional(all.front());
 }
 
 TimelineScene::Hit TimelineScene::hit(double x, double y) const {
@@ -172,7 +250,7 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
   if (run_ == nullptr || y < kHeader || x < 0) {
     return out;
   }
-  if (const TimelineLayout::Band* band = layout_.at(y - kHeader + scroll)) {
+  if (const TimelineLayout::Band* band = layout_.at(y - kHeader, scroll)) {
     out.band = *band;
   }
   if (!out.band || x < kGutter ||
@@ -181,7 +259,8 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
   }
   out.ghost = out.band->kind == Band::Kind::kGhostLane;
   const DrawnRank drawn = drawnOn(*out.band);
-  const Lane& lane = drawn.rank.lanes[out.band->lane];
+  const Lane& lane =
+      out.ghost ? drawn.rank.lanes[out.band->lane] : this->lane(out.band->rank, out.band->lane);
   const LaneRow& row = lane.rows[out.band->row];
   const auto own = [&](double pixel) {
     const Nanoseconds t = axis.toTime(pixel - kGutter) - drawn.shift;
@@ -228,7 +307,7 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
   if (run_ == nullptr) {
     return plain;
   }
-  const Band* band = layout_.at(y - kHeader + scroll);
+  const Band* band = layout_.at(y - kHeader, scroll);
   Nanoseconds best = plain;
   double nearest = reach;
   const auto consider = [&](Nanoseconds shown) {
@@ -247,7 +326,7 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
   }
   if (band != nullptr && band->kind == Band::Kind::kLane) {
     const RankData& rank = *run_->ranks[band->rank];
-    const LaneRow& row = rank.lanes[band->lane].rows[band->row];
+    const LaneRow& row = lane(band->rank, band->lane).rows[band->row];
     const Nanoseconds from = axis.toTime(x - kGutter - reach),
                       to = axis.toTime(x - kGutter + reach);
     const Interval own = run_->own(rank, {from, to});

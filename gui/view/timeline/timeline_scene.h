@@ -43,6 +43,7 @@ class TimelineScene {
   void setSize(double width, double height);
   void toggle(size_t rank);  // collapse or expand
   void setCollapsed(const std::set<size_t>& ranks);
+  void arrange(const LaneArrangement& arrangement);
 
   TimeAxis axis;
   double scroll = 0;
@@ -56,6 +57,13 @@ class TimelineScene {
   [[nodiscard]] std::optional<analysis::Interval> ghostInterval() const;
   [[nodiscard]] const TimelineLayout& layout() const { return layout_; }
   [[nodiscard]] const std::set<size_t>& collapsed() const { return collapsed_; }
+  [[nodiscard]] const LaneArrangement& arrangement() const { return arrangement_; }
+  // As TimelineLayout::Band::lane counts.
+  [[nodiscard]] const Lane& lane(size_t rank, size_t index) const;
+  // From the top of the widget.
+  [[nodiscard]] double topOf(const TimelineLayout::Band& band) const {
+    return kHeader + band.top - (band.pinned ? 0 : scroll);
+  }
   [[nodiscard]] const Selection& selection() const { return selection_; }
 
   void draw(Canvas& canvas);
@@ -70,11 +78,13 @@ class TimelineScene {
   // The nearest start or end, within `reach` pixels of x, of an item on the band at y or of a step
   // of any rank; the time at x if there is none.
   [[nodiscard]] Nanoseconds snap(double x, double y, double reach) const;
-  // Lane, row and index of the item; nullopt: it is in no lane.
+  // Lane, row and index of the item; nullopt: it is in no lane. An operator may be in a second
+  // lane, among the nested ones.
   struct Place {
     size_t lane = 0, row = 0, index = 0;
   };
   [[nodiscard]] std::optional<Place> place(const Selection::Item& item) const;
+  [[nodiscard]] std::vector<Place> places(const Selection::Item& item) const;
   // The interval, in display time, that contains all items of the selected unit on the selected
   // rank that start within `window` (in the rank's own time); nullopt: there are none.
   [[nodiscard]] std::optional<analysis::Interval> unitInterval(const analysis::Interval& window);
@@ -82,11 +92,17 @@ class TimelineScene {
  private:
   using Band = TimelineLayout::Band;
   void relayout();
+  void nest(size_t rank);
+  [[nodiscard]] std::vector<LaneItem> itemsOfUnit(const RankData& rank,
+                                                  size_t rank_index,
+                                                  size_t lane,
+                                                  size_t row) const;
   void drawRuler(Canvas& canvas) const;
+  void drawBands(Canvas& canvas, bool pinned);
   void drawBand(Canvas& canvas, const Band& band, double top);
   void drawRankHeader(Canvas& canvas, const Band& band, double top) const;
   void drawRow(Canvas& canvas, const Band& band, const QRectF& area);
-  void drawSelection(Canvas& canvas) const;
+  void drawSelection(Canvas& canvas, bool pinned) const;
   void drawArrows(Canvas& canvas, size_t rank_index) const;
   void drawLaunch(Canvas& canvas) const;
   void drawArrow(Canvas& canvas,
@@ -108,6 +124,8 @@ class TimelineScene {
   Selection selection_;
   std::optional<LaunchEnds> launch_;  // of the selected item
   std::set<size_t> collapsed_;
+  LaneArrangement arrangement_;
+  NestedLanes nested_;  // of the ranks that were unfolded since the run was opened
   TimelineLayout layout_;
   double width_ = 0, height_ = 0;
   Minimap minimap_;

@@ -84,7 +84,8 @@ QString TimelineScene::textAtCursor(const Band& band) const {
                      .arg(when, bytesText(std::prev(after)->allocated),
                           bytesText(std::prev(after)->reserved), most_text(memory));
   }
-  return lane && rank.lanes[band.lane].source == Lane::Source::kResidency
+  return lane && band.lane < rank.lanes.size() &&
+                 rank.lanes[band.lane].source == Lane::Source::kResidency
              ? gathered_text(rank, own.start, when)
              : QString();
 }

@@ -42,6 +42,7 @@ void TimelineView::runChanged() {
   walk_ = {};
   unfolded_.reset();
   drag_ = Drag::kNone;
+  hovered_lane_.reset();
   scene_.setSize(viewport()->width(), viewport()->height());
   updateScrollBars();
   moved();
@@ -71,8 +72,10 @@ void TimelineView::moved() {
 }
 
 void TimelineView::updateScrollBars() {
-  const int inside = viewport()->height() - static_cast<int>(TimelineScene::kHeader);
-  const int hidden = std::max(0, static_cast<int>(scene_.layout().height) - inside + 8);
+  const TimelineLayout& layout = scene_.layout();
+  const int inside = viewport()->height() - static_cast<int>(TimelineScene::kHeader) -
+                     static_cast<int>(layout.pinned);
+  const int hidden = std::max(0, static_cast<int>(layout.height - layout.pinned) - inside + 8);
   verticalScrollBar()->setRange(0, hidden);
   verticalScrollBar()->setPageStep(std::max(1, inside));
   verticalScrollBar()->setSingleStep(24);
@@ -193,8 +196,9 @@ void TimelineView::unfold(size_t rank) {
 
 void TimelineView::scrollTo(const TimelineLayout::Extent& shown) {
   constexpr double kMargin = 4;
-  const double room = viewport()->height() - TimelineScene::kHeader;
-  const double top = shown.top - kMargin, bottom = shown.bottom + kMargin;
+  const double pinned = scene_.layout().pinned;
+  const double room = viewport()->height() - TimelineScene::kHeader - pinned;
+  const double top = shown.top - pinned - kMargin, bottom = shown.bottom - pinned + kMargin;
   const double seen = std::min(bottom, scene_.scroll + room) - std::max(top, scene_.scroll);
   if (bottom - top > room ? seen < room / 2 : top < scene_.scroll) {
     verticalScrollBar()->setValue(static_cast<int>(top));

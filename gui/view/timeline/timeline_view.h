@@ -63,6 +63,21 @@ class TimelineView : public QAbstractScrollArea {
   void setBookmark(Nanoseconds time, const QString& note);
   void toggleRank(size_t rank);  // folds or unfolds the rank, and selects it
   void setAllCollapsed(bool collapsed);
+
+  // A lane of a rank, as LaneArrangement names it.
+  struct LaneAt {
+    size_t rank = 0;  // index into RunData::ranks
+    QString name;
+  };
+  // The lane under the pointer, else that of the selected item; nullopt: none.
+  [[nodiscard]] std::optional<LaneAt> chosenLane() const;
+  [[nodiscard]] bool isPinned(const LaneAt& lane) const;
+  // Each emits arranged() if something changed.
+  void arrange(const LaneArrangement& arrangement);
+  void togglePin(const LaneAt& lane);
+  void toggleHidden(const QString& lane);
+  void moveLane(const LaneAt& lane, int way);  // by one place, up (-1) or down (+1)
+  void toggleNested();                         // operators of the host with those that they call
   // Painting time of the last frame in nanoseconds.
   [[nodiscard]] qint64 lastFrame() const { return last_frame_; }
   // Draws the timeline as on the screen.
@@ -71,6 +86,8 @@ class TimelineView : public QAbstractScrollArea {
  signals:
   void viewChanged();
   void bookmarksChanged();
+  void arranged();          // the lanes were pinned, hidden, moved or shown again
+  void laneUnderPointer();  // whether there is one changed
   void hovered(const QString& description);
   // The time under the pointer, in display time; nullopt: it is not on the lanes.
   void cursorMoved(std::optional<shardlens::Nanoseconds> time);
@@ -104,6 +121,7 @@ class TimelineView : public QAbstractScrollArea {
   void updateScrollBars();
   void moveMinimapTo(double x);
   void hover(const QPointF& at);
+  void setHoveredLane(const std::optional<LaneAt>& lane);
   void click(const QPointF& at);
   [[nodiscard]] bool isRankName(const QPointF& at) const;
   [[nodiscard]] analysis::Interval ghostInterval(const Selection::Item& item) const;
@@ -120,6 +138,8 @@ class TimelineView : public QAbstractScrollArea {
   qint64 last_frame_ = 0;
   // What is clicked in the timeline is selected where it is: a second click must find it again.
   bool clicking_ = false;
+  // The lane under the pointer where it moved last; lanes that move below it do not change it.
+  std::optional<LaneAt> hovered_lane_;
   // The rank that was unfolded because it was selected. It is folded when another one is.
   std::optional<size_t> unfolded_;
   struct Walk {

@@ -16,7 +16,7 @@ std::optional<Selection::Item> TimelineView::neighbour(int way) const {
   if (!where) {
     return std::nullopt;
   }
-  const Lane& lane = context_.run()->ranks[chosen.item->rank]->lanes[where->lane];
+  const Lane& lane = scene_.lane(chosen.item->rank, where->lane);
   const auto& items = lane.rows[where->row].items();
   const auto next = static_cast<std::ptrdiff_t>(where->index) + way;
   return next >= 0 && next < static_cast<std::ptrdiff_t>(items.size())
@@ -200,6 +200,63 @@ void TimelineView::jumpToBookmark(int way) {
     scene_.axis.setView({*time - length / 2, *time - length / 2 + length});
     moved();
   }
+}
+
+std::optional<TimelineView::LaneAt> TimelineView::chosenLane() const {
+  if (context_.run() == nullptr || hovered_lane_) {
+    return hovered_lane_;
+  }
+  const std::optional<Selection::Item>& item = context_.current().item;
+  const auto where = item ? scene_.place(*item) : std::nullopt;
+  return where ? std::optional(LaneAt{item->rank, lane_name(scene_.lane(item->rank, where->lane))})
+               : std::nullopt;
+}
+
+void TimelineView::setHoveredLane(const std::optional<LaneAt>& lane) {
+  const bool changed = lane.has_value() != hovered_lane_.has_value();
+  hovered_lane_ = lane;
+  if (changed) {
+    emit laneUnderPointer();
+  }
+}
+
+bool TimelineView::isPinned(const LaneAt& lane) const {
+  return scene_.arrangement().isPinned({context_.run()->ranks[lane.rank]->figures.rank, lane.name});
+}
+
+void TimelineView::arrange(const LaneArrangement& arrangement) {
+  if (arrangement == scene_.arrangement()) {
+    return;
+  }
+  scene_.arrange(arrangement);
+  updateScrollBars();
+  viewport()->update();
+  emit arranged();
+}
+
+void TimelineView::togglePin(const LaneAt& lane) {
+  LaneArrangement next = scene_.arrangement();
+  next.togglePin({context_.run()->ranks[lane.rank]->figures.rank, lane.name});
+  arrange(next);
+}
+
+void TimelineView::toggleHidden(const QString& lane) {
+  LaneArrangement next = scene_.arrangement();
+  next.toggleHidden(lane);
+  arrange(next);
+}
+
+void TimelineView::moveLane(const LaneAt& lane, int way) {
+  LaneArrangement next = scene_.arrangement();
+  if (next.move(lane.name, way, lane_names(*context_.run()->ranks[lane.rank], next.nested))) {
+    arrange(next);
+  }
+}
+
+void TimelineView::toggleNested() {
+  LaneArrangement next = scene_.arrangement();
+  next.nested = !next.nested;
+  arrange(next);
 }
 
 }  // namespace shardlens::gui

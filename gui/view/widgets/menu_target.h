@@ -16,6 +16,8 @@ struct MenuTarget {
   std::optional<std::string> unit;
   std::optional<Nanoseconds> time;  // time of a bookmark set here, in display time
   std::optional<size_t> rank;       // the rank whose name was clicked; it can be folded
+  QString lane;                     // the lane whose name was clicked; "": none
+  size_t lane_rank = 0;             // its rank
   QByteArray table;                 // the whole table as CSV; empty: not a table
 };
 

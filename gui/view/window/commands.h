@@ -21,6 +21,8 @@ void add_go_commands(const WindowParts& parts, Bookmarks& bookmarks);
 void add_plan_commands(const WindowParts& parts, GhostLanes& ghosts);
 // `switch_theme` switches between light and dark.
 void add_view_commands(const WindowParts& parts, std::function<void()> switch_theme);
+// The lanes of the timeline, which are arranged as the settings have it; changes are kept there.
+void add_lane_commands(const WindowParts& parts);
 void add_help_commands(const WindowParts& parts);
 
 // Applies a plan file as an edit of the session's plan. Returns false and sets the last error on

@@ -35,6 +35,27 @@ void ContextMenu::addRank(QMenu& menu, size_t rank) {
   menu.addSeparator();
 }
 
+void ContextMenu::addLane(QMenu& menu, const MenuTarget& target) {
+  TimelineView& timeline = parts_.timeline();
+  const TimelineView::LaneAt lane{target.lane_rank, target.lane};
+  const int64_t rank = parts_.context.run()->ranks[lane.rank]->figures.rank;
+  add(menu,
+      timeline.isPinned(lane) ? tr("Unpin %1 of rank %2").arg(lane.name).arg(rank)
+                              : tr("Pin %1 of rank %2").arg(lane.name).arg(rank),
+      [&timeline, lane] { timeline.togglePin(lane); });
+  add(menu, tr("Hide %1").arg(lane.name), [&timeline, lane] { timeline.toggleHidden(lane.name); });
+  add(menu, tr("Move %1 up").arg(lane.name), [&timeline, lane] { timeline.moveLane(lane, -1); });
+  add(menu, tr("Move %1 down").arg(lane.name), [&timeline, lane] { timeline.moveLane(lane, 1); });
+  menu.addSeparator();
+  for (const QString& hidden : timeline.scene().arrangement().hidden) {
+    add(menu, tr("Show %1 again").arg(hidden),
+        [&timeline, hidden] { timeline.toggleHidden(hidden); });
+  }
+  addCommand(menu, "lane.first");
+  addCommand(menu, "lane.nested");
+  menu.addSeparator();
+}
+
 void ContextMenu::addPlaces(QMenu& menu, const MenuTarget& target) {
   if (target.item) {
     add(menu, tr("Go to it in the timeline"), [this, item = *target.item] {
@@ -72,6 +93,9 @@ void ContextMenu::show(const MenuTarget& target, const QPoint& where) {
   menu->setAttribute(Qt::WA_DeleteOnClose);
   if (target.rank) {
     addRank(*menu, *target.rank);
+  }
+  if (!target.lane.isEmpty()) {
+    addLane(*menu, target);
   }
   addPlaces(*menu, target);
   if (target.time) {

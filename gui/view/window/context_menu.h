@@ -25,6 +25,7 @@ class ContextMenu : public QObject {
   void add(QMenu& menu, const QString& title, std::function<void()> run);
   void addCommand(QMenu& menu, const char* id);
   void addRank(QMenu& menu, size_t rank);
+  void addLane(QMenu& menu, const MenuTarget& target);
   void addPlaces(QMenu& menu, const MenuTarget& target);
   void addBookmark(QMenu& menu, Nanoseconds time);
   WindowParts parts_;

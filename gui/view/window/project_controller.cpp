@@ -39,6 +39,12 @@ ProjectController::ProjectController(const WindowParts& parts, ComparisonControl
   connect(&parts_.panels.get<NotesPanel>().edit(), &QPlainTextEdit::textChanged, this,
           [this] { setChanged(true); });
   connect(&parts_.timeline(), &TimelineView::bookmarksChanged, this, [this] { setChanged(true); });
+  // The settings keep them too, so that without a project nothing is lost.
+  connect(&parts_.timeline(), &TimelineView::arranged, this, [this] {
+    if (!path_.isEmpty()) {
+      setChanged(true);
+    }
+  });
   connect(&parts_.session.undoStack(), &QUndoStack::indexChanged, this, [this](int index) {
     if (index > 0 && !parts_.session.isRestoring()) {
       setChanged(true);
@@ -68,6 +74,7 @@ Project ProjectController::contents() const {
   out.current = plans.current;
   out.bookmarks = parts_.timeline().scene().bookmarks;
   out.notes = parts_.panels.get<NotesPanel>().edit().toPlainText();
+  out.lanes = parts_.timeline().scene().arrangement();
   return out;
 }
 
@@ -184,6 +191,9 @@ void ProjectController::restore() {
   if (project) {
     parts_.timeline().scene().bookmarks = project->bookmarks;
     parts_.timeline().viewport()->update();
+    if (project->lanes) {
+      parts_.timeline().arrange(*project->lanes);
+    }
     parts_.session.restore({project->plans, project->titles, project->current});
     parts_.recent.add({path});
     parts_.pages.setTitle(QFileInfo(path).completeBaseName());

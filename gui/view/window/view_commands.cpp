@@ -41,6 +41,7 @@ void add_view_commands(const WindowParts& parts, std::function<void()> switch_th
       parts.actions, QObject::tr("&View"), [parts] { return parts.hasRun(); },
       QObject::tr("Open a run first"));
   add_moves(view, parts.timeline());
+  add_lane_commands(parts);
   view.separate();
   view.add(QStringLiteral("view.dark"), QObject::tr("Switch between light and dark"),
            {QStringLiteral("Ctrl+Shift+D")}, std::move(switch_theme), [] { return true; }, {});

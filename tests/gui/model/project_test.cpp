@@ -40,6 +40,7 @@ Project example(const fs::path& directory) {
   project.current = 1;
   project.bookmarks = {{1'234'567, "slow \"all-gather\" — hier"}, {9, {}}};
   project.notes = "line one\nline two ▨";
+  project.lanes = LaneArrangement{{"exposed", "compute"}, {"copies"}, {{3, "compute"}}, true};
   return project;
 }
 
