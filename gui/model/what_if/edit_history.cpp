@@ -328,6 +328,7 @@ PlanVersion PlanSession::simulated(const PlanSubject& subject,
       subject.uncertainty->add_to(scenario, predicted);
     }
     out.memory = sim::memory_curve(predicted);
+    out.work = sim::simulated_work(predicted);
     auto data = std::make_shared<RunData>(sim::predicted_run(predicted, 0));
     data->unfit = unfitText(predicted);
     out.run = std::move(data);
@@ -404,6 +405,7 @@ void PlanSession::dropOld() {
   for (size_t i = kOthers; i < others.size(); ++i) {
     others[i]->run.reset();
     others[i]->memory = {};
+    others[i]->work = {};
     others[i]->prediction.memory.alive = {};
     others[i]->prediction.priced = {};
   }

@@ -22,6 +22,7 @@
 #include "gui/model/what_if/plan_state.h"
 #include "sim/scenario/baseline_parts.h"
 #include "sim/scenario/memory_curve.h"
+#include "sim/scenario/operator_work.h"
 #include "sim/scenario/scenario.h"
 
 namespace shardlens::gui {
@@ -57,11 +58,12 @@ struct PlanVersion {
   // Without the times of each item and the history of memory: `run` and `memory` have them. After
   // an error all figures are 0.
   sim::Prediction prediction;
-  sim::MemoryCurve memory;  // of one rank; empty after an error
-  RunPointer run;           // the simulated timeline of one rank
+  sim::MemoryCurve memory;              // of one rank; empty after an error
+  std::vector<sim::OperatorWork> work;  // of one rank
+  RunPointer run;                       // the simulated timeline of one rank
 
   // Whether everything is known that the simulation of the plan gives. Otherwise what takes most
-  // memory was dropped: `run`, `memory`, prediction.memory.alive and prediction.priced.
+  // memory was dropped: `run`, `memory`, `work`, prediction.memory.alive and prediction.priced.
   [[nodiscard]] bool isWhole() const { return run != nullptr || !error.isEmpty(); }
   // Whether it has a step: one that does not fit ends before its end.
   [[nodiscard]] bool hasStep() const { return error.isEmpty() && prediction.memory.fits; }

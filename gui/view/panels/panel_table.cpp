@@ -26,6 +26,7 @@ PanelPointer make_scaling_panel(const PanelContext& context);
 PanelPointer make_plan_space_panel(const PanelContext& context);
 PanelPointer make_run_panel(const PanelContext& context);
 PanelPointer make_memory_panel(const PanelContext& context);
+PanelPointer make_roofline_panel(const PanelContext& context);
 PanelPointer make_compare_panel(const PanelContext& context);
 PanelPointer make_notes_panel(const PanelContext& context);
 
@@ -49,6 +50,7 @@ constexpr PanelRow kPanels[] = {
   {"scaling",     "Scaling",      make_scaling_panel,      PanelPlace::kBottom, 17},
   {"run",         "Run plan",     make_run_panel,          PanelPlace::kBottom, 15},
   {"memory",      "Memory",       make_memory_panel,       PanelPlace::kBottom, 9},
+  {"roofline",    "Roofline",     make_roofline_panel,     PanelPlace::kBottom, 15},
   {"compare",     "Compare",      make_compare_panel,      PanelPlace::kBottom, 10},
   {"notes",       "Notes",        make_notes_panel,        PanelPlace::kBottom, 14},
 };
