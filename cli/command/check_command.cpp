@@ -10,6 +10,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <CLI/StringTools.hpp>
+#include <CLI/Validators.hpp>
 #include <fmt/format.h>
 
 #include "core/base/error.h"
@@ -25,6 +26,7 @@
 #include "cli/flags/analysis_flags.h"
 #include "cli/flags/outputs.h"
 #include "cli/flags/run_outputs.h"
+#include "cli/flags/size_option.h"
 #include "cli/results/output.h"
 
 namespace shardlens::cli {
@@ -38,6 +40,7 @@ struct CheckCommand {
   Outputs outputs;
   std::string inconclusive_is;
   bool json = false, paired = false;
+  std::optional<Bytes> max_peak_memory;
   SelectionFlags selection;
   InterleavedCheck interleaved;
 };
@@ -76,13 +79,34 @@ check::Limit parse_limit(const std::string& text, const std::string& argument) {
                   argument, text));
 }
 
-// Without --metric, the structure and both times are gates; with it, only the given metrics.
+// "3%", "500MiB".
+check::MemoryGate::Limit parse_memory_limit(std::string text, const std::string& argument) {
+  check::MemoryGate::Limit limit;
+  double percent = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  if (error == std::errc() && percent >= 0 && std::string_view(end) == "%") {
+    limit.relative = percent / 100;
+    return limit;
+  }
+  Bytes bytes = 0;
+  if (const std::string given = text;
+      !size_to_bytes(text).empty() ||
+      std::from_chars(text.data(), text.data() + text.size(), bytes).ec != std::errc()) {
+    throw UsageError(fmt::format("--metric {}: expected a limit such as 3% or 500MiB, found '{}'",
+                                 argument, given));
+  }
+  limit.bytes = bytes;
+  return limit;
+}
+
+// Without --metric, the structure, both times and, if recorded, peaks of memory are gates; with it,
+// only the given metrics.
 void set_gates(const std::vector<std::string>& arguments, check::CheckOptions& options) {
   if (arguments.empty()) {
     return;
   }
   options.gates.clear();
-  options.structure = false;
+  options.structure = options.memory.gates = false;
   for (const std::string& argument : arguments) {
     const size_t colon = argument.find(':');
     const std::string name = argument.substr(0, colon);
@@ -90,10 +114,18 @@ void set_gates(const std::vector<std::string>& arguments, check::CheckOptions& o
       options.structure = true;
       continue;
     }
+    if (name == "peak_memory") {
+      options.memory.gates = options.memory.required = true;
+      if (colon != std::string::npos) {
+        options.memory.limit = parse_memory_limit(argument.substr(colon + 1), argument);
+      }
+      continue;
+    }
     const auto metric = check::parse_metric(name);
     if (!metric || !check::metric_table()[static_cast<size_t>(*metric)].gates) {
       throw UsageError(
-          fmt::format("--metric {}: expected step_time, exposed_comm or structure, found '{}'{}",
+          fmt::format("--metric {}: expected step_time, exposed_comm, peak_memory or structure, "
+                      "found '{}'{}",
                       argument, name, metric ? "; this metric cannot be a gate" : ""));
     }
     options.gates[*metric] = colon == std::string::npos
@@ -193,6 +225,7 @@ ExitCode run(const CheckCommand& options) {
   check::CheckOptions settings;
   settings.paired = options.paired;
   set_gates(options.metrics, settings);
+  settings.memory.most = options.max_peak_memory;
   const check::SummaryOptions selection = summary_options(options.selection);
   if (!options.inconclusive_is.empty() && options.inconclusive_is != "pass" &&
       options.inconclusive_is != "fail") {
@@ -223,8 +256,17 @@ ExitCode run(const CheckCommand& options) {
     }
     return update_baseline(options, settings, selection);
   }
+  if (options.baseline.empty() && options.max_peak_memory && options.metrics.empty() &&
+      !options.candidate.empty() && !options.outputs.given("--save-baseline")) {
+    const CheckFiles files{"", options.outputs.file("--junit"), options.outputs.file("--markdown")};
+    return report(check::check_memory_limit(read_side(options.candidate, selection),
+                                            *options.max_peak_memory),
+                  options, files);
+  }
   if (options.baseline.empty()) {
-    throw UsageError("--baseline is required: expected runs, or a file written by --save-baseline");
+    throw UsageError(
+        "--baseline is required: expected runs, or a file written by --save-baseline (only "
+        "--max-peak-memory, without --metric, needs none)");
   }
   if (options.candidate.empty() && !options.outputs.given("--save-baseline")) {
     throw UsageError("--candidate is required (or --save-baseline, to save only the baseline)");
@@ -267,10 +309,15 @@ Action add_check_command(CLI::App& app) {
       ->capture_default_str();
   options->outputs.add(app, "--out", "with --run: keep the captures here");
   app.add_option("--metric", options->metrics,
-                 "check only this (may be repeated): structure, step_time, exposed_comm; with a "
-                 "limit: step_time:3%, exposed_comm:200us")
+                 "check only this (may be repeated): structure, step_time, exposed_comm, "
+                 "peak_memory; with a limit: step_time:3%, exposed_comm:200us, peak_memory:500MiB")
       ->option_text("NAME[:LIMIT]")
       ->allow_extra_args(false);
+  app.add_option("--max-peak-memory", options->max_peak_memory,
+                 "a regression is also a peak of the candidate above this, on any rank; without "
+                 "--metric it needs no baseline")
+      ->option_text("SIZE")
+      ->transform(CLI::Validator(size_to_bytes, ""));
   add_selection_flags(app, options->selection);
   app.add_flag("--paired", options->paired,
                "compare in pairs: the n-th baseline run and the n-th candidate run ran one after "

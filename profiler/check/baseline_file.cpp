@@ -68,6 +68,11 @@ Json run_json(const RunSummary& run) {
     }
     ranks.push_back({{"rank", rank.rank}, {"variants", variants}, {"varying_bytes", varying}});
   }
+  Json memory = Json::array();
+  for (const MemoryPeak& peak : run.memory) {
+    memory.push_back(
+        {peak.rank, peak.device, peak.kept ? Json(*peak.kept) : Json(nullptr), peak.peak});
+  }
   return {{"source", run.source},
           {"session", run.session},
           {"fingerprint",
@@ -83,6 +88,7 @@ Json run_json(const RunSummary& run) {
           {"step_parts_ns", parts_json(run.step_parts)},
           {"exposed_parts_ns", parts_json(run.exposed_parts)},
           {"structure", ranks},
+          {"memory_bytes", memory},
           {"late_reductions", run.late_reductions},
           {"doubts", run.doubts},
           {"notes", run.notes}};
@@ -187,6 +193,14 @@ MetricValues metrics_of(const JsonNode& node, const std::string& run) {
   return out;
 }
 
+// Rank, device, bytes kept (or null), peak.
+MemoryPeak peak_from(const JsonNode& node) {
+  const std::vector<JsonNode> peak = elements(node, 4);
+  const auto bytes = [](const JsonNode& of) { return of.integer(0, trace::kLatestTime); };
+  return {count_of(peak[0]), peak[1].string(),
+          peak[2].is_null() ? std::nullopt : std::optional<Bytes>(bytes(peak[2])), bytes(peak[3])};
+}
+
 RunSummary run_from(const JsonNode& node) {
   node.expect_object("a run");
   RunSummary run;
@@ -209,6 +223,11 @@ RunSummary run_from(const JsonNode& node) {
   run.exposed_parts = parts_of(node.require("exposed_parts_ns"));
   for (const JsonNode& rank : node.require("structure").items("a list of ranks")) {
     run.structure.push_back(rank_from(rank));
+  }
+  if (const auto memory = node.find("memory_bytes")) {  // files of earlier versions have none
+    for (const JsonNode& peak : memory->items("a list of peaks of memory")) {
+      run.memory.push_back(peak_from(peak));
+    }
   }
   run.late_reductions = node.require("late_reductions").strings("a list of strings");
   run.doubts = node.require("doubts").strings("a list of strings");

@@ -111,6 +111,9 @@ std::vector<std::string> causes_of(const std::vector<RunSummary>& baseline,
     out.push_back(fmt::format("the structure is the same; {:+.3f} ms of the change is {} of {}",
                               most.delta / 1e6, most.part, unit_name(most.unit)));
   }
+  if (std::string memory = memory_cause(result.memory); !memory.empty()) {
+    out.push_back(std::move(memory));
+  }
   return out;
 }
 

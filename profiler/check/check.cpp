@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +15,13 @@
 
 namespace shardlens::check {
 namespace {
+
+std::string no_peaks(std::string_view side) {
+  return fmt::format(
+      "peak_memory is to be checked, but the {} has no allocations; record them with "
+      "shardlens.record(memory=True) or profile_memory of torch.profiler",
+      side);
+}
 
 void require_same_ranks(const std::vector<RunSummary>& baseline,
                         const std::vector<RunSummary>& candidate) {
@@ -106,6 +114,11 @@ std::string share(double change, double of) {
   return of > 0 ? fmt::format(" ({:+.1f} %)", 100 * change / of) : "";
 }
 
+bool any_above(const std::vector<MemoryResult>& memory) {
+  return std::any_of(memory.begin(), memory.end(),
+                     [](const MemoryResult& m) { return m.verdict() == Verdict::kRegression; });
+}
+
 std::string regression_reason(const CheckResult& result) {
   std::vector<std::string> parts;
   if (!result.structural.empty()) {
@@ -118,6 +131,9 @@ std::string regression_reason(const CheckResult& result) {
           "{} rose by {}{}, more than {}", name_of(m.metric), milliseconds(m.effect.change),
           share(m.effect.change, m.effect.baseline), milliseconds(m.threshold)));
     }
+  }
+  if (any_above(result.memory)) {
+    parts.push_back(memory_reason(result.memory));
   }
   return fmt::format("{}", fmt::join(parts, "; "));
 }
@@ -159,7 +175,10 @@ std::string inconclusive_reason(const CheckResult& result) {
 }
 
 std::string pass_reason(const CheckResult& result) {
-  std::vector<std::string> parts{"the structure is the same"};
+  std::vector<std::string> parts;
+  if (result.structure) {
+    parts.emplace_back("the structure is the same");
+  }
   for (const MetricResult& m : result.metrics) {
     if (m.gates && m.upper) {
       // An upper bound below zero excludes even a change of nothing.
@@ -171,20 +190,32 @@ std::string pass_reason(const CheckResult& result) {
       parts.push_back(fmt::format("{} did not rise", name_of(m.metric)));
     }
   }
+  if (std::string memory = memory_reason(result.memory); !memory.empty()) {
+    parts.push_back(std::move(memory));
+  }
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
-// A metric that is to gate, but that a side does not have.
-std::optional<Metric> unmeasured_gate(const std::vector<MetricResult>& measured,
-                                      const CheckOptions& options) {
+// Why something that is to gate could not be compared, as a side does not have it; "": all could.
+std::string unmeasured_gate(const CheckResult& result, const CheckOptions& options) {
   for (const auto& gate : options.gates) {
     const Metric metric = gate.first;
-    if (std::none_of(measured.begin(), measured.end(),
+    if (std::none_of(result.metrics.begin(), result.metrics.end(),
                      [&](const MetricResult& m) { return m.metric == metric; })) {
-      return metric;
+      return fmt::format("{} is to be checked, but could not be measured on both sides",
+                         name_of(metric));
     }
   }
-  return std::nullopt;
+  const auto& memory = result.memory;
+  if (memory.empty() && (options.memory.required || options.memory.most)) {
+    return no_peaks("candidate");
+  }
+  if (options.memory.required && std::none_of(memory.begin(), memory.end(), [](const auto& m) {
+        return m.baseline.has_value();
+      })) {
+    return no_peaks("baseline");
+  }
+  return "";
 }
 
 void add_notes(const std::vector<RunSummary>& baseline,
@@ -325,8 +356,10 @@ CheckResult check_runs(const std::vector<RunSummary>& baseline,
     return result;
   }
   if (options.structure) {
+    result.structure = true;
     result.structural = structural_differences(baseline, candidate);
   }
+  result.memory = compare_memory(baseline, candidate, options.memory);
   result.metrics = measure(baseline, candidate, options);
   result.by_sessions = compares_sessions(baseline, options);
   const bool other_session = baseline.front().session != candidate.front().session;
@@ -335,30 +368,51 @@ CheckResult check_runs(const std::vector<RunSummary>& baseline,
         "the saved baseline has one session: how much sessions differ is not known, and a "
         "difference between two sessions looks like one of the program");
   }
-  const std::optional<Metric> unmeasured = unmeasured_gate(result.metrics, options);
+  const std::string unmeasured = unmeasured_gate(result, options);
   const auto any = [&](Verdict verdict) {
     return std::any_of(result.metrics.begin(), result.metrics.end(),
                        [&](const MetricResult& m) { return m.gates && m.verdict == verdict; });
   };
-  if (!result.structural.empty() || any(Verdict::kRegression)) {
+  if (!result.structural.empty() || any(Verdict::kRegression) || any_above(result.memory)) {
     result.verdict = Verdict::kRegression;
     result.reason = regression_reason(result);
     for (const MetricResult& m : result.metrics) {
       if (m.gates && (m.verdict == Verdict::kRegression ||
-                      (m.metric == Metric::kStepTime && !any(Verdict::kRegression)))) {
+                      (m.metric == Metric::kStepTime && !any(Verdict::kRegression) &&
+                       !result.structural.empty()))) {
         std::ranges::move(attribute(baseline, candidate, m.metric),
                           std::back_inserter(result.attribution));
       }
     }
     result.causes = causes_of(baseline, candidate, result);
-  } else if (any(Verdict::kInconclusive) || unmeasured) {
+  } else if (any(Verdict::kInconclusive) || !unmeasured.empty()) {
     result.verdict = Verdict::kInconclusive;
-    result.reason =
-        unmeasured ? fmt::format("{} is to be checked, but could not be measured on both sides",
-                                 name_of(*unmeasured))
-                   : inconclusive_reason(result);
+    result.reason = unmeasured.empty() ? inconclusive_reason(result) : unmeasured;
   } else {
     result.reason = pass_reason(result);
+  }
+  return result;
+}
+
+CheckResult check_memory_limit(const std::vector<RunSummary>& candidate, Bytes most) {
+  CheckResult result = begin_result(candidate, candidate);
+  result.baseline_runs = result.baseline_sessions = 0;
+  CheckOptions options;
+  options.gates.clear();
+  options.memory = {.gates = false, .required = false, .limit = {}, .most = most};
+  result.memory = compare_memory({}, candidate, options.memory);
+  const std::string unmeasured = unmeasured_gate(result, options);
+  result.verdict = any_above(result.memory) ? Verdict::kRegression
+                   : unmeasured.empty()     ? Verdict::kPass
+                                            : Verdict::kInconclusive;
+  for (const RunSummary& run : candidate) {
+    if (result.verdict == Verdict::kPass && !run.doubts.empty()) {
+      result.verdict = Verdict::kInconclusive;
+      result.reason = fmt::format("{}: {}", run.source, run.doubts.front());
+    }
+  }
+  if (result.reason.empty()) {
+    result.reason = unmeasured.empty() ? memory_reason(result.memory) : unmeasured;
   }
   return result;
 }
@@ -369,9 +423,12 @@ CheckResult describe_runs(const std::vector<RunSummary>& baseline,
   if (const std::string doubt = doubt_of(baseline, candidate); !doubt.empty()) {
     result.notes.push_back(doubt);
   }
+  result.structure = true;
   result.structural = structural_differences(baseline, candidate);
   CheckOptions options;
   options.gates.clear();
+  options.memory.gates = false;
+  result.memory = compare_memory(baseline, candidate, options.memory);
   result.metrics = measure(baseline, candidate, options);
   result.attribution = attribute(baseline, candidate, Metric::kStepTime);
   result.causes = causes_of(baseline, candidate, result);

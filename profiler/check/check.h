@@ -6,7 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/units.h"
 #include "profiler/check/check_metrics.h"
+#include "profiler/check/memory_peak.h"
 #include "profiler/check/run_summary.h"
 #include "profiler/check/statistics.h"
 #include "profiler/check/structure.h"
@@ -22,12 +24,26 @@ struct Limit {
   std::optional<double> ns;
 };
 
+// When a peak of memory is a regression.
+struct MemoryGate {
+  struct Limit {  // how far above the baseline's a peak may be: a share of it, or bytes
+    std::optional<double> relative;
+    std::optional<Bytes> bytes;
+  };
+  bool gates = true;           // the candidate's peaks are compared with the baseline's, if both
+                               // sides recorded them
+  bool required = false;       // without peaks of both sides there is no verdict
+  std::optional<Limit> limit;  // replaces the default
+  std::optional<Bytes> most;   // also a regression: a peak above this, whatever the baseline's is
+};
+
 struct CheckOptions {  // which metrics decide, and by what limits
   // The metrics that gate, each with an optional limit that replaces the default.
   std::map<Metric, std::optional<Limit>> gates{{Metric::kStepTime, {}}, {Metric::kExposedComm, {}}};
   bool structure = true;  // also gate on structure
-  double alpha = 0.01;    // probability of a regression verdict for runs of the same program
-  bool paired = false;    // the n-th runs of both sides are compared as pairs; sessions are ignored
+  MemoryGate memory;
+  double alpha = 0.01;  // probability of a regression verdict for runs of the same program
+  bool paired = false;  // the n-th runs of both sides are compared as pairs; sessions are ignored
 };
 
 struct MetricResult {  // a metric of both sides compared
@@ -48,6 +64,13 @@ struct MetricResult {  // a metric of both sides compared
   [[nodiscard]] bool moved() const;
 };
 
+struct MemoryResult {  // the peak of a device of a rank, the highest of all runs of a side
+  std::optional<MemoryPeak> baseline;
+  MemoryPeak candidate;
+  std::optional<Bytes> allowed;  // a regression is above this; nullopt: it does not gate
+  [[nodiscard]] Verdict verdict() const;
+};
+
 struct AttributionRow {               // a part of a metric's change
   Metric metric = Metric::kStepTime;  // the rows with this metric sum to its change
   std::string unit, part;             // as in Part
@@ -60,7 +83,9 @@ struct CheckResult {
   Verdict verdict = Verdict::kPass;
   std::string reason;                 // one sentence
   std::vector<MetricResult> metrics;  // gates first
+  bool structure = false;             // whether the structures were compared
   std::vector<StructuralDifference> structural;
+  std::vector<MemoryResult> memory;         // by rank and device of the candidate
   std::vector<AttributionRow> attribution;  // only for a regression; the largest change first
   std::vector<std::string> causes;          // as sentences, structural causes first
   std::vector<std::string> notes;
@@ -78,6 +103,10 @@ struct CheckResult {
 [[nodiscard]] CheckResult check_runs(const std::vector<RunSummary>& baseline,
                                      const std::vector<RunSummary>& candidate,
                                      const CheckOptions& options = {});
+
+// The candidate's peaks of memory against `most` alone, without a baseline. Without peaks there is
+// no verdict. Errors: InputError without a run, or if the runs have different ranks.
+[[nodiscard]] CheckResult check_memory_limit(const std::vector<RunSummary>& candidate, Bytes most);
 
 // The same comparison without gates, limits or a verdict; different conditions of the runs become
 // notes.
@@ -99,6 +128,15 @@ struct CheckResult {
 // baseline are compared as distributions.
 [[nodiscard]] std::vector<StructuralDifference> structural_differences(
     const std::vector<RunSummary>& baseline, const std::vector<RunSummary>& candidate);
+
+// The peaks of the candidate, with what `gate` allows.
+[[nodiscard]] std::vector<MemoryResult> compare_memory(const std::vector<RunSummary>& baseline,
+                                                       const std::vector<RunSummary>& candidate,
+                                                       const MemoryGate& gate);
+// In words: the peak that is highest above, or nearest below, what is allowed; "": none gates. And
+// what it consists of, if it is above.
+[[nodiscard]] std::string memory_reason(const std::vector<MemoryResult>& results);
+[[nodiscard]] std::string memory_cause(const std::vector<MemoryResult>& results);
 
 // Sentences about what changed: first the structure, then where the time was spent.
 [[nodiscard]] std::vector<std::string> causes_of(const std::vector<RunSummary>& baseline,

@@ -464,6 +464,7 @@ RunSummary summarize(const trace::Run& run, const SummaryOptions& options) {
   for (const StepTimes& step : steps) {
     numbers.push_back(step.number);
   }
+  summary.memory = memory_peaks(run, timelines, numbers);
   std::set<std::string> late;
   for (const Rank& rank : ranks) {
     summary.structure.push_back(structure_of(rank.trace, rank.timeline, numbers));

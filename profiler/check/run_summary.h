@@ -9,6 +9,7 @@
 
 #include "profiler/analysis/analysis.h"
 #include "profiler/check/check_metrics.h"
+#include "profiler/check/memory_peak.h"
 #include "profiler/check/structure.h"
 #include "profiler/trace/run.h"
 
@@ -62,6 +63,7 @@ struct RunSummary {
   std::vector<Part> exposed_parts;  // sum to exposed_comm
   std::vector<Item> items;          // only with SummaryOptions::items; not in a baseline file
   std::vector<RankStructure> structure;
+  std::vector<MemoryPeak> memory;  // of the compared steps; empty: not recorded
   std::vector<std::string>
       late_reductions;              // units whose reductions are late because of frozen views
   std::vector<std::string> doubts;  // reasons against a verdict: records lost, …

@@ -10,6 +10,7 @@
 
 #include "core/base/show.h"
 #include "core/json/json_dump.h"
+#include "profiler/report/check_memory.h"
 
 namespace shardlens::report {
 namespace {
@@ -314,6 +315,7 @@ std::string check_json(const CheckResult& result) {
                               {"reason", result.reason},
                               {"metrics", metrics},
                               {"structural", structural},
+                              {"memory", memory_json(result.memory)},
                               {"attribution", attribution},
                               {"causes", result.causes},
                               {"notes", result.notes},
@@ -355,6 +357,9 @@ Shown check_text(const CheckResult& result, Style style) {
     }
     out += show("\n{}", table.render(style));
   }
+  if (!result.memory.empty()) {
+    out += show("\n{}", memory_table(result.memory, style));
+  }
   for (const check::Metric metric : attributed(result)) {
     out += show("\n{}\n", sum_text(result.attribution, metric));
     Table table({{"unit", Align::kLeft}, {"part", Align::kLeft}, {"change"}});
@@ -386,15 +391,24 @@ std::string check_junit(const CheckResult& result) {
     }
     cases += "</testcase>\n";
   };
-  if (result.metrics.empty()) {
+  const bool memory =
+      std::ranges::any_of(result.memory, [](auto& m) { return m.allowed.has_value(); });
+  if (result.metrics.empty() && !memory) {
     add("comparison", result.verdict, result.reason, result.causes);
   } else {
     std::vector<std::string> lines = result.causes;
     for (const StructuralDifference& d : result.structural) {
       lines.push_back(difference_text(d));
     }
-    add("structure", result.structural.empty() ? Verdict::kPass : Verdict::kRegression,
-        result.reason, lines);
+    if (result.structure) {
+      add("structure", result.structural.empty() ? Verdict::kPass : Verdict::kRegression,
+          result.reason, lines);
+    }
+    if (memory) {
+      const std::vector<std::string> above = memory_above(result.memory);
+      add("peak_memory", above.empty() ? Verdict::kPass : Verdict::kRegression,
+          memory_reason(result.memory), above);
+    }
     for (const MetricResult& m : result.metrics) {
       if (m.gates) {
         add(name_of(m.metric), m.verdict,
@@ -402,6 +416,9 @@ std::string check_junit(const CheckResult& result) {
                         ms(m.effect.candidate), signed_ms(m.effect.change), ms(m.threshold)),
             result.causes);
       }
+    }
+    if (result.verdict == Verdict::kInconclusive && skipped == 0) {  // a gate was not measured
+      add("comparison", result.verdict, result.reason, {});
     }
   }
   return fmt::format(
@@ -437,6 +454,15 @@ std::string check_markdown(const CheckResult& result) {
     for (const StructuralDifference& d : result.structural) {
       out += fmt::format("| {} | {} | {} | {} |\n", d.kind, cell(unit_of(d)), cell(d.baseline),
                          cell(d.candidate));
+    }
+  }
+  if (!result.memory.empty()) {
+    out +=
+        "\n| peak memory | baseline | candidate | change | allowed | verdict |\n"
+        "|---|---:|---:|---:|---:|---|\n";
+    for (const MemoryRow& row : memory_rows(result.memory)) {
+      out += fmt::format("| {} | {} | {} | {} | {} | {} |\n", cell(row.place), row.baseline,
+                         row.candidate, row.change, row.allowed, row.verdict);
     }
   }
   for (const check::Metric metric : attributed(result)) {

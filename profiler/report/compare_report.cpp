@@ -32,6 +32,11 @@ std::string compare_json(const Comparison& comparison) {
       metric.erase(key);
     }
   }
+  for (Json& peak : out["memory"]) {
+    for (const char* key : {"gates", "allowed_bytes", "verdict"}) {
+      peak.erase(key);
+    }
+  }
   for (size_t i = 0; i < comparison.result.metrics.size(); ++i) {
     const check::MetricResult& m = comparison.result.metrics[i];
     out["metrics"][i]["within_noise"] = m.effect.measurable() ? Json(!m.moved()) : Json(nullptr);

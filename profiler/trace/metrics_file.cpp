@@ -19,6 +19,11 @@ std::optional<double> number(const nlohmann::json& json, const char* key) {
                                                    : std::nullopt;
 }
 
+std::optional<Bytes> bytes(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() ? plan::integer_of(*found) : std::nullopt;
+}
+
 }  // namespace
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path,
@@ -37,9 +42,7 @@ std::vector<StepMetrics> read_metrics(const std::filesystem::path& path,
       }
       metrics.push_back({*step, number(json, "loss"), number(json, "grad_norm"),
                          number(json, "step_ms"), number(json, "tokens_per_s"),
-                         json.contains("peak_allocated_bytes")
-                             ? plan::integer_of(json["peak_allocated_bytes"])
-                             : std::nullopt});
+                         bytes(json, "peak_allocated_bytes"), bytes(json, "allocated_bytes")});
     }
   } catch (const InputError& error) {
     add_diagnostic(diagnostics, Severity::kWarning, error.what());

@@ -14,7 +14,8 @@ namespace shardlens::trace {
 struct StepMetrics {
   int64_t step = 0;
   std::optional<double> loss, grad_norm, step_ms, tokens_per_s;
-  std::optional<Bytes> peak_allocated;  // during the step, by PyTorch's allocator of the device
+  // By PyTorch's allocator of the device: the most during the step, and what was left after it.
+  std::optional<Bytes> peak_allocated, allocated;
 };
 
 // Reads metrics.jsonl, one step a line. Lines that are not metrics of a step are left out with a

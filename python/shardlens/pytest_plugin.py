@@ -65,6 +65,9 @@ def shardlens_run(request: pytest.FixtureRequest, record_property: Callable[[str
     for rank in ranks:
         record_property(f"shardlens.rank{rank['rank']}.span_ns", rank["span_ns"])
         record_property(f"shardlens.rank{rank['rank']}.exposed_comm_ns", rank["exposed_comm_ns"])
+        for device in rank["memory"]:
+            if device["peak_allocated_bytes"] is not None:
+                record_property(f"shardlens.rank{rank['rank']}.{device['device']}.peak_bytes", device["peak_allocated_bytes"])
     yield run
     for verdict in run.verdicts:
         record_property("shardlens.check", verdict.verdict)

@@ -67,18 +67,19 @@ def open(path: Place | Sequence[Place], *more: Place, on: Any = None, summaries:
 
 
 def _flags(settings: Mapping[str, object]) -> list[str]:
-    """Keyword arguments as flags: world_size=8 is --world-size 8, no_sync=True is --no-sync; None and False are left out."""
+    """Keyword arguments as flags: world_size=8 is --world-size 8, no_sync=True is --no-sync; None and False are left out, a list repeats its flag."""
     flags: list[str] = []
-    for key, value in settings.items():
-        if value is None or value is False:
-            continue
+    for key, values in settings.items():
         flag = "--" + key.replace("_", "-")
-        if value is True:
-            flags.append(flag)
-        elif str(value).startswith("-"):  # which would be read as the next flag
-            flags.append(f"{flag}={value}")
-        else:
-            flags += [flag, str(value)]
+        for value in values if isinstance(values, (list, tuple)) else [values]:
+            if value is None or value is False:
+                continue
+            if value is True:
+                flags.append(flag)
+            elif str(value).startswith("-"):  # which would be read as the next flag
+                flags.append(f"{flag}={value}")
+            else:
+                flags += [flag, str(value)]
     return flags
 
 
@@ -284,12 +285,16 @@ class Run:
             for row in rows if row["exposed_ns"])
 
     def check(self, against: Place | None = None, **settings: object) -> Verdict:
-        """Compares this run with a baseline: a path of a run or of a file of `check --save-baseline`. Returns a Verdict, true if it passed."""
+        """Compares this run with a baseline: a path of a run or of a file of `check --save-baseline`. Returns a Verdict, true if it passed.
+
+        Settings are flags of `check`: metric="structure", metric=["structure", "peak_memory:2%"], max_peak_memory="70GiB" (which needs no baseline).
+        """
         self._require_traces("check")
         against = against or self.baseline
-        if against is None:
+        if against is None and ("max_peak_memory" not in settings or "metric" in settings):
             raise ValueError("check needs a baseline: run.check(against=PATH), or --shardlens-baseline PATH")
-        arguments = ["check", "--baseline", against, "--candidate", *self.checked, *_flags(settings)]
+        baseline = [] if against is None else ["--baseline", against]
+        arguments = ["check", *baseline, "--candidate", *self.checked, *_flags(settings)]
         self.verdicts.append(Verdict(program.ask(arguments, exit_codes=(0, 1, 5))))
         return self.verdicts[-1]
 
@@ -386,6 +391,9 @@ class Verdict:
         """The verdict, what changed by how much, and where it comes from."""
         slower = [m for m in self.details["metrics"] if m["verdict"] == "regression"]
         changed = [f"{m['name']} {_ms(m['baseline'])} to {_ms(m['candidate'])} ms" for m in slower]
+        above = [row for row in self.details["memory"] if row["verdict"] == "regression"]
+        above.sort(key=lambda row: (row["allowed_bytes"] or 0) - row["candidate_bytes"])
+        changed += [f"peak memory of rank {row['rank']} on {row['device']} {row['candidate_bytes']} bytes, {row['allowed_bytes']} allowed" for row in above[:1]]
         where: list[str] = []  # what the changed times come from, the largest part first
         for metric in slower:
             rows = [row for row in self.details["attribution"] if row["metric"] == metric["name"] and row["delta_ns"] > 0]

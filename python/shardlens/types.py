@@ -905,6 +905,18 @@ class StructuralDifference(TypedDict):
     ranks: list[int]
 
 
+class CheckedMemory(TypedDict):
+    rank: int
+    device: str
+    gates: bool
+    baseline_bytes: int | None  # The peak of its steps; null: not recorded.
+    candidate_bytes: int
+    baseline_kept_bytes: int | None  # Of the peak, what was there when its step began.
+    candidate_kept_bytes: int | None
+    allowed_bytes: int | None  # A regression is above this; null: it does not gate.
+    verdict: Literal["pass", "regression", "unknown", "equal", "higher", "lower"]
+
+
 class AttributedChange(TypedDict):
     metric: str
     unit: str
@@ -929,6 +941,7 @@ class CheckResult(TypedDict):
     reason: str
     metrics: list[CheckedMetric]
     structural: list[StructuralDifference]
+    memory: list[CheckedMemory]
     attribution: list[AttributedChange]
     causes: list[str]
     notes: list[str]
@@ -945,6 +958,15 @@ class ComparedMetric(TypedDict):
     change_ns: float
     ci_ns: list[float | None]
     within_noise: bool | None
+
+
+class ComparedMemory(TypedDict):
+    rank: int
+    device: str
+    baseline_bytes: int | None  # The peak of its steps; null: not recorded.
+    candidate_bytes: int
+    baseline_kept_bytes: int | None  # Of the peak, what was there when its step began.
+    candidate_kept_bytes: int | None
 
 
 class ItemChange(TypedDict):
@@ -966,6 +988,7 @@ class Comparison(TypedDict):
     schema: Literal[1]
     metrics: list[ComparedMetric]
     structural: list[StructuralDifference]
+    memory: list[ComparedMemory]
     attribution: list[AttributedChange]
     causes: list[str]
     notes: list[str]

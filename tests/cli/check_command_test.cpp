@@ -296,6 +296,48 @@ TEST_F(CheckCommandTest, CompareListsWhatChangedAndSaysWhatIsNoise) {
   EXPECT_EQ(run("compare " + base + " " + folder_ + "/nothing").code, 3);
 }
 
+TEST_F(CheckCommandTest, MemoryGatesByItselfAndAgainstALimit) {
+  constexpr Bytes kGib = Bytes{1} << 30;
+  GeneratedRun usual;
+  usual.memory_kept = kGib;
+  usual.memory_peak = 4 * kGib;
+  GeneratedRun more = usual;
+  more.memory_peak = 5 * kGib;
+  const std::string base = write("base", usual, 1), other = write("more", more, 1, 50);
+  const CommandResult text_of = check(
+      base, other,
+      "--metric peak_memory --junit " + folder_ + "/junit.xml --markdown " + folder_ + "/m.md");
+  EXPECT_EQ(text_of.code, 1);
+  EXPECT_THAT(text_of.out, HasSubstr("regression: the peak memory of rank 0 on cuda:0 is 5.00 GiB, "
+                                     "above 4.08 GiB, and 1 more are above theirs\n"));
+  EXPECT_THAT(text_of.out,
+              HasSubstr("kept between steps 1.00 GiB as before; in addition within the "
+                        "step 4.00 GiB, was 3.00 GiB\n"));
+  EXPECT_THAT(text(folder_ + "/junit.xml"),
+              HasSubstr("<testsuites tests=\"1\" failures=\"1\" skipped=\"0\">"));
+  EXPECT_THAT(text(folder_ + "/m.md"),
+              HasSubstr("| rank 1, cuda:0 | 4.00 GiB | 5.00 GiB | +1.00 "));
+  EXPECT_EQ(check(base, other, "--metric peak_memory:25%").code, 0);
+  EXPECT_EQ(check(base, other, "--metric peak_memory:900MiB").code, 1);
+  EXPECT_EQ(check(base, other, "--metric structure").code, 0);
+  const json out = json::parse(check(base, other, "--metric peak_memory --json").out);
+  EXPECT_EQ(out["memory"][1]["candidate_bytes"], 5 * kGib);
+  EXPECT_EQ(out["memory"][1]["candidate_kept_bytes"], kGib);
+  EXPECT_EQ(out["memory"][1]["allowed_bytes"], 4 * kGib + 4 * kGib / 50);
+
+  const CommandResult alone = run("check --candidate " + other + " --max-peak-memory 6GiB");
+  EXPECT_EQ(alone.code, 0);
+  EXPECT_THAT(alone.out, HasSubstr("pass: the peak memory of rank 0 on cuda:0 is 5.00 GiB, not "
+                                   "above 6.00 GiB\n"));
+  EXPECT_EQ(run("check --candidate " + other + " --max-peak-memory 4608MiB").code, 1);
+  EXPECT_EQ(check(base, other, "--metric structure --max-peak-memory 4608MiB").code, 1);
+  const std::string none = write("none", {}, 1);
+  const CommandResult unknown = run("check --candidate " + none + " --max-peak-memory 6GiB");
+  EXPECT_EQ(unknown.code, 5);
+  EXPECT_THAT(unknown.out, HasSubstr("the candidate has no allocations; record them with"));
+  EXPECT_EQ(check(none, other, "--metric peak_memory").code, 5);
+}
+
 TEST_F(CheckCommandTest, WrongUseIsSaid) {
   const auto refused = [&](const std::string& arguments, const std::string& message) {
     const CommandResult result = run("check " + arguments);
@@ -309,6 +351,9 @@ TEST_F(CheckCommandTest, WrongUseIsSaid) {
   refused("--baseline x --candidate y --metric speed", "expected step_time");
   refused("--baseline x --candidate y --metric step_time:3", "expected a limit such as 3%");
   refused("--baseline x --candidate y --metric step_time:-3%", "expected a limit");
+  refused("--baseline x --candidate y --metric peak_memory:3", "limit such as 3% or 500MiB");
+  refused("--candidate y --max-peak-memory 80", "has no unit; expected a size such as 80GiB");
+  refused("--candidate y --max-peak-memory 80GiB --metric structure", "--baseline is required");
   refused("--baseline x --candidate y --inconclusive-is maybe", "expected pass or fail");
   refused("--run x", "need each other");
   refused("--run x --against y --baseline z", "captures both sides itself");

@@ -68,6 +68,14 @@ def test_too_few_runs_are_inconclusive(tmp_path, traces):
     assert (code, outputs) == (0, {"verdict": "inconclusive"}), log
 
 
+def test_peak_memory_gates_without_a_baseline(tmp_path, traces):
+    code, log, outputs, _ = run_action(tmp_path, traces=f"{traces}/fsdp2-memory", max_peak_memory="6MiB")
+    assert (code, outputs) == (0, {"verdict": "pass"}), log
+    code, log, outputs, summary = run_action(tmp_path, traces=f"{traces}/fsdp2-memory", max_peak_memory="5MiB")
+    assert (code, outputs) == (1, {"verdict": "regression"}) and "| rank 0, cpu |" in summary, log
+    assert [case.get("name") for case in xml.parse(tmp_path / "shardlens-check.xml").iter("testcase")] == ["peak_memory"]
+
+
 def test_wrong_inputs_are_errors_that_say_so(tmp_path, traces):
     code, log, outputs, _ = run_action(tmp_path, baseline="none.json", traces=f"{traces}/fsdp2-reshard")
     assert (code, outputs) == (3, {"verdict": "error"}) and "none.json" in log

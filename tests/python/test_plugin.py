@@ -27,6 +27,13 @@ def test_passing_assertions_leave_properties(tmp_path, traces):
     assert properties["shardlens.check"] == "pass"
 
 
+def test_peak_memory_is_a_property(tmp_path, traces):
+    done, report = pytest_of(
+        tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.check(max_peak_memory='6MiB')\n", "--shardlens-run", str(traces / "fsdp2-memory"))
+    assert done.returncode == 0, done.stdout
+    assert {p.get("name"): p.get("value") for p in xml.parse(report).iter("property")}["shardlens.rank0.cpu.peak_bytes"] == "6219632"
+
+
 def test_failures_name_unit_cause_and_milliseconds(tmp_path, traces):
     done, _ = pytest_of(tmp_path, "def test_run(shardlens_run):\n    assert shardlens_run.hidden_fraction() >= 0.9\n", "--shardlens-run", str(traces / "fsdp2-default"))
     assert done.returncode == 1

@@ -93,6 +93,14 @@ def test_check_passes_against_itself_and_names_what_changed(traces):
     assert "all_gather_backward" in repr(changed)
 
 
+def test_check_of_memory_needs_no_baseline(traces):
+    run = shardlens.open(traces / "fsdp2-memory")
+    assert run.check(max_peak_memory="6MiB")
+    above = run.check(max_peak_memory="5MiB")
+    assert not above and f"peak memory of rank 0 on cpu {run.peak_bytes()} bytes, {5 << 20} allowed" in repr(above)
+    assert run.check(against=traces / "fsdp2-memory", metric=["structure", "peak_memory:0%"])
+
+
 def test_simulate_takes_a_plan_as_a_path_or_a_dict(traces, tmp_path):
     run = shardlens.open(traces / "fsdp2-default")
     plan = {"version": 1, "layout": "per_parameter", "reshard_after_forward": False, "units": [{"modules": "model.layers.*"}, {"modules": ""}]}

@@ -222,8 +222,21 @@ class RunGenerator {
                                 rank.now + 2'000'000 + what_.overhead);
       });
     }
+    if (step == 0 && what_.memory_peak > 0) {
+      each([&](Rank& rank) {
+        allocate(rank, what_.memory_kept, what_.memory_kept);
+        rank.now += 1000;
+      });
+    }
     around(fmt::format("ProfilerStep#{}", step), [&] {
       forward();
+      if (what_.memory_peak > 0) {
+        const Bytes more = what_.memory_peak - what_.memory_kept;
+        each([&](Rank& rank) {
+          allocate(rank, more, what_.memory_peak);
+          allocate(rank, -more, what_.memory_kept);
+        });
+      }
       backward();
       around("Optimizer.step#AdamW.step", [&] {
         std::vector<Nanoseconds> reduced;
@@ -232,6 +245,19 @@ class RunGenerator {
       });
       each([](Rank& rank) { rank.now = std::max(rank.now, rank.compute_end); });  // loss.item()
     });
+  }
+
+  static void allocate(Rank& rank, Bytes bytes, Bytes total) {
+    const uint32_t event = rank.trace.add_complete(trace::Category::kCpuOp, "[memory]",
+                                                   rank.trace.track(-1, 0), rank.now, rank.now);
+    rank.trace.events[event].phase = trace::EventPhase::kInstant;
+    rank.trace.events[event].detail_kind = trace::ArgsKind::kMemory;
+    rank.trace.events[event].detail = static_cast<uint32_t>(rank.trace.memory_events.size());
+    rank.trace.memory_events.push_back({.bytes = bytes,
+                                        .total_allocated = total,
+                                        .total_reserved = total,
+                                        .device_type = 1,
+                                        .device = 0});
   }
 
   void forward() {

@@ -39,6 +39,8 @@ struct GeneratedRun {
   // The layers' messages vary from step to step, up to this share more, as with a mixture of
   // experts or sequences of any length.
   double varying_bytes = 0;
+  // Of PyTorch's allocator on "cuda:0", if a peak is given: between steps, and at most in a step.
+  Bytes memory_kept = 0, memory_peak = 0;
   Nanoseconds overhead = 0;  // how long the profiler itself runs in each step
   std::string layer_name = "layers.{}";
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs `shardlens check` with the action's inputs (BASELINE, TRACES, THRESHOLDS, INCONCLUSIVE_IS, JUNIT), and writes the verdict to
+# Runs `shardlens check` with the action's inputs (BASELINE, TRACES, THRESHOLDS, MAX_PEAK_MEMORY, INCONCLUSIVE_IS, JUNIT), and writes the verdict to
 # $GITHUB_OUTPUT, a table to $GITHUB_STEP_SUMMARY, and a message that GitHub shows. The exit code is that of check.
 set -euo pipefail
 
@@ -19,16 +19,18 @@ command -v shardlens >/dev/null || {
 mapfile -t baseline < <(paths "$BASELINE")
 mapfile -t traces < <(paths "$TRACES")
 options=()
+((${#baseline[@]} == 0)) || options+=(--baseline "${baseline[@]}")
 while IFS= read -r line; do
   [[ -z $line ]] || options+=(--metric "$line")
 done <<<"$THRESHOLDS"
+[[ -z $MAX_PEAK_MEMORY ]] || options+=(--max-peak-memory "$MAX_PEAK_MEMORY")
 [[ -z $INCONCLUSIVE_IS ]] || options+=(--inconclusive-is "$INCONCLUSIVE_IS")
 
 directory=$(mktemp -d)
 trap 'rm -rf "$directory"' EXIT
 mkdir -p "$(dirname "$JUNIT")"
 status=0
-shardlens check --baseline "${baseline[@]}" --candidate "${traces[@]}" "${options[@]}" --junit "$JUNIT" --markdown "$directory/summary.md" \
+shardlens check --candidate "${traces[@]}" "${options[@]}" --junit "$JUNIT" --markdown "$directory/summary.md" \
   >"$directory/output" 2>"$directory/errors" || status=$?
 cat "$directory/output" "$directory/errors"
 [[ ! -s $directory/summary.md ]] || cat "$directory/summary.md" >>"$GITHUB_STEP_SUMMARY"

@@ -13,6 +13,7 @@ struct Point {
   MemoryPoint memory;
   int32_t type, device;
   bool from_driver;
+  Bytes bytes;  // that this event allocated; negative: freed
 };
 
 std::string device_name(int32_t type, int32_t device) {
@@ -59,7 +60,8 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
                        args->total_reserved},
                       args->device_type,
                       args->device,
-                      from_driver};
+                      from_driver,
+                      args->bytes};
     const auto [place, fresh] =
         places.try_emplace({point.type, point.device, from_driver}, devices.size());
     if (fresh) {
@@ -84,14 +86,16 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
     }
     auto latest = timeline.steps.end();
     auto step = timeline.steps.begin();  // by start, without overlap
-    for (const Point& p : points) {
+    for (size_t i = 0; i < points.size(); ++i) {
+      const Point& p = points[i];
       step = std::partition_point(step, timeline.steps.end(),
                                   [&](const Step& s) { return s.host.end <= p.memory.time; });
       if (step == timeline.steps.end() || p.memory.time < step->host.start) {
         continue;
       }
       if (f.steps.empty() || latest != step) {
-        f.steps.push_back({step->number, 0});
+        f.steps.push_back({step->number, 0,
+                           i > 0 ? points[i - 1].memory.allocated : p.memory.allocated - p.bytes});
         latest = step;
       }
       f.steps.back().allocated = std::max(f.steps.back().allocated, p.memory.allocated);

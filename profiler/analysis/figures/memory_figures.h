@@ -28,6 +28,7 @@ struct MemoryFigures {
   struct StepPeak {
     int64_t step = 0;
     Bytes allocated = 0;
+    Bytes before = 0;  // allocated when the step began; not in summaries
   };
   std::vector<StepPeak> steps;        // events whose host time is within the ProfilerStep
   std::vector<MemoryPoint> timeline;  // at most kPoints, each the maximum of a group of events

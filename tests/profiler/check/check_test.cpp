@@ -404,6 +404,71 @@ TEST(CheckTest, LimitsMayBeGiven) {
   EXPECT_EQ(check_runs(baseline, candidate, options).verdict, Verdict::kRegression);
 }
 
+constexpr Bytes kMiB = Bytes{1} << 20;
+
+GeneratedRun with_memory(Bytes kept, Bytes peak) {
+  GeneratedRun what;
+  what.memory_kept = kept;
+  what.memory_peak = peak;
+  return what;
+}
+
+TEST(MemoryCheckTest, PeaksAreThoseOfTheComparedSteps) {
+  const RunSummary run = summarize(with_memory(100 * kMiB, 300 * kMiB).run());
+  EXPECT_EQ(run.memory, (std::vector<MemoryPeak>{{0, "cuda:0", 100 * kMiB, 300 * kMiB},
+                                                 {1, "cuda:0", 100 * kMiB, 300 * kMiB}}));
+  EXPECT_TRUE(summarize(GeneratedRun{}.run()).memory.empty());
+}
+
+TEST(MemoryCheckTest, ACaptureOnAGpuHasItsMetrics) {
+  trace::Run run = GeneratedRun{}.run();
+  for (int64_t step = 0; step < 20; ++step) {
+    auto& metrics = run.metrics.emplace_back();
+    metrics.step = step;
+    metrics.peak_allocated = step == 19 ? 900 * kMiB : (200 + step) * kMiB;  // 19 is left out
+    metrics.allocated = (50 + step) * kMiB;
+  }
+  EXPECT_EQ(summarize(run).memory, (std::vector<MemoryPeak>{{0, "cuda", 67 * kMiB, 218 * kMiB}}));
+}
+
+TEST(MemoryCheckTest, ARiseAboveTheLimitIsARegressionThatSaysWhatGrew) {
+  const auto verdict = [](const GeneratedRun& before, const GeneratedRun& after,
+                          std::optional<MemoryGate::Limit> limit = {}) {
+    CheckOptions options;
+    options.gates.clear();
+    options.memory.limit = limit;
+    return check_runs(runs_of(before, 1), runs_of(after, 1, 100), options);
+  };
+  // Two percent of 300 MiB are 6 MiB; of 20 MiB less than the floor of 1 MiB.
+  const GeneratedRun usual = with_memory(100 * kMiB, 300 * kMiB),
+                     small = with_memory(10 * kMiB, 20 * kMiB);
+  EXPECT_EQ(verdict(usual, with_memory(100 * kMiB, 306 * kMiB)).verdict, Verdict::kPass);
+  EXPECT_EQ(verdict(small, with_memory(10 * kMiB, 21 * kMiB)).verdict, Verdict::kPass);
+  EXPECT_EQ(verdict(small, with_memory(10 * kMiB, 21 * kMiB + 1)).verdict, Verdict::kRegression);
+  EXPECT_EQ(
+      verdict(usual, with_memory(100 * kMiB, 310 * kMiB), MemoryGate::Limit{0.05, {}}).verdict,
+      Verdict::kPass);
+  const CheckResult grown = verdict(usual, with_memory(140 * kMiB, 340 * kMiB));
+  EXPECT_EQ(grown.verdict, Verdict::kRegression);
+  EXPECT_THAT(grown.reason, HasSubstr("rank 0 on cuda:0 is 340.00 MiB, above 306.00 MiB"));
+  EXPECT_THAT(grown.causes, testing::Contains(HasSubstr(
+                                "kept between steps 140.00 MiB, was 100.00 MiB; in addition "
+                                "within the step 200.00 MiB as before")));
+  EXPECT_TRUE(grown.attribution.empty());
+}
+
+TEST(MemoryCheckTest, WithoutPeaksOnlyAGateThatWasAskedForHasNoVerdict) {
+  CheckOptions options;
+  options.gates.clear();
+  const auto without = runs_of({}, 1), with = runs_of(with_memory(kMiB, 3 * kMiB), 1);
+  EXPECT_EQ(check_runs(without, with, options).verdict, Verdict::kPass);
+  options.memory.required = true;
+  EXPECT_EQ(check_runs(with, with, options).verdict, Verdict::kPass);
+  const CheckResult result = check_runs(without, with, options);
+  EXPECT_EQ(result.verdict, Verdict::kInconclusive);
+  EXPECT_THAT(result.reason, HasSubstr("the baseline has no allocations"));
+}
+
 TEST(BaselineFileTest, ARunWithoutItsMainMetricsIsRefused) {
   for (const Metric metric : {Metric::kStepTime, Metric::kExposedComm}) {
     auto runs = runs_of({}, 1);
@@ -420,7 +485,9 @@ TEST(BaselineFileTest, ARunWithoutItsMainMetricsIsRefused) {
 TEST(BaselineFileTest, KeepsAllThatAVerdictNeeds) {
   GeneratedRun late;
   late.not_prefetched = {1};
+  late.memory_peak = 5 * kMiB;
   std::vector<RunSummary> runs = runs_of(late, 3);
+  runs[1].memory[0].kept.reset();
   runs[0].fingerprint = {{{"gpus", "2 × H200"}}, {{"torch", "2.11"}}, R"({"views": "fresh"})"};
   runs[1].late_reductions = {"layers.1"};
   runs[2].notes = {"a \"note\""};
@@ -430,6 +497,7 @@ TEST(BaselineFileTest, KeepsAllThatAVerdictNeeds) {
                     kept = check_runs(runs_of({}, 3, 50), parse_baseline(json, "f"));
   EXPECT_EQ(direct.reason, kept.reason);
   EXPECT_EQ(direct.structural, kept.structural);
+  EXPECT_EQ(parse_baseline(json, "f")[1].memory, runs[1].memory);
 }
 
 TEST(BaselineFileTest, RefusesWhatItDidNotWrite) {
