@@ -6,11 +6,9 @@
 Every step is watched here. A step's cost is that of end_step() and begin_step(), as the thread's clock has them, and its wrapped calls times the cost of
 one, which is measured by itself around functions that do nothing. Exit code 1 if a watched step's is more than 0.5 % of the step's CPU time.
 """
-import argparse
 import os
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -21,8 +19,8 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
 
+import two_ranks  # noqa: E402
 import what_if_fsdp2  # noqa: E402
 from shardlens import live_watch  # noqa: E402
 from shardlens.clients import Session  # noqa: E402
@@ -114,17 +112,5 @@ def start(rank, store, options):
     work(rank, store, options)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("steps", 20), ("hidden", 384), ("blocks", 6), ("vocab", 4096), ("batch", 4), ("seq", 128)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            mp.spawn(start, (os.path.join(directory, "store"), options), nprocs=2)
-        except mp.ProcessExitedException as error:
-            sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    two_ranks.main(start, __doc__, steps=20)

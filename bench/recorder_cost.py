@@ -8,12 +8,10 @@ around FSDP2 too. Each step's CPU time is that of the whole process (all threads
 interval of its median; then the wrappers' calls of a step times the cost of one, which is measured by itself. Exit code 1 if that is more than
 0.5 % of a step's CPU time.
 """
-import argparse
 import os
 import random
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -24,9 +22,9 @@ os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as mp  # noqa: E402
 
 import ratios  # noqa: E402
+import two_ranks  # noqa: E402
 import what_if_fsdp2  # noqa: E402
 from shardlens.live_actions import ActionLog  # noqa: E402
 
@@ -126,17 +124,5 @@ def report(times, rows):
     sys.exit(0 if share <= 0.005 else 1)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    for name, default in (("rounds", 20), ("steps", 2), ("hidden", 384), ("blocks", 6), ("vocab", 4096), ("batch", 4), ("seq", 128)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        try:
-            mp.spawn(work, (os.path.join(directory, "store"), options), nprocs=2)
-        except mp.ProcessExitedException as error:
-            sys.exit(error.exit_code)
-
-
 if __name__ == "__main__":
-    main()
+    two_ranks.main(work, __doc__, rounds=20, steps=2)

@@ -109,17 +109,11 @@ def track(row):
             divide(model, row, memory_tracker.config_of(row), *meshes)
             optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
             ids = torch.zeros(row["batch"], row["seq"], dtype=torch.long)
-
-            def step(clear):
-                forward_and_backward(ids, ids)
-                optimizer.step()
-                if clear:
-                    optimizer.zero_grad()
-
-            step(True)
+            memory_tracker.train_step(forward_and_backward, optimizer, ids)
+            optimizer.zero_grad()
             tracker = tensor_memory.new_tracker(model, optimizer, (ids,), True)
             with tracker:
-                step(False)
+                memory_tracker.train_step(forward_and_backward, optimizer, ids)
                 end = tensor_memory.sums_of(tracker.get_tracker_snapshot("current"))
             peak = tensor_memory.sums_of(tracker.get_tracker_snapshot("peak"))
             states = [value for each in optimizer.state.values() for value in each.values() if torch.is_tensor(value) and value.dim() > 0]

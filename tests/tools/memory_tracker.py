@@ -237,6 +237,12 @@ def make(row):
     return model, lambda ids, labels: model(input_ids=ids, labels=labels).loss.backward()
 
 
+def train_step(forward_and_backward, optimizer, ids):
+    """Leaves the gradients, as they are counted too."""
+    forward_and_backward(ids, ids)
+    optimizer.step()
+
+
 def track(row, tracker_type):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -257,19 +263,13 @@ def track(row, tracker_type):
                 shard(model, row, mesh)
             optimizer = make_optimizer(row["optimizer"], model.parameters())
             ids = torch.zeros(row["batch"], row["seq"], dtype=torch.long)
-
-            def step(clear):
-                forward_and_backward(ids, ids)
-                optimizer.step()
-                if clear:
-                    optimizer.zero_grad()
-
-            step(True)
+            train_step(forward_and_backward, optimizer, ids)
+            optimizer.zero_grad()
             before = time.monotonic()
             tracker = tracker_type(model, optimizer)
             tracker.track_inputs((ids,))
             with tracker:
-                step(False)
+                train_step(forward_and_backward, optimizer, ids)
                 end = tracker.get_tracker_snapshot("current")
             peak = tracker.get_tracker_snapshot("peak")
             size = {}
