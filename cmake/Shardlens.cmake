@@ -121,7 +121,11 @@ function(shardlens_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(ARG_ENGINE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}" RUN_SERIAL TRUE)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "engine_test;${ARG_LABELS}" RUN_SERIAL TRUE)
+    if(NOT TARGET engine_tests)  # with what they start: scripts/engine_torch builds them
+      add_custom_target(engine_tests DEPENDS shardlens shardlens-worker)
+    endif()
+    add_dependencies(engine_tests ${name})
   else()
     # Only properties with a value: for an empty one, CMake would use the next property's name as its value.
     set(properties TIMEOUT ${ARG_TIMEOUT})

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the wheels and the source distribution; scripts/wheel calls it. Needs the packages of python/wheel_requirements.txt.
 
-    make_wheel.py OUT --program FILE [--worker FILE]      the program, built as target shardlens_packaged; shardlens-worker
+    make_wheel.py OUT --program FILE [--worker FILE [--torch VERSION]]      the program, built as target shardlens_packaged; shardlens-worker
     make_wheel.py OUT --program FILE --sysroot DIR        only a wheel, of a program for ARM64 whose libraries are in a folder
 
 A wheel contains the shared libraries that its programs need and that other machines may lack, with their licences, and has the tag that
@@ -86,12 +86,25 @@ def find_torch_beside(wheel):
                 archive.writestr(info, (folder / info.filename).read_bytes(), zipfile.ZIP_DEFLATED)
 
 
-def engine_wheel(worker, directory):
+def for_torch(source, torch, directory):
+    """A copy of the engine's package for another torch, which is a part of its version: both wheels can be in one folder."""
+    copy = Path(directory) / "python" / source.name
+    shutil.copytree(source, copy)
+    (copy.parent / "shardlens").mkdir()
+    shutil.copyfile(source.parent / "shardlens" / "__init__.py", copy.parent / "shardlens" / "__init__.py")
+    project = re.sub(r'"torch==[^"]*"', f'"torch=={torch}"', (copy / "pyproject.toml").read_text())
+    (copy / "pyproject.toml").write_text(project + f'result = "{{value}}+torch{torch}"\n')
+    return copy
+
+
+def engine_wheel(worker, directory, other_torch):
     """The wheel of the engine."""
     source = ROOT / "python" / "engine"
     torch = re.search(r"^torch==(.*)$", (ROOT / "requirements.txt").read_text(), re.M)[1]
     if f'"torch=={torch}"' not in (source / "pyproject.toml").read_text():
         sys.exit(f"error: python/engine/pyproject.toml has another torch than requirements.txt, {torch}")
+    if other_torch not in (None, torch):
+        torch, source = other_torch, for_torch(source, other_torch, directory)
     defined = {"cmake.define.SHARDLENS_WORKER": str(worker.resolve()), "cmake.define.SHARDLENS_TORCH": torch, "build-dir": f"{directory}/build-engine"}
     linux = run("build_wheel", directory, defined, cwd=source)
     wheel = repair(Path(directory) / linux, Path(directory) / "engine", *(f"--exclude={name}" for name in OF_TORCH))
@@ -118,6 +131,7 @@ def main(arguments):
     parser.add_argument("--program", type=Path, required=True)
     parser.add_argument("--worker", type=Path)
     parser.add_argument("--sysroot", type=Path)
+    parser.add_argument("--torch", help="the version of torch that the worker was built with, if not that of requirements.txt")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
@@ -125,7 +139,7 @@ def main(arguments):
         if not options.sysroot:
             made.append(Path(directory) / run("build_sdist", directory))
         if options.worker:
-            made.append(engine_wheel(options.worker, directory))
+            made.append(engine_wheel(options.worker, directory, options.torch))
         for file in made:
             if file.suffix == ".whl":
                 sbom.add(file, options.sysroot)

@@ -129,7 +129,7 @@ wheels() {
   fi
   if [[ ! -e $wheels_dir/.complete ]]; then
     say "Installing $(grep -c '^[A-Za-z]' "$file") Python packages of ${file#"$root"/} into $wheels_dir"
-    [[ $name != wheels ]] || say "  LibTorch and CUDA libraries: about 2.7 GB to download, 4.5 GB on disk, once per user; a minute or two"
+    [[ $name != wheels && $name != torch-* ]] || say "  LibTorch and CUDA libraries: about 2.7 GB to download, 4.5 GB on disk, once per user; a minute or two"
     rm -rf "$wheels_dir" "$wheels_dir".partial.*
     local partial=$wheels_dir.partial.$$
     mkdir -p "$partial/tmp"
@@ -151,6 +151,22 @@ wheels() {
   exec 9>&-
 }
 
+# torch_wheels [VERSION]: as wheels, for LibTorch of this version, by default that of requirements.txt.
+torch_wheels() {
+  local version=${1:-$(torch_version)}
+  if [[ $version == "$(torch_version)" ]]; then
+    wheels wheels "$root/requirements.txt"
+    return
+  fi
+  [[ $version =~ ^[0-9]+(\.[0-9]+)+$ ]] || fail "expected a version of torch such as $(torch_version), found '$version'"
+  mkdir -p "$root/build"
+  sed -n "s/^torch==.*/torch==$version/p; s/^\(cuda-toolkit.*\)==.*/\1/p" "$root/requirements.txt" >"$root/build/torch-$version.txt"
+  wheels "torch-$version" "$root/build/torch-$version.txt"
+}
+# The folder of build/ for it.
+torch_folder() { [[ -z ${1:-} || $1 == "$(torch_version)" ]] && echo release || echo "torch-$1"; }
+torch_version() { sed -n 's/^torch==//p' "$root/requirements.txt"; }
+
 # The interpreter for the wheels in a folder that `wheels` created.
 python_of() { cat "$1/.complete"; }
 
@@ -167,11 +183,12 @@ test_python() {
   chmod +x "$SHARDLENS_TEST_PYTHON"
 }
 
-# configure PRESET [-D…]: runs CMake only if the preset has no build files yet or a value differs. Ninja runs it again after edits.
+# configure PRESET[:FOLDER] [-D…]: in build/PRESET, or build/FOLDER. Runs CMake only if the preset has no build files yet or a value differs. Ninja runs it again after edits.
 # All sources of a target are compiled together (a unity build): most of the time is spent in headers (LibTorch's take 20 s), which are then read
 # only once per target. The presets themselves compile each file separately, which is faster after an edit.
 configure() {
-  local preset=$1 dir=$root/build/$1 setting stale=
+  local preset=${1%%:*} folder=${1#*:} setting stale=
+  local dir=$root/build/$folder
   shift
   set -- -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=0 "$@"
   [[ -e $dir/build.ninja ]] || stale=1
@@ -180,13 +197,13 @@ configure() {
     grep -qE "^${setting%%=*}:[A-Z]+=${setting#*=}\$" "$dir/CMakeCache.txt" 2>/dev/null || stale=1
   done
   [[ -n $stale ]] || return 0
-  say "Configuring build/$preset"
+  say "Configuring build/$folder"
   mkdir -p "$dir"
-  (cd "$root" && cmake --preset "$preset" "$@") >"$dir/configure.log" 2>&1 </dev/null ||
-    { rm -f "$dir/build.ninja"; tail -n 30 "$dir/configure.log" >&2; fail "CMake failed (log: build/$preset/configure.log)"; }
+  (cd "$root" && cmake --preset "$preset" -B "$dir" "$@") >"$dir/configure.log" 2>&1 </dev/null ||
+    { rm -f "$dir/build.ninja"; tail -n 30 "$dir/configure.log" >&2; fail "CMake failed (log: build/$folder/configure.log)"; }
 }
 
-# build PRESET [targets…]: runs Ninja; shows its progress in one line on a terminal, otherwise every 10 %.
+# build FOLDER [targets…]: runs Ninja; shows its progress in one line on a terminal, otherwise every 10 %.
 build() {
   local preset=$1 dir=$root/build/$1 start
   shift

@@ -1,10 +1,10 @@
 #pragma once
 
-#include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
+#include "core/composable/autograd_node.h"
 #include "core/module/tensors_in.h"
 
 // The arguments of a forward while its hooks run. Hooks may replace tensors: they get copies of
@@ -117,7 +117,7 @@ class AssignedTensor {
  private:
   at::Tensor* caller_;
   at::Tensor value_, before_;
-  std::shared_ptr<torch::autograd::Node> node_;
+  composable::NodePointer node_;
 };
 
 // Whether values of the type may contain tensors for hooks, or are cheap to copy.

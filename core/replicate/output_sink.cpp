@@ -1,9 +1,9 @@
 #include "core/replicate/output_sink.h"
 
-#include <memory>
-
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/function.h>
+
+#include "core/composable/autograd_node.h"
 
 namespace shardlens::replicate {
 namespace {
@@ -35,8 +35,7 @@ void pass_through_sink(module::TensorRefs& outputs, std::function<void()> on_bac
   if (inputs.empty()) {
     return;
   }
-  const auto node =
-      std::shared_ptr<SinkNode>(new SinkNode(std::move(on_backward)), torch::autograd::deleteNode);
+  const auto node = composable::make_node<SinkNode>(std::move(on_backward));
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
   for (at::Tensor* output : outputs) {
     if (output->defined() && output->requires_grad() && output->grad_fn() != nullptr) {

@@ -5,6 +5,8 @@
 
 #include <torch/csrc/autograd/function.h>
 
+#include "core/composable/autograd_node.h"
+
 namespace shardlens::fsdp {
 namespace {
 
@@ -48,8 +50,7 @@ void watch_inputs(module::TensorRefs& inputs, InputWatch how, std::function<void
     }
     return;
   }
-  const auto node = std::shared_ptr<InputsBackward>(new InputsBackward(std::move(ended)),
-                                                    torch::autograd::deleteNode);
+  const auto node = composable::make_node<InputsBackward>(std::move(ended));
   node->set_next_edges(torch::autograd::collect_next_edges(watched));
   for (at::Tensor* input : inputs) {
     if (input->defined() && input->requires_grad()) {

@@ -93,13 +93,13 @@ void FlatParamHandle::repoint(size_t slot, const at::Tensor& data) {
 }
 
 void FlatParamHandle::make_views(std::function<void()> ended) {
-  const auto node = std::make_shared<FlatViewsBackward>(
+  const auto node = composable::make_node<FlatViewsBackward>(
       unsharded_, full_views_, unsharded_gradients_, to_flat_, std::move(ended));
   for (size_t i = 0; i < slots().size(); ++i) {
     edges_[i] = {node, static_cast<uint32_t>(i)};
   }
   std::erase_if(made_, [](const auto& made) { return made.expired(); });
-  made_.push_back(node);
+  made_.push_back(node->watch());
 }
 
 bool FlatParamHandle::awaits_views() const {
@@ -197,7 +197,7 @@ void FlatParamHandle::drop_views() {
   }
 }
 
-std::shared_ptr<torch::autograd::Node> FlatParamHandle::grad_accumulator() const {
+const composable::NodePointer& FlatParamHandle::grad_accumulator() const {
   return accumulator_;
 }
 

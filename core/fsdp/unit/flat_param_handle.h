@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/edge.h>
 
 #include "core/base/live_count.h"
+#include "core/composable/autograd_node.h"
 #include "core/fsdp/unit/flat_param_types.h"
 #include "core/fsdp/unit/flat_shard.h"
 #include "core/fsdp/unit/flat_views.h"
@@ -19,10 +20,6 @@
 #include "core/fsdp/unit/shard_gradient.h"
 #include "core/fsdp/unit/unsharded_storage.h"
 #include "core/layout/shard_layout.h"
-
-namespace torch::autograd {
-struct Node;
-}
 
 namespace shardlens::fsdp {
 
@@ -120,7 +117,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   // Gradients. Hooks of grad_accumulator() run when a backward has computed all of them. They are
   // stored in unsharded_gradients() or, after let_gradients_through(), as the unsharded parameter's
   // gradient.
-  [[nodiscard]] std::shared_ptr<torch::autograd::Node> grad_accumulator() const;
+  [[nodiscard]] const composable::NodePointer& grad_accumulator() const;
   [[nodiscard]] UnshardedGradients& unsharded_gradients() { return *unsharded_gradients_; }
   void add_zero_gradients(const std::vector<bool>& of);  // by slot; as a backward adds gradients
   void let_gradients_through() { to_flat_ = true; }
@@ -148,12 +145,13 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   bool differentiates_frozen_ = false;
   at::Tensor unsharded_;                // autograd leaf; parameters are views of it in forward
   std::vector<at::Tensor> full_views_;  // per slot, in its shape, without autograd: data of views
-  std::vector<torch::autograd::Edge> edges_;            // per slot, from the last make_views()
-  std::vector<std::weak_ptr<FlatViewsBackward>> made_;  // nodes of make_views() that still exist
+  std::vector<torch::autograd::Edge> edges_;  // per slot, from the last make_views()
+  // Nodes of make_views() that still exist.
+  std::vector<std::weak_ptr<const FlatViewsBackward>> made_;
   std::vector<int64_t> versions_;  // per slot: of the parameter, at the last use_full()
   std::shared_ptr<UnshardedGradients> unsharded_gradients_;
   bool to_flat_ = false;
-  std::shared_ptr<torch::autograd::Node> accumulator_;
+  composable::NodePointer accumulator_;
   Summoned summoned_;
   bool full_ = false, with_edges_ = false;  // as the last use_full() left it
 };

@@ -44,12 +44,15 @@ class FlatViewsBackward : public torch::autograd::Node, LiveCount<FlatViewsBackw
   // Whether the current backward of this thread will still run this node.
   [[nodiscard]] bool awaited() const;
   using LiveCount::live;
+  // Expires with the node. A pointer of it does not keep the node.
+  [[nodiscard]] std::weak_ptr<const FlatViewsBackward> watch() const { return self_; }
 
  private:
   std::shared_ptr<UnshardedGradients> gradients_;
   bool to_flat_;
   std::function<void()> ended_;
   int last_backward_ = -1;  // id of the graph task that last ran the node
+  std::shared_ptr<const FlatViewsBackward> self_{this, [](const FlatViewsBackward*) {}};
 };
 
 }  // namespace shardlens::fsdp
