@@ -52,6 +52,16 @@ def update(document, block, printed):
         document.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def run_block(text, folder, environment, limit=LIMIT):
+    """Runs the commands of a block: what went wrong, or "", and what they printed."""
+    try:
+        result = subprocess.run(["bash", "-eo", "pipefail", "-c", text], cwd=folder, timeout=limit, check=False, text=True, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+    except subprocess.TimeoutExpired:
+        return f"took longer than {limit} s\n{text}", ""
+    return "" if result.returncode == 0 else f"exit {result.returncode}\n{text}\n{result.stdout[-2000:]}", result.stdout
+
+
 def run(document, binaries, having, write=False):
     """(commands run, blocks skipped, failures) of one document. write: see update()."""
     ran = skipped = 0
@@ -64,20 +74,14 @@ def run(document, binaries, having, write=False):
             if block.needs and not set(block.needs.split()) <= having:
                 skipped += 1
                 continue
-            try:
-                result = subprocess.run(["bash", "-eo", "pipefail", "-c", block.commands], cwd=folder, timeout=LIMIT, check=False, text=True,
-                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                        env={**os.environ, "QT_QPA_PLATFORM": "offscreen"})
-            except subprocess.TimeoutExpired:
-                failures.append(f"{where}: took longer than {LIMIT} s\n{block.commands}")
-                continue
             ran += 1
-            if result.returncode != 0:
-                failures.append(f"{where}: exit {result.returncode}\n{block.commands}\n{result.stdout[-2000:]}")
-            elif block.output is not None and (difference := document_output.difference(block.output, result.stdout, block.numbers_vary)):
+            failure, printed = run_block(block.commands, folder, {**os.environ, "QT_QPA_PLATFORM": "offscreen"})
+            if failure:
+                failures.append(f"{where}: {failure}")
+            elif block.output is not None and (difference := document_output.difference(block.output, printed, block.numbers_vary)):
                 failures.append(f"{name_of(document)}:{block.output_line}: {difference}\n{block.commands}")
                 if write:
-                    update(document, block, result.stdout)
+                    update(document, block, printed)
     return ran, skipped, failures
 
 
