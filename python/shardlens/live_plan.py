@@ -126,6 +126,31 @@ def _reshard_of_groups(units: Any) -> Any:
     return _of_groups(units, "reshard_after_forward", lambda unit: _reshard_after_forward(unit.group))
 
 
+def _reduces_in_own_group(unit: Any) -> bool:
+    """set_separate_reduce_scatter_group() of torch 2.13 and later."""
+    return getattr(unit.group.mesh_info, "reduce_scatter_process_group", None) is not None
+
+
+def left_out(model: Any) -> list[str]:
+    """Settings of FSDP2 (torch 2.13 and later) that a plan file does not have, as sentences."""
+    model, ddp = unwrap_ddp(model)
+    units = [] if ddp is not None else fsdp2_units(model)
+    groups = [unit.group for unit in units]
+    buffers = max((getattr(group, "reduce_scatter_max_input_buffers", 1) for group in groups), default=1)
+    found = {
+        "set_reduce_scatter_unused_params: gradients of unused parameters are reduced as zeros":
+            any(getattr(group, "reduce_scatter_unused_params", False) for group in groups),
+        "set_keep_unsharded_storage: gathered parameters keep their memory, so a simulated step has too little":
+            any(getattr(p, "keep_unsharded_storage", False) for group in groups for p in group.fsdp_params),
+        f"set_reduce_scatter_max_input_buffers: up to {buffers} gradients wait for their reduction, in a simulated step 1": buffers > 1,
+        "set_symm_mem_for_comm: simulate it with --transport symmetric":
+            any(type(getattr(group, "_all_gather_comm", None)).__name__ == "SymmMemAllGather" for group in groups),
+        "set_manual_backward_finalization: a simulated step ends its backward by itself":
+            any(getattr(unit.state._state_ctx, "manual_backward_finalization", False) for unit in units),
+    }
+    return [f"plan.json does not have {setting}" for setting, is_set in found.items() if is_set]
+
+
 def _mixed_precision(unit: Any) -> dict[str, Any]:
     """The precision of a unit. torch 2.11 keeps it in the group, later versions in each parameter."""
     group = unit.group
@@ -172,6 +197,8 @@ def _fsdp2_plan(model: Any, units: Any, log: Any) -> Any:
     _spread(plan, entries, "reshard_after_backward", each("reshard_after_backward", lambda u: u.group.reshard_after_backward and u.name not in kept))
     _spread(plan, entries, "requires_all_reduce", each("requires_all_reduce", lambda u: u.group.all_reduce_grads and u.name not in partly))
     _spread(plan, entries, "gradient_divide_factor", each("gradient_divide_factor", lambda u: u.group.gradient_divide_factor))
+    if any(_reduces_in_own_group(u) for u in units):
+        plan["separate_reduce_scatter_group"] = True
     _spread(plan, entries, "cpu_offload", each("cpu_offload", lambda u: isinstance(u.group.offload_policy, CPUOffloadPolicy)))
     for of, entry in zip(groups, entries):
         if not _of_groups(of, "unshard_in_backward", lambda u: getattr(u.group, "unshard_in_backward", True)):

@@ -280,7 +280,7 @@ class Recorder:
 
     def _write_companions(self, error: BaseException | None) -> None:
         from .live_model import model_of
-        from .live_plan import NoPlan, plan_of
+        from .live_plan import NoPlan, left_out, plan_of
 
         try:
             files.write(self.directory / "plan.json", json.dumps(plan_of(self._model, self._log, self._checkpoints), indent=2) + "\n")
@@ -288,6 +288,8 @@ class Recorder:
             self._notes.append(f"no plan.json: {reason}")
         except Exception as fault:  # noqa: BLE001  another version of torch keeps things elsewhere; the rest of the recording is good
             self._notes.append(f"no plan.json: {type(fault).__name__}: {fault}")
+        else:
+            self._notes += left_out(self._model)
         if self._checkpoints.selective:
             self._notes.append("checkpoints with a policy (context_fn) keep some results: plan.json has none of them, as if all ran again")
         if self._activations is not None and self._activations.failure:

@@ -96,6 +96,9 @@ def shard_fsdp2(m, plan, world):
             members[0].set_gradient_divide_factor(chosen["gradient_divide_factor"])
         if chosen.get("unshard_in_backward") is False:
             members[0].set_unshard_in_backward(False)
+    for key in ("separate_reduce_scatter_group", "reduce_scatter_unused_params", "keep_unsharded_storage"):  # of later versions
+        if plan.get(key):
+            getattr(m, f"set_{key}")(True)
     order = [n for n, _ in m.named_modules() if any(n in fqns for fqns, _ in units)]
     forward = plan.get("forward_prefetch", {})
     if isinstance(forward, int):  # a depth: each unit prefetches the next ones, in the order of their forwards

@@ -34,8 +34,10 @@ SIZES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
 def rows():
-    """The rows of FSDP2."""
-    return [name for name in parity_rows.ROWS if name.startswith("fsdp2") and MODEL in parity_rows.row(name)["models"]]
+    """The rows of FSDP2 that this version of PyTorch has."""
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    later = [name for name, row in parity_rows.LATER.items() if row["torch"] <= version]
+    return [name for name in parity_rows.ROWS if name.startswith("fsdp2") and MODEL in parity_rows.row(name)["models"]] + later
 
 
 def train(name, rank, world, collectives, out):

@@ -7,6 +7,7 @@ parity_record.py runs them in PyTorch, parity_table.py in Shardlens. A row is
             {"replicate": R} or "all".
     run     accumulate (microbatches), no_sync, clip, norm_type: as capture's flags
     worlds, models, layouts, steps    where they differ from the defaults below (hybrid meshes and sub-meshes of two ranks need four)
+    torch                             the first version of PyTorch that has it, if it is not 2.11
     tolerance                         of losses, relative (1e-5; 1e-2 where a dtype is bf16 or fp16)
 
 Layouts. Dialect fsdp1 and replicate (DDP) have the flat layout; fsdp2 runs in both, and its losses and its order of collectives must not depend on it. PyTorch's FSDP2 has
@@ -135,13 +136,22 @@ ROWS = {
 }
 
 
+# Rows of later versions of PyTorch; only parity_recorded.py has them.
+LATER = {
+    "fsdp2-separate-reduce-scatter": dict(torch=(2, 13), plan={"separate_reduce_scatter_group": True}),
+    "fsdp2-separate-reduce-scatter-hybrid": dict(torch=(2, 13), worlds=(4,), plan={**TWO_REPLICAS, "separate_reduce_scatter_group": True}),
+    "fsdp2-zeros-of-unused": dict(torch=(2, 13), plan={"reduce_scatter_unused_params": True}),
+    "fsdp2-kept-storage": dict(torch=(2, 15), plan={"keep_unsharded_storage": True}),
+}
+
+
 def dialect_of(plan):
     return "ddp" if any(unit.get("api") == "replicate" for unit in plan.get("units", [])) else plan.get("dialect", "fsdp2")
 
 
 def row(name):
     """A row with its defaults filled in."""
-    spec = {"plan": {}, "run": {}, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **ROWS[name]}
+    spec = {"plan": {}, "run": {}, "worlds": WORLDS, "models": list(MODELS), "steps": STEPS, **{**ROWS, **LATER}[name]}
     flat_only = dialect_of(spec["plan"]) != "fsdp2"
     spec.setdefault("layouts", ["flat"] if flat_only else ["per_parameter", "flat"])
     mixed = spec["plan"].get("mixed_precision", {})
