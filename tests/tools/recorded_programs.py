@@ -51,6 +51,7 @@ class Run:
 
         self.rank, self.world, self.store, self.directory = rank, world, store, directory
         self.steps = WARMUP + STEPS
+        self.settings = {}  # of shardlens.record
         self.generator = torch.Generator().manual_seed(rank)
         self.losses, self.seconds = [], []
 
@@ -85,7 +86,7 @@ class Run:
 
         recorder = contextlib.nullcontext()
         if self.directory is not None:
-            recorder = shardlens.record(self.directory, model=model, optimizer=optimizer, warmup=WARMUP, steps=STEPS, force=True)
+            recorder = shardlens.record(self.directory, model=model, optimizer=optimizer, warmup=WARMUP, steps=STEPS, force=True, **self.settings)
         with recorder as recording:
             began = [time.perf_counter()]
 
