@@ -99,14 +99,13 @@ check::MemoryGate::Limit parse_memory_limit(std::string text, const std::string&
   return limit;
 }
 
-// Without --metric, the structure, both times and, if recorded, peaks of memory are gates; with it,
-// only the given metrics.
+// Without --metric, the structure and both times are gates; with it, only the given metrics.
 void set_gates(const std::vector<std::string>& arguments, check::CheckOptions& options) {
   if (arguments.empty()) {
     return;
   }
   options.gates.clear();
-  options.structure = options.memory.gates = false;
+  options.structure = false;
   for (const std::string& argument : arguments) {
     const size_t colon = argument.find(':');
     const std::string name = argument.substr(0, colon);

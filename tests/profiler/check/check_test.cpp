@@ -436,6 +436,7 @@ TEST(MemoryCheckTest, ARiseAboveTheLimitIsARegressionThatSaysWhatGrew) {
                           std::optional<MemoryGate::Limit> limit = {}) {
     CheckOptions options;
     options.gates.clear();
+    options.memory.gates = true;
     options.memory.limit = limit;
     return check_runs(runs_of(before, 1), runs_of(after, 1, 100), options);
   };
@@ -455,6 +456,8 @@ TEST(MemoryCheckTest, ARiseAboveTheLimitIsARegressionThatSaysWhatGrew) {
                                 "kept between steps 140.00 MiB, was 100.00 MiB; in addition "
                                 "within the step 200.00 MiB as before")));
   EXPECT_TRUE(grown.attribution.empty());
+  EXPECT_EQ(check_runs(runs_of(usual, 3), runs_of(with_memory(140 * kMiB, 340 * kMiB), 3)).verdict,
+            Verdict::kPass);  // it gates if it is asked to
 }
 
 TEST(MemoryCheckTest, WithoutPeaksOnlyAGateThatWasAskedForHasNoVerdict) {
