@@ -10,7 +10,7 @@
 namespace shardlens::check {
 namespace {
 
-// docs/ci.md explains both.
+// docs/use/gate-ci.md explains both.
 constexpr double kMemoryShare = 0.02;
 constexpr Bytes kLeastRise = Bytes{1} << 20;
 constexpr Bytes kMostRise = Bytes{1} << 60;  // above all memory, and sums fit

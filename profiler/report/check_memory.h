@@ -13,7 +13,7 @@ namespace shardlens::report {
 
 // The peaks of memory in the outputs of `check` and `compare`.
 
-// Every peak; docs/ci.md.
+// Every peak; docs/use/gate-ci.md.
 [[nodiscard]] nlohmann::ordered_json memory_json(const std::vector<check::MemoryResult>& results);
 
 // One peak in words; "-": not known.
