@@ -141,7 +141,7 @@ TEST(RewrittenProgramTest, AStepOnADevice) {
   s.kernel(64, 410, 510);
   reduce(66, 510, 50);
   reduce(76, 520, 100);
-  const RankAnalysis rank = s.analyzed_form().ranks.at(0);
+  const RankAnalysis rank = s.analyzed().ranks.at(0);
   std::map<std::string, Nanoseconds> needed, forward, backward;
   for (const UnitSpan& span : rank.detail->spans) {
     if (span.part == UnitPart::kAllGatherForward) {
