@@ -228,7 +228,7 @@ TEST_F(CompletionTest, BashCompletesFlagsValuesAndFiles) {
   EXPECT_EQ(completed("simulate --hardware 8xH2"), "8xH200\n");
   EXPECT_EQ(completed("analyze tra"), "trace.json\n");
   EXPECT_EQ(completed("completion z"), "zsh\n");
-  EXPECT_EQ(completed("docs trace"), "trace_format\n");
+  EXPECT_EQ(completed("docs form"), "formats\n");
   EXPECT_EQ(completed("analyze --by sp"), "span\n");
   EXPECT_EQ(completed("capture --nproc t"), "\n");
 }

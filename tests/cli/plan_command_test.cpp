@@ -40,7 +40,7 @@ class PlanCommandTest : public ShardlensCommandTest {
 // llama-tiny, computed by hand: blocks of 45 440 parameters, 32 832 in the root; three ranks.
 TEST_F(PlanCommandTest, JsonHasThePinnedShape) {
   const json out = json_of("plan --model " + kData + "/llama-tiny --world-size 3");
-  EXPECT_EQ(out.size(), 6U);
+  EXPECT_EQ(out.size(), 7U);
   EXPECT_EQ(out["schema"], 1);
   EXPECT_EQ(out["mesh"],
             (json{{"replicate", 1}, {"shard", 3}, {"context", 1}, {"tensor", 1}, {"expert", 1}}));
@@ -203,7 +203,7 @@ class PlanParametersTest : public PlanCommandTest {
 // [0, 35) pad [36, 43) pad [44, 79) pad [80, 85) pad: shards of 29 elements, 116 bytes.
 TEST_F(PlanParametersTest, FlatParametersAreCutAnywhere) {
   const json out = json_of(plan("") + " --world-size 3");
-  EXPECT_EQ(out.size(), 8U);
+  EXPECT_EQ(out.size(), 9U);
   ASSERT_EQ(out["parameters"].size(), 5U);
   EXPECT_EQ(out["parameters"][0]["fqn"], "embed_tokens.weight");
   EXPECT_EQ(of(out, "embed_tokens.weight"),

@@ -208,6 +208,7 @@ TEST_F(ReportCommandTest, SimulatesPlansOfTheRun) {
            said = json::parse(run("simulate --json --workload " + run_path + flags[i]));
       figures.erase("title");
       said.erase("schema");
+      said.erase("lints");  // of the plan, not of its step
       EXPECT_EQ(figures, said) << run_path;
     }
     EXPECT_EQ(data_of(page("--simulate " + run_path))["simulated"], json::array({shown[0]}));
@@ -221,7 +222,9 @@ TEST_F(ReportCommandTest, AdviceIsThatOfAdvise) {
   const std::string capture = SHARDLENS_TEST_DATA "/../../traces/llama-emulated8";
   EXPECT_TRUE(data_of(page(capture))["advice"].is_null());
   const std::string shown = page("--advise " + capture);
-  EXPECT_EQ(data_of(shown)["advice"], json::parse(run("advise --json " + capture)));
+  json said = json::parse(run("advise --json " + capture));
+  said.erase("mesh");  // another mesh is searched for only by the command
+  EXPECT_EQ(data_of(shown)["advice"], said);
   expect_well_formed(shown);
 }
 
