@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -185,16 +184,6 @@ TEST_F(ForeignFilesTest, EachKindIsNamed) {
     EXPECT_TRUE(named.contains(std::string(kind.what))) << kind.what << " has no file here";
   }
   EXPECT_GE(named.size(), 40U);
-}
-
-TEST_F(ForeignFilesTest, TheDocumentListsEachKind) {
-  std::ifstream file(SHARDLENS_TEST_DATA "/../../docs/reference/formats.md");
-  std::stringstream text;
-  text << file.rdbuf();
-  for (const ForeignKind& kind : foreign_kinds()) {
-    EXPECT_NE(text.str().find("| " + std::string(kind.what) + " |"), std::string::npos)
-        << kind.what;
-  }
 }
 
 TEST_F(ForeignFilesTest, JsonOfNoKnownKindSaysWhatItLacks) {
