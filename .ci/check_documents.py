@@ -102,7 +102,7 @@ def is_named_in(file, question):
 
 
 def check_questions(root, document):
-    """The table below "Thirty questions": its files exist, and the sentence above it counts right how many are named like their questions."""
+    """The list below "Thirty questions": its files exist, and the sentence above it counts right how many are named like their questions."""
     path = document.relative_to(root).as_posix()
     heading = "## Thirty questions"
     lines = document.read_text(encoding="utf-8").splitlines()
@@ -113,7 +113,7 @@ def check_questions(root, document):
         if line.startswith("## "):
             break
         stated = stated or re.search(r"(\d+) of (\d+)", line)
-        row = re.fullmatch(r"\| (.*\?) \| `([^`]+)` \|", line)
+        row = re.fullmatch(r"- (.*\?) `([^`]+)`", line)
         if row:
             counted += 1
             right += is_named_in(row[2], row[1])
@@ -177,7 +177,7 @@ def self_test():
         "docs/path.md": "see `core/absent.cpp`",
         "core/comment.h": "int a;  // as absent_name.cpp\n// as in base.h\n",
         "core/folder.cpp": "// sim/base.h has it",
-        "docs/questions.md": "## Thirty questions\nIn 2 of 2 …\n| What is reduced? | `core/reduce.h` |\n| Who gathers? | `core/storage.h` |\n",
+        "docs/questions.md": "## Thirty questions\nIn 2 of 2 …\n- What is reduced? `core/reduce.h`\n- Who gathers? `core/storage.h`\n",
         "docs/identifier.md": "it is `step_` and `absent_identifier`",
         "docs/file.md": "see `absent.py`",
         "docs/key.md": "`{\"version\": 1, \"absent\": 2}` is printed",
@@ -188,7 +188,7 @@ def self_test():
         "tests/outside.py": 'TRACES = "../sha' + 'red/traces"',
     }
     good = {"docs/good.md": "# A heading: `x`\n[here](#a-heading-x) `core/base.h` `core/*.h`\n```\n[no](link)\n```", "core/base.h": "// docs/good.md", "core/reduce.h": "", "core/storage.h": "",
-            "docs/asked.md": "## Thirty questions\nIn 1 of 2 …\n| What is reduced? | `core/reduce.h` |\n| Who gathers? | `core/storage.h` |\n",
+            "docs/asked.md": "## Thirty questions\nIn 1 of 2 …\n- What is reduced? `core/reduce.h`\n- Who gathers? `core/storage.h`\n",
             "docs/names.md": "`step_ns` of `base.h`; `{\"step_ns\": 3}`\n```json\n{\"version\": 1, \"units\": [{\"modules\": \"a\"}]}\n```\nThe *engine* has run on CPUs and one GPU. Then it ends.",
             document_names.STATES: "| state | evidence |\n|---|---|\n| The engine has run on CPUs and one [GPU](../good.md). | [report](../good.md) |\n| NCCL between several GPUs has not run yet. | none |\n",
             "docs/schemas/plan_file.json": '{"properties": {"version": {}, "units": {"items": {"$ref": "#/$defs/Unit"}}}, "additionalProperties": false, '
