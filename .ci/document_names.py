@@ -19,6 +19,11 @@ ELSEWHERE = set("""
     snake_case tensorboard_trace_handler url
 """.split())
 
+# Keys of files that have no schema: checkpoint.json, workload.json, hardware specs, states of plans in an order.
+WITHOUT_SCHEMA = set("crc32 good_steps offset pieces scale o3 h0 network_gbps nodes range args".split())
+# What is in quotes, but no key: values, and arguments of Python.
+VALUES = set("Spans attention every_second_product lm_head dask ray bf16".split())
+
 STATES = "docs/reference/hardware.md"
 # A sentence that says on what something has run, or has not.
 STATE = re.compile(r"(?=.*\b(?:GPUs?|NVIDIA|NCCL|CUPTI|device|H\d00|CPUs?)\b)(?:.*\bha(?:s|ve) (?:(?:only|not|never|also|yet) )*(?:been )?run\b|.*\b(?:not (?:yet )?|never )(?:been )?run (?:yet|on)\b)")
@@ -53,7 +58,8 @@ def prose(text):
 
 
 def names(path, text, known, files, keys):
-    """Identifiers and files in code within prose, and keys in quotes there and in blocks of JSON."""
+    """Identifiers and files in code within prose, and keys in quotes there and in blocks of JSON; `keys` are those of schemas."""
+    keys = keys | VALUES | WITHOUT_SCHEMA & known
     for number, line in prose(text):
         for code in INLINE.findall(line):
             for name in IDENTIFIER.findall(code):
@@ -81,6 +87,42 @@ def keys_of(schema):
     elif isinstance(schema, list):
         for value in schema:
             yield from keys_of(value)
+
+
+def words_of_schema(schema):
+    """Names of all properties, and all values that are listed."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        yield from (value for value in [*schema.get("enum", []), schema.get("const")] if isinstance(value, str))
+        for value in schema.values():
+            yield from words_of_schema(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from words_of_schema(value)
+
+
+def outputs(path, text, schemas):
+    """Names in code behind `--json`, to the end of the paragraph and of the list below it: words of the schemas of the command that the
+    heading begins with."""
+    command, inside, listed = "", False, False
+    common = set(words_of_schema(schemas.get("common", {})))
+    for number, line in prose(text):
+        if line.startswith("#"):
+            command, inside, listed = line.strip("# ").split()[0].lower().replace("simulator", "simulate"), False, False
+        stems = [stem for stem in schemas if stem == command or stem.startswith(command + "_")]
+        mark = re.search(r"`--json`(?=:| `|,? [^`]*(?::|prints|has)(?:\s|$))", line) if stems else None
+        if mark:
+            inside, listed, line = True, False, line[mark.end():]
+        elif inside and not line.strip():
+            listed = True
+            continue
+        elif listed and not re.match(r"- |\| |  ", line):
+            inside = listed = False
+        if inside:
+            known = common.union(*(words_of_schema(schemas[stem]) for stem in stems))
+            for code in INLINE.findall(line):
+                if re.fullmatch(r"[a-z][a-z0-9_]*", code) and code not in known:
+                    yield f"{path}:{number}: the schema of {command} has no {code}"
 
 
 def alternatives(schema, root):
