@@ -13,7 +13,6 @@ namespace shardlens::analysis {
 
 // A kernel that communicates, by its name: NCCL and RCCL (old and new names, symmetric kernels),
 // PyTorch's symmetric memory, custom and fused all-reduces, DeepEP, NVSHMEM, oneCCL, userbuffers.
-// docs/reference/metrics.md lists the table.
 struct CommunicationKernel {
   std::optional<CollectiveKind> kind;  // nullopt: not in the name
 };
