@@ -14,9 +14,9 @@ FILE = re.compile(r"(?<![\w./<*-])([a-z][a-z0-9_]*\.(?:h|cpp|py))(?![\w.])")
 PLAN = re.compile(r"\{\s*\"version\": 1\b")
 # Names of other projects and of examples that no source of this repository has.
 ELSEWHERE = set("""
-    c1 empty_module fileMatch flatten_nothing flatten_optimizer_state_dict fsdp_forward_prefetch get_global_offset_from_param_offsets mcpServers num_params
+    c1 empty_module flatten_nothing flatten_optimizer_state_dict fsdp_forward_prefetch get_global_offset_from_param_offsets mcpServers num_params
     make_streams_panel partial_flattening rank_3 reducer.cpp set_symm_mem_for_comm sharded_flat_param shared_params_num_params shared_params_output shared_params_pnorm_after_step
-    snake_case tensorboard_trace_handler url
+    snake_case tensorboard_trace_handler
 """.split())
 
 # Keys of files that have no schema: checkpoint.json, workload.json, hardware specs, states of plans in an order.
