@@ -317,8 +317,10 @@ void Monkey::answer() {
       case 1:
         QTest::keyClick(popup->windowHandle(), Qt::Key_Return);
         break;
-      default:
-        popup->close();
+      default:  // with the menus that it is a submenu of, which would open another one
+        while (popup != nullptr && popup->close()) {
+          popup = QApplication::activePopupWidget();
+        }
     }
   } else if (window_.windowHandle() != nullptr) {
     QTest::keyClick(window_.windowHandle(), Qt::Key_Escape);  // ends a text drag
