@@ -35,7 +35,7 @@ def test_an_error_is_one_line_unless_it_says_that_it_has_several():
 
 def test_answers_and_words_show_names_escaped():
     assert answers.fitted(["unit a\n::error::b"], [["analyze", "x\x1b"]]).splitlines() == ["unit a\\n::error::b", "evidence: shardlens analyze 'x\\x1b'"]
-    details = {"verdict": "regression", "causes": ["unit a\n\u202eb"], "reason": "", "metrics": [], "attribution": []}
+    details = {"verdict": "regression", "causes": ["unit a\n\u202eb"], "reason": "", "metrics": [], "memory": [], "attribution": []}
     assert run.Verdict(details).words() == "regression; unit a\\n\\u{202e}b"
 
 
