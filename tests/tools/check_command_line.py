@@ -69,7 +69,7 @@ WRONG = [
     (f"compare {RUN}", 2, "expected b: the run, or runs, to compare it with"),
     (f"compare {RUN} {RUN} more", 2, "unexpected 'more'"),
     (f"check --baseline {RUN}", 2, "--candidate is required"),
-    (f"check --baseline {RUN} --candidate {RUN} --metric speed", 2, "--metric speed: expected step_time, exposed_comm or structure"),
+    (f"check --baseline {RUN} --candidate {RUN} --metric speed", 2, "--metric speed: expected step_time, exposed_comm, peak_memory or structure"),
     (f"check --baseline {RUN} --candidate {RUN} --metric step_time:3", 2, "expected a limit such as 3% or 200us"),
     (f"check --baseline {RUN} --candidate {RUN} --inconclusive-is ok", 2, "--inconclusive-is: expected pass or fail, found 'ok'"),
     (f"report {RUN}", 2, "--out is required"),

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import what_if_fsdp2  # noqa: E402
 import what_if_programs as programs  # noqa: E402
 
-KEEP, PREFETCH, PAIRS, REPLICATE, ONE = programs.CHANGES
+KEEP, PREFETCH, PAIRS, REPLICATE, ONE, CHECKPOINTS, TWICE = programs.CHANGES
 RECORDED = {"version": 1, "mesh": {"replicate": 1, "shard": 2}, "units": [
     {"modules": "", "reshard_after_forward": False}, *({"modules": f"layers.{i}", "reshard_after_forward": True} for i in range(5))]}
 # Plans as `advise` writes them.
@@ -22,6 +22,7 @@ ADVISED = {
         {"modules": ["layers.0", "layers.1"]}, {"modules": ["layers.2", "layers.3"]}, {"modules": "layers.4"}, {"modules": ""}]},
     REPLICATE: {**RECORDED, "mesh": {"replicate": 2, "shard": 1}},
     ONE: {**RECORDED, "reshard_after_forward": None, "units": [{"modules": ""}]},
+    CHECKPOINTS: {**RECORDED, "activation_checkpointing": [f"layers.{i}" for i in range(5)]},
 }
 OTHERS = (
     RECORDED, {**RECORDED, "forward_prefetch": 2}, {**RECORDED, "activation_checkpointing": ["layers.0"]}, {**RECORDED, "separate_reduce_scatter_group": True},
@@ -38,6 +39,7 @@ def line_of(measured, predicted, recommended=(), noise=0.0, exit_code=0):
              for variant, change in predicted.items()}
     baseline = {"measured_step_ns": 1e9, "simulated_step_ns": 1e9, "error": 0.0}
     return {"program": "made", "seconds_of_steps": times, "baseline": baseline, "predicted": dict(predicted),
+            "intervals": {variant: [change - 0.02, change + 0.02] for variant, change in predicted.items()},
             "advice": {"exit_code": exit_code, "baseline": baseline, "changes": found, "unknown": []}}
 
 
@@ -48,8 +50,9 @@ def judged(*lines):
     return passed, shown.getvalue()
 
 
-MEASURED = {KEEP: -0.1, PREFETCH: 0.01, PAIRS: -0.05, REPLICATE: -0.2, ONE: -0.02}
-PREDICTED = {KEEP: -0.08, PREFETCH: 0.0, PAIRS: -0.06, REPLICATE: -0.15, ONE: -0.03}
+# The last two are not measured to differ.
+MEASURED = {KEEP: -0.1, PREFETCH: 0.01, PAIRS: -0.05, REPLICATE: -0.2, ONE: -0.02, CHECKPOINTS: 0.0, TWICE: 0.0}
+PREDICTED = {KEEP: -0.08, PREFETCH: 0.0, PAIRS: -0.06, REPLICATE: -0.15, ONE: -0.03, CHECKPOINTS: 0.0, TWICE: 0.0}
 
 
 class Measured(unittest.TestCase):
@@ -74,6 +77,15 @@ class SamePlan(unittest.TestCase):
             self.assertEqual(programs.contents(plan), wanted, variant)
             for other in (*OTHERS, *(each for name, each in ADVISED.items() if name != variant)):
                 self.assertNotEqual(programs.contents(other), wanted, variant)
+
+
+class Intervals(unittest.TestCase):
+    def test_the_error_of_the_measured_change_makes_an_interval_wider(self):
+        change = programs.Change(line_of(MEASURED, PREDICTED, noise=0.01), KEEP)
+        self.assertAlmostEqual(change.measured, -0.1)
+        near = change.measured + 0.02 + 1.5 * change.error  # the middle of an interval that ends 1.5 errors away
+        self.assertEqual([change.is_in([near - 0.02, near + 0.02], noise) for noise in (False, True)], [False, False])
+        self.assertEqual([change.is_in([near - 0.02 - 1.4 * change.error, near], noise) for noise in (False, True)], [False, True])
 
 
 class Judgement(unittest.TestCase):

@@ -163,7 +163,7 @@ class Training:
             outer.__enter__()
         with m.range(f"FSDP::all_gather ({self.name(i)})"):
             m.launch("void at::native::copy_in", GATHER, 4 * US)
-            start, end = m.collective("all_gather", GATHER, length, "dp", 2, 4_000_000 * (3 if scenario == "bandwidth" else 1) + (i if not slow else i))
+            start, end = m.collective("all_gather", GATHER, length, "dp", 2, 4_000_000 * (3 if scenario == "bandwidth" else 1) + 16 * i)
         if outer:
             outer.__exit__()
         if peer:
@@ -173,7 +173,7 @@ class Training:
         return start, end
 
     def elements(self, i):
-        return 4_000_000 + i
+        return 4_000_000 + 16 * i
 
     def compute(self, i, what, scale=1.0):
         m = self.m
@@ -332,7 +332,7 @@ class Training:
                 truth.append((m.collective("reduce_scatter", REDUCE, self.transfer(0.5), self.reduce_group, 2, 3_000_000)[0], "last"))
 
     def reduced(self, i, long):
-        return 40_000_000 + i if long else 5_000_000 + i
+        return (40_000_000 if long else 5_000_000) + 16 * i
 
     def run(self, directory):
         for number in range(self.steps):
