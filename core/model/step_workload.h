@@ -31,6 +31,6 @@ namespace shardlens::plan {
 //             positions, every parameter is frozen, or the program has no such model.
 [[nodiscard]] Workload step_workload(const ModelConfig& config,
                                      const ResolvedPlan& plan,
-                                     const StepSettings& settings);
+                                     const StepSettings& given);
 
 }  // namespace shardlens::plan

@@ -38,10 +38,10 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
-  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  static const auto kPage = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<uintptr_t>(part.data());
-  const uintptr_t begin = (address + page - 1) / page * page;
-  const uintptr_t end = (address + part.size()) / page * page;
+  const uintptr_t begin = (address + kPage - 1) / kPage * kPage;
+  const uintptr_t end = (address + part.size()) / kPage * kPage;
   if (begin < end) {
     ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);  // NOLINT: its signature
   }
