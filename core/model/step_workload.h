@@ -7,7 +7,7 @@
 
 namespace shardlens::plan {
 
-// The operators that settings.program runs in a training step (of one microbatch, with the
+// The operators that given.program runs in a training step (of one microbatch, with the
 // optimizer in fp32 at the end) and the hooks of `plan` between them.
 //
 // Forward     modules in the order in which forward calls them; a unit's kPreForward before its
