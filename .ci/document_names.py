@@ -7,7 +7,7 @@ import re
 
 WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 INLINE = re.compile(r"`([^`\n]+)`")
-# A name that only code has: words joined by underscores. What follows a dot, a slash or a < is part of a longer name, or a placeholder.
+# A name that only code has: words joined by underscores. What follows a dot, a slash or a < is part of a longer name, or a word to fill in.
 IDENTIFIER = re.compile(r"(?<![\w./<*:-])([a-z][a-z0-9]*(?:_[a-z0-9]+)+)(?![\w/*<…-]|\.\w)")
 KEY = re.compile(r'"([A-Za-z_][\w ]*)"(?=\s*[:\]},]|$)')
 FILE = re.compile(r"(?<![\w./<*-])([a-z][a-z0-9_]*\.(?:h|cpp|py))(?![\w.])")
