@@ -12,6 +12,12 @@ using Band = TimelineLayout::Band;
 
 class LanesTest : public MouseTest {
  protected:
+  // The pointer stays where it is when a window closes: not over the timeline of the next test.
+  void TearDown() override {
+    QTest::mouseMove(window_.get(), QPoint(1, 1));
+    QApplication::processEvents();
+    MouseTest::TearDown();
+  }
   // Names of the lanes of a rank from top to bottom, without the pinned ones.
   QStringList lanes(size_t rank = 0) {
     QStringList out;
