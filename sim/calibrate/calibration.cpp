@@ -558,9 +558,7 @@ double KernelClass::beyond(double work) const {
 
 Calibration calibrate(std::span<const Observation> observations) {
   Calibration out = Fit().run(observations);
-  for (const Observation& each : observations) {
-    settle_waits(each, out);
-  }
+  settle_waits(observations, out);
   return out;
 }
 

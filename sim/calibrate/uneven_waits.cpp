@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -13,9 +15,26 @@
 namespace shardlens::sim {
 namespace {
 
-bool was_in(const ObservedCollective& each, const ObservedStep& step) {
-  return each.rank == step.rank && step.window.start <= each.start && each.start < step.window.end;
-}
+// The windows of the observed steps of each rank, which do not overlap.
+class StepWindows {
+ public:
+  explicit StepWindows(const Observation& of) {
+    for (const ObservedStep& step : of.steps) {
+      of_rank_[step.rank].emplace(step.window.start, step.window.end);
+    }
+  }
+  [[nodiscard]] bool contain(const ObservedCollective& each) const {
+    const auto windows = of_rank_.find(each.rank);
+    if (windows == of_rank_.end()) {
+      return false;
+    }
+    const auto after = windows->second.upper_bound(each.start);
+    return after != windows->second.begin() && each.start < std::prev(after)->second;
+  }
+
+ private:
+  std::map<size_t, std::map<Nanoseconds, Nanoseconds>> of_rank_;  // end by start
+};
 
 // Of a mean step: waits of all collectives, and of the kinds that a calibration has waits of.
 struct SumOfWaits {
@@ -29,12 +48,9 @@ SumOfWaits sum_of_waits(const Observation& of, std::optional<size_t> rank) {
   for (const ObservedStep& step : of.steps) {
     out.steps += !rank || step.rank == *rank ? 1 : 0;
   }
+  const StepWindows windows(of);
   for (const ObservedCollective& each : of.collectives) {
-    const bool counts = each.waited && (!rank || each.rank == *rank) &&
-                        std::ranges::any_of(of.steps, [&each](const ObservedStep& step) {
-                          return was_in(each, step);
-                        });
-    if (counts) {
+    if (each.waited && (!rank || each.rank == *rank) && windows.contain(each)) {
       out.matched = true;
       out.all += static_cast<double>(*each.waited);
       const bool has = static_cast<size_t>(each.kind) < Calibration{}.peer_wait_us.size();
@@ -67,15 +83,20 @@ std::optional<Nanoseconds> measured_wait(const Observation& of, size_t rank) {
              : std::nullopt;
 }
 
-void settle_waits(const Observation& of, Calibration& out) {
-  const SumOfWaits measured = sum_of_waits(of, std::nullopt);
-  if (measured.of_kinds <= 0 || out.curves.empty()) {
+void settle_waits(std::span<const Observation> observations, Calibration& out) {
+  double rest = 0, of_kinds = 0;
+  for (const Observation& of : observations) {
+    const SumOfWaits measured = sum_of_waits(of, std::nullopt);
+    const bool simulates = !of.of_ranks.empty() && !out.curves.empty();
+    rest += measured.all -
+            (simulates ? simulated_wait(of, out) * static_cast<double>(measured.steps) : 0);
+    of_kinds += measured.of_kinds;
+  }
+  if (of_kinds <= 0 || out.curves.empty()) {
     return;
   }
-  const double simulated = of.of_ranks.empty() ? 0 : simulated_wait(of, out);
-  const double rest = std::max(0.0, measured.all - simulated * static_cast<double>(measured.steps));
   for (double& each : out.peer_wait_us) {
-    each *= rest / measured.of_kinds;
+    each *= std::max(0.0, rest) / of_kinds;
   }
 }
 

@@ -2,11 +2,9 @@
 
 #include <cmath>
 #include <memory>
-#include <utility>
 
-#include "sim/engine/bucket_costs.h"
+#include "sim/engine/priced_step.h"
 #include "sim/engine/simulator.h"
-#include "sim/engine/step_costs.h"
 
 namespace shardlens::sim {
 
@@ -16,9 +14,7 @@ StepPrediction at_speeds(const Scenario& scenario,
   Target target = scenario.machine->target();
   const ScaledCostModel model(*target.costs, speeds);
   PricedStep step = prediction.priced;
-  StepCosts costs = step_costs(*step.workload, *step.plan, model);
-  add_bucket_costs(*step.plan, *step.planned, model, costs);
-  step.costs = std::make_shared<const StepCosts>(std::move(costs));
+  step.costs = std::make_shared<const StepCosts>(costs_of(step, model));
   const auto scaled = [](Nanoseconds time, double speed) {
     return std::llround(static_cast<double>(time) / speed);
   };

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "sim/calibrate/calibration.h"
+#include "sim/scenario/other_speeds.h"
 #include "sim/scenario/uncertainty.h"
 
 namespace shardlens::sim {
@@ -50,6 +51,22 @@ TEST(UnevenRanksTest, EachRankHasItsOwnRows) {
     EXPECT_EQ(ranks[rank].sent(), kCounts + 2 * kOwn + 2 * came);
     ASSERT_TRUE(ranks[rank].measured_wait);
     EXPECT_GT(*ranks[rank].measured_wait, 0);
+  }
+}
+
+TEST(UnevenRanksTest, AtTheSpeedsOfTheMachineTheStepIsThePredictedOne) {
+  const Scenario own = own_scenario(uneven_run());
+  const Prediction prediction = evaluate(own);
+  EXPECT_EQ(at_speeds(own, prediction, {}).step.duration, prediction.step.duration);
+}
+
+TEST(UnevenRanksTest, TwoRecordingsAlikeHaveTheWaitsOfOne) {
+  const Observation& of = uneven_run()->observation();
+  const std::vector<Observation> twice{of, of};
+  const Calibration one = calibrate(std::span(&of, 1)), two = calibrate(twice);
+  for (size_t kind = 0; kind < one.peer_wait_us.size(); ++kind) {
+    EXPECT_NEAR(two.peer_wait_us[kind], one.peer_wait_us[kind], 1e-6 * one.peer_wait_us[kind])
+        << kind;
   }
 }
 
