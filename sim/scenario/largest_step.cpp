@@ -20,7 +20,9 @@ int64_t bound_of(const Scenario& scenario, StepSize size) {
   return positions > 0 ? std::min(positions, kMostTokens) : kMostTokens;
 }
 
-Scenario with(const Scenario& scenario, StepSize size, int64_t value) {
+}  // namespace
+
+Scenario with_size(const Scenario& scenario, StepSize size, int64_t value) {
   Scenario out = scenario;
   if (size == StepSize::kBatch) {
     out.step.batch = value;
@@ -29,8 +31,6 @@ Scenario with(const Scenario& scenario, StepSize size, int64_t value) {
   }
   return out;
 }
-
-}  // namespace
 
 std::string_view name_of(StepSize size) {
   return size == StepSize::kBatch ? "batch" : "sequence";
@@ -57,7 +57,7 @@ LargestStep largest_step(const Scenario& scenario,
     if (on_progress) {
       on_progress(value);
     }
-    const StepMemory memory = evaluate(with(scenario, size, value)).memory;
+    const StepMemory memory = evaluate(with_size(scenario, size, value)).memory;
     return memory.fits && (limit == 0 || memory.peak_reserved <= limit);
   };
   int64_t low = 0, high = out.unit;  // low fits, or is 0; high does not, or was not tried yet
@@ -78,10 +78,10 @@ LargestStep largest_step(const Scenario& scenario,
   }
   out.value = low;
   if (low > 0) {
-    out.at = evaluate(with(scenario, size, low), {.alive = true});
+    out.at = evaluate(with_size(scenario, size, low), {.alive = true});
   }
   if (high <= out.bound) {
-    out.beyond = evaluate(with(scenario, size, high), {.alive = true});
+    out.beyond = evaluate(with_size(scenario, size, high), {.alive = true});
   }
   return out;
 }

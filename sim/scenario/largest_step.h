@@ -12,6 +12,7 @@ namespace shardlens::sim {
 
 enum class StepSize : uint8_t { kBatch, kSequence };
 [[nodiscard]] std::string_view name_of(StepSize size);  // "batch", "sequence"
+[[nodiscard]] Scenario with_size(const Scenario& scenario, StepSize size, int64_t value);
 
 // The largest value of one size of a step with which the step fits.
 struct LargestStep {

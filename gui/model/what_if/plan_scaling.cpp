@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "sim/scenario/largest_step.h"
 #include "sim/search/on_ranks.h"
 
 namespace shardlens::gui {
@@ -17,13 +18,8 @@ sim::Scenario scenario_at(const sim::Scenario& own, ScaleAxis axis, int64_t valu
   if (axis == ScaleAxis::kRanks) {
     return value == own.world_size ? own : sim::on_ranks(own, value);
   }
-  sim::Scenario out = own;
-  if (axis == ScaleAxis::kBatch) {
-    out.step.batch = value;
-  } else {
-    out.step.seq = value;
-  }
-  return out;
+  const bool batch = axis == ScaleAxis::kBatch;
+  return sim::with_size(own, batch ? sim::StepSize::kBatch : sim::StepSize::kSequence, value);
 }
 
 }  // namespace
