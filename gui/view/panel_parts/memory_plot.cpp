@@ -5,7 +5,6 @@
 
 #include <QHelpEvent>
 #include <QMouseEvent>
-#include <QPainter>
 #include <QToolTip>
 #include <QWheelEvent>
 
@@ -13,7 +12,6 @@
 #include "gui/model/base/words.h"
 #include "gui/model/lanes/residency.h"
 #include "gui/view/panel_parts/memory_inks.h"
-#include "gui/view/widgets/painter_canvas.h"
 #include "gui/view/widgets/time_wheel.h"
 
 namespace shardlens::gui {
@@ -38,15 +36,10 @@ Bytes bytes_of(const sim::MemoryCurve::Point& point, sim::MemoryCategory categor
 
 }  // namespace
 
-MemoryPlot::MemoryPlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+MemoryPlot::MemoryPlot(QWidget* parent) : DrawnWidget(parent) {
   setAccessibleName(tr("Memory through a step"));
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
   setMouseTracking(true);
-}
-
-void MemoryPlot::setTheme(const Theme& theme) {
-  theme_ = &theme;
-  update();
 }
 
 void MemoryPlot::show(Shown shown) {
@@ -315,13 +308,6 @@ void MemoryPlot::drawOn(Canvas& canvas) const {
   }
 }
 
-void MemoryPlot::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  drawOn(canvas);
-}
-
 void MemoryPlot::mousePressEvent(QMouseEvent* event) {
   last_ = event->position().x();
 }
@@ -359,7 +345,7 @@ bool MemoryPlot::event(QEvent* event) {
     QToolTip::showText(help->globalPos(), textAt(timeAt(help->pos().x())), this);
     return true;
   }
-  return QWidget::event(event);
+  return DrawnWidget::event(event);
 }
 
 }  // namespace shardlens::gui

@@ -4,12 +4,10 @@
 #include <vector>
 
 #include <QString>
-#include <QWidget>
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/run/run_data.h"
-#include "gui/view/widgets/canvas.h"
-#include "gui/view/widgets/theme.h"
+#include "gui/view/widgets/drawn_widget.h"
 #include "sim/scenario/memory_curve.h"
 
 namespace shardlens::gui {
@@ -20,7 +18,7 @@ namespace shardlens::gui {
 // Time   that of the device: see sim::memory_curve().
 // Mouse  under the pointer a line; the tooltip says what is allocated and gathered there. The wheel
 //        does what it does in the timeline, a drag pans, a double click shows the whole step.
-class MemoryPlot : public QWidget {
+class MemoryPlot : public DrawnWidget {
   Q_OBJECT
  public:
   struct Shown {
@@ -38,7 +36,6 @@ class MemoryPlot : public QWidget {
     QString unfit;                   // drawn instead, for a plan that does not fit: it has no step
   };
   explicit MemoryPlot(QWidget* parent = nullptr);
-  void setTheme(const Theme& theme);
   void show(Shown shown);
   // What is allocated at the time, by category, and which units are gathered.
   [[nodiscard]] QString textAt(Nanoseconds time) const;
@@ -46,7 +43,7 @@ class MemoryPlot : public QWidget {
   void setCursorTime(std::optional<Nanoseconds> time);
   [[nodiscard]] std::optional<Nanoseconds> cursorTime() const { return cursor_; }
   [[nodiscard]] const TimeAxis& axis() const { return axis_; }
-  void drawOn(Canvas& canvas) const;
+  void drawOn(Canvas& canvas) const override;
   [[nodiscard]] QSize sizeHint() const override { return {400, 150}; }
   // Low: the panels beside it must not become higher when the plan is simulated.
   [[nodiscard]] QSize minimumSizeHint() const override { return {120, 56}; }
@@ -56,7 +53,6 @@ class MemoryPlot : public QWidget {
   void pointed(std::optional<shardlens::Nanoseconds> time);
 
  protected:
-  void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
   void wheelEvent(QWheelEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
@@ -86,7 +82,6 @@ class MemoryPlot : public QWidget {
   [[nodiscard]] bool isInView(Nanoseconds time) const;
 
   Shown shown_;
-  const Theme* theme_;
   TimeAxis axis_;
   std::optional<double> pointer_;
   std::optional<Nanoseconds> cursor_;

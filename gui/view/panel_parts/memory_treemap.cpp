@@ -38,15 +38,10 @@ QString short_words(const std::optional<std::string>& unit) {
 
 }  // namespace
 
-MemoryTreemap::MemoryTreemap(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+MemoryTreemap::MemoryTreemap(QWidget* parent) : DrawnWidget(parent) {
   setAccessibleName(tr("Memory by unit and category"));
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
   setFocusPolicy(Qt::StrongFocus);
-}
-
-void MemoryTreemap::setTheme(const Theme& theme) {
-  theme_ = &theme;
-  update();
 }
 
 void MemoryTreemap::show(const sim::MemoryCurve& curve, const QString& title, const QString& why) {
@@ -173,12 +168,11 @@ void MemoryTreemap::drawOn(Canvas& canvas) const {
   }
 }
 
-void MemoryTreemap::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  drawOn(canvas);
+void MemoryTreemap::paintEvent(QPaintEvent* event) {
+  DrawnWidget::paintEvent(event);
   if (hasFocus()) {
+    QPainter painter(this);
+    PainterCanvas canvas(painter, theme());
     canvas.frame(QRectF(rect()).adjusted(1, 1, -1, -1), Ink::kAccent, 1);
   }
 }
@@ -193,7 +187,7 @@ void MemoryTreemap::mousePressEvent(QMouseEvent* event) {
 void MemoryTreemap::keyPressEvent(QKeyEvent* event) {
   const int way = event->key() == Qt::Key_Right ? 1 : event->key() == Qt::Key_Left ? -1 : 0;
   if (way == 0 || map().tiles.empty()) {
-    QWidget::keyPressEvent(event);
+    DrawnWidget::keyPressEvent(event);
     return;
   }
   std::vector<std::string> units;
@@ -225,7 +219,7 @@ bool MemoryTreemap::event(QEvent* event) {
       return true;
     }
   }
-  return QWidget::event(event);
+  return DrawnWidget::event(event);
 }
 
 }  // namespace shardlens::gui

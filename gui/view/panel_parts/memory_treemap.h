@@ -4,11 +4,9 @@
 #include <string>
 
 #include <QString>
-#include <QWidget>
 
 #include "gui/model/memory/memory_map.h"
-#include "gui/view/widgets/canvas.h"
-#include "gui/view/widgets/theme.h"
+#include "gui/view/widgets/drawn_widget.h"
 
 namespace shardlens::gui {
 
@@ -17,11 +15,10 @@ namespace shardlens::gui {
 //
 // Mouse  A click chooses the tile's unit; the tooltip lists what it holds.
 // Keys   Left and Right choose the unit before and after, in the order of the treemap.
-class MemoryTreemap : public QWidget {
+class MemoryTreemap : public DrawnWidget {
   Q_OBJECT
  public:
   explicit MemoryTreemap(QWidget* parent = nullptr);
-  void setTheme(const Theme& theme);
   // `title`: "v2". An empty curve: nothing is drawn but `why`.
   void show(const sim::MemoryCurve& curve, const QString& title, const QString& why);
   // Since the step began; nullopt: at the peak.
@@ -31,7 +28,7 @@ class MemoryTreemap : public QWidget {
   [[nodiscard]] const MemoryMap& map() const;
   [[nodiscard]] Nanoseconds time() const;  // that is shown
   [[nodiscard]] QString textAt(const QPointF& position) const;
-  void drawOn(Canvas& canvas) const;
+  void drawOn(Canvas& canvas) const override;
   [[nodiscard]] QSize sizeHint() const override { return {400, 150}; }
   [[nodiscard]] QSize minimumSizeHint() const override { return {120, 56}; }
 
@@ -54,7 +51,6 @@ class MemoryTreemap : public QWidget {
   MemoryMap::Order order_ = MemoryMap::Order::kByUnit;
   std::optional<std::string> chosen_;
   mutable std::optional<MemoryMap> map_;
-  const Theme* theme_;
 };
 
 }  // namespace shardlens::gui

@@ -5,13 +5,11 @@
 
 #include <QHelpEvent>
 #include <QMouseEvent>
-#include <QPainter>
 #include <QToolTip>
 
 #include "core/mesh/mesh.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/view/panel_parts/memory_inks.h"
-#include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
 namespace {
@@ -44,15 +42,10 @@ Ink ink_of_axis(std::string_view axis) {
                                       : Ink::kOtherComm;
 }
 
-MeshMap::MeshMap(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+MeshMap::MeshMap(QWidget* parent) : DrawnWidget(parent) {
   setAccessibleName(tr("Mesh of ranks"));
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
   setMouseTracking(true);
-}
-
-void MeshMap::setTheme(const Theme& theme) {
-  theme_ = &theme;
-  update();
 }
 
 void MeshMap::show(const MeshPicture& picture) {
@@ -239,13 +232,6 @@ void MeshMap::drawOn(Canvas& canvas) const {
   }
 }
 
-void MeshMap::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  drawOn(canvas);
-}
-
 void MeshMap::mousePressEvent(QMouseEvent* event) {
   if (const auto rank = layout_.rankAt(event->position())) {
     emit rankChosen(*rank);
@@ -279,7 +265,7 @@ bool MeshMap::event(QEvent* event) {
                        rank ? picture_.text(static_cast<size_t>(*rank)) : QString(), this);
     return true;
   }
-  return QWidget::event(event);
+  return DrawnWidget::event(event);
 }
 
 }  // namespace shardlens::gui

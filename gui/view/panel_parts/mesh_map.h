@@ -4,12 +4,9 @@
 #include <string>
 #include <string_view>
 
-#include <QWidget>
-
 #include "gui/model/what_if/mesh_picture.h"
 #include "gui/view/panel_parts/mesh_layout.h"
-#include "gui/view/widgets/canvas.h"
-#include "gui/view/widgets/theme.h"
+#include "gui/view/widgets/drawn_widget.h"
 
 namespace shardlens::gui {
 
@@ -22,16 +19,15 @@ namespace shardlens::gui {
 //
 // The number of painted items is bounded: for many ranks each is a bar or a dot, and beyond that
 // only nodes are drawn.
-class MeshMap : public QWidget {
+class MeshMap : public DrawnWidget {
   Q_OBJECT
  public:
   explicit MeshMap(QWidget* parent = nullptr);
-  void setTheme(const Theme& theme);
   void show(const MeshPicture& picture);
   void setChosen(std::optional<int64_t> rank);
   void lightAxis(const std::string& axis);  // "": none
   [[nodiscard]] const MeshLayout& meshLayout() const { return layout_; }
-  void drawOn(Canvas& canvas) const;
+  void drawOn(Canvas& canvas) const override;
   [[nodiscard]] QSize sizeHint() const override { return {500, 170}; }
   [[nodiscard]] QSize minimumSizeHint() const override { return {140, 60}; }
 
@@ -40,7 +36,6 @@ class MeshMap : public QWidget {
   void rankOpened(int64_t rank);  // double click
 
  protected:
-  void paintEvent(QPaintEvent* event) override;
   void resizeEvent(QResizeEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
   void mouseDoubleClickEvent(QMouseEvent* event) override;
@@ -63,7 +58,6 @@ class MeshMap : public QWidget {
   std::string lit_;
   Bytes scale_ = 1;          // bytes of a full bar
   Nanoseconds longest_ = 1;  // that a rank waited
-  const Theme* theme_;
 };
 
 }  // namespace shardlens::gui

@@ -6,10 +6,7 @@
 
 #include <QHelpEvent>
 #include <QMouseEvent>
-#include <QPainter>
 #include <QToolTip>
-
-#include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
 namespace {
@@ -54,19 +51,13 @@ QString name_of_part(int part) {
   }
 }
 
-PartBars::PartBars(const QString& name, QWidget* parent)
-    : QWidget(parent), theme_(&Theme::light()) {
+PartBars::PartBars(const QString& name, QWidget* parent) : DrawnWidget(parent) {
   setAccessibleName(name);
 }
 
 void PartBars::show(std::vector<Bar> bars) {
   bars_ = std::move(bars);
   updateGeometry();
-  update();
-}
-
-void PartBars::setTheme(const Theme& theme) {
-  theme_ = &theme;
   update();
 }
 
@@ -150,13 +141,6 @@ std::optional<size_t> PartBars::barAt(QPointF position) const {
   return std::nullopt;
 }
 
-void PartBars::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  drawOn(canvas);
-}
-
 void PartBars::mousePressEvent(QMouseEvent* event) {
   if (const auto bar = barAt(event->position())) {
     emit chosen(*bar);
@@ -170,7 +154,7 @@ bool PartBars::event(QEvent* event) {
     QToolTip::showText(help->globalPos(), bar ? bars_[*bar].help : QString(), this);
     return true;
   }
-  return QWidget::event(event);
+  return DrawnWidget::event(event);
 }
 
 }  // namespace shardlens::gui

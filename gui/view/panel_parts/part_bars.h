@@ -5,17 +5,15 @@
 #include <vector>
 
 #include <QString>
-#include <QWidget>
 
 #include "core/base/step_figures.h"
-#include "gui/view/widgets/canvas.h"
-#include "gui/view/widgets/theme.h"
+#include "gui/view/widgets/drawn_widget.h"
 
 namespace shardlens::gui {
 
 // Times as bars of their parts: compute, exposed communication, exposed copies and idle, one bar
 // below the other, on one scale.
-class PartBars : public QWidget {
+class PartBars : public DrawnWidget {
   Q_OBJECT
  public:
   static constexpr int kParts = 4;
@@ -29,9 +27,8 @@ class PartBars : public QWidget {
   };
   explicit PartBars(const QString& name, QWidget* parent = nullptr);
   void show(std::vector<Bar> bars);
-  void setTheme(const Theme& theme);
   [[nodiscard]] const std::vector<Bar>& bars() const { return bars_; }
-  void drawOn(Canvas& canvas) const;
+  void drawOn(Canvas& canvas) const override;
   // Where the bar with its texts is; bars that do not fit the height are not drawn.
   [[nodiscard]] QRectF rowOf(size_t bar) const;
   [[nodiscard]] QSize sizeHint() const override;
@@ -41,7 +38,6 @@ class PartBars : public QWidget {
   void chosen(size_t bar);
 
  protected:
-  void paintEvent(QPaintEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
   bool event(QEvent* event) override;  // tooltips
 
@@ -49,7 +45,6 @@ class PartBars : public QWidget {
   [[nodiscard]] std::optional<size_t> barAt(QPointF position) const;
   [[nodiscard]] double widthOf(QString Bar::*text) const;
   std::vector<Bar> bars_;
-  const Theme* theme_;
 };
 
 // The parts in the order of the bars, as fractions of `unit`.

@@ -5,11 +5,9 @@
 
 #include <QHelpEvent>
 #include <QMouseEvent>
-#include <QPainter>
 #include <QToolTip>
 
 #include "gui/model/base/time_axis.h"
-#include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
 namespace {
@@ -27,14 +25,9 @@ double power_above(double value) {
 
 }  // namespace
 
-RooflinePlot::RooflinePlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+RooflinePlot::RooflinePlot(QWidget* parent) : DrawnWidget(parent) {
   setAccessibleName(tr("Operators below the roofline"));
   setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Expanding);
-}
-
-void RooflinePlot::setTheme(const Theme& theme) {
-  theme_ = &theme;
-  update();
 }
 
 void RooflinePlot::show(const RooflineTable& table) {
@@ -177,13 +170,6 @@ void RooflinePlot::drawOn(Canvas& canvas) const {
   }
 }
 
-void RooflinePlot::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  drawOn(canvas);
-}
-
 void RooflinePlot::mousePressEvent(QMouseEvent* event) {
   if (const auto row = rowAt(event->position())) {
     emit rowChosen(*row);
@@ -198,7 +184,7 @@ bool RooflinePlot::event(QEvent* event) {
     QToolTip::showText(help->globalPos(), dot == dots_.end() ? QString() : dot->text, this);
     return true;
   }
-  return QWidget::event(event);
+  return DrawnWidget::event(event);
 }
 
 }  // namespace shardlens::gui

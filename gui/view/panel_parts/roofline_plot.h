@@ -3,25 +3,21 @@
 #include <optional>
 #include <vector>
 
-#include <QWidget>
-
 #include "gui/model/tables/roofline_table.h"
-#include "gui/view/widgets/canvas.h"
-#include "gui/view/widgets/theme.h"
+#include "gui/view/widgets/drawn_widget.h"
 
 namespace shardlens::gui {
 
 // The rows of a RooflineTable that compute: FLOPs per second over FLOPs per byte, on logarithmic
 // axes, below the roofline of the GPU, if it is known. Recorded ones are filled, simulated ones are
 // hollow; the larger, the more of the step's time they take. A click chooses a row.
-class RooflinePlot : public QWidget {
+class RooflinePlot : public DrawnWidget {
   Q_OBJECT
  public:
   explicit RooflinePlot(QWidget* parent = nullptr);
-  void setTheme(const Theme& theme);
   void show(const RooflineTable& table);
   void setChosen(std::optional<size_t> row);  // index into RooflineTable::rows()
-  void drawOn(Canvas& canvas) const;
+  void drawOn(Canvas& canvas) const override;
   [[nodiscard]] std::optional<size_t> rowAt(const QPointF& position) const;
   [[nodiscard]] QPointF placeOf(size_t row) const;  // its middle; requires a row that computes
   [[nodiscard]] QSize sizeHint() const override { return {360, 160}; }
@@ -31,7 +27,6 @@ class RooflinePlot : public QWidget {
   void rowChosen(size_t row);
 
  protected:
-  void paintEvent(QPaintEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
   bool event(QEvent* event) override;  // tooltips
 
@@ -52,7 +47,6 @@ class RooflinePlot : public QWidget {
   std::optional<sim::GpuSpec> gpu_;
   std::optional<size_t> chosen_;
   double low_x_ = 1, high_x_ = 10, low_y_ = 1, high_y_ = 10;
-  const Theme* theme_;
 };
 
 }  // namespace shardlens::gui

@@ -8,12 +8,10 @@
 #include <QApplication>
 #include <QHelpEvent>
 #include <QMouseEvent>
-#include <QPainter>
 #include <QToolTip>
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/what_if/fit_text.h"
-#include "gui/view/widgets/painter_canvas.h"
 
 namespace shardlens::gui {
 namespace {
@@ -41,13 +39,8 @@ Ink ink_of_value(size_t value) {
   return kValueInks.at(value % kValueInks.size());
 }
 
-SpacePlot::SpacePlot(QWidget* parent) : QWidget(parent), theme_(&Theme::light()) {
+SpacePlot::SpacePlot(QWidget* parent) : DrawnWidget(parent) {
   setAccessibleName(tr("Step time and peak memory of all plans of the search"));
-}
-
-void SpacePlot::setTheme(const Theme& theme) {
-  theme_ = &theme;
-  update();
 }
 
 void SpacePlot::show(const PlanSpace& space) {
@@ -382,14 +375,7 @@ bool SpacePlot::event(QEvent* event) {
     QToolTip::showText(help->globalPos(), text, this);
     return true;
   }
-  return QWidget::event(event);
-}
-
-void SpacePlot::paintEvent(QPaintEvent* /*event*/) {
-  QPainter painter(this);
-  painter.setFont(font());
-  PainterCanvas canvas(painter, *theme_);
-  drawOn(canvas);
+  return DrawnWidget::event(event);
 }
 
 }  // namespace shardlens::gui

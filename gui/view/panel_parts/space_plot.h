@@ -4,12 +4,10 @@
 #include <vector>
 
 #include <QString>
-#include <QWidget>
 
 #include "gui/model/base/plot_scale.h"
 #include "gui/model/what_if/plan_space.h"
-#include "gui/view/widgets/canvas.h"
-#include "gui/view/widgets/theme.h"
+#include "gui/view/widgets/drawn_widget.h"
 
 namespace shardlens::gui {
 
@@ -17,7 +15,7 @@ namespace shardlens::gui {
 // the intervals of its steps, and versions. Points are coloured by a knob. Dragging a rectangle
 // brushes the points in it; a click chooses one, a double click opens it. A click on a value of the
 // legend dims the others.
-class SpacePlot : public QWidget {
+class SpacePlot : public DrawnWidget {
   Q_OBJECT
  public:
   struct Version {
@@ -32,14 +30,13 @@ class SpacePlot : public QWidget {
   void showVersions(std::vector<Version> versions);
   void setKnob(size_t knob);  // of space_knobs()
   void setChosen(std::optional<size_t> point);
-  void setTheme(const Theme& theme);
 
   // In the brushed rectangle; empty: nothing is brushed.
   [[nodiscard]] const std::vector<size_t>& brushed() const { return brushed_; }
   void clearBrush();
   [[nodiscard]] QPointF placeOf(size_t point) const;
   [[nodiscard]] std::optional<size_t> pointAt(QPointF position) const;
-  void drawOn(Canvas& canvas) const;
+  void drawOn(Canvas& canvas) const override;
   [[nodiscard]] QSize sizeHint() const override { return {520, 260}; }
   [[nodiscard]] QSize minimumSizeHint() const override { return {220, 110}; }
 
@@ -49,7 +46,6 @@ class SpacePlot : public QWidget {
   void pointOpened(size_t point);
 
  protected:
-  void paintEvent(QPaintEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
   void mouseMoveEvent(QMouseEvent* event) override;
   void mouseReleaseEvent(QMouseEvent* event) override;
@@ -85,7 +81,6 @@ class SpacePlot : public QWidget {
   std::vector<bool> is_brushed_;  // by point; empty: nothing is
   std::optional<QPointF> pressed_;
   QRectF dragged_;
-  const Theme* theme_;
 };
 
 // The colour of the value with this number, repeated after the last one.
