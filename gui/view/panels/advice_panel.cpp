@@ -134,7 +134,6 @@ class AdvicePanel final : public Panel {
   void widthChanged() override;
 
  private:
-  QToolButton* button(const QString& text, const char* command);
   // Who opens the panel wants the advice.
   void adviseOnce() {
     if (isVisible() && proposals().canAdvise() && proposals().note().isEmpty()) {
@@ -170,8 +169,8 @@ AdvicePanel::AdvicePanel(const PanelContext& context)
   auto* row = new QHBoxLayout(bar);
   row->setContentsMargins(8, 2, 8, 2);
   for (QToolButton* each :
-       {button(tr("Advise"), "plan.advise"), button(tr("Find best"), "plan.search"),
-        button(tr("Stop"), "plan.stop")}) {
+       {commandButton(tr("Advise"), "plan.advise"), commandButton(tr("Find best"), "plan.search"),
+        commandButton(tr("Stop"), "plan.stop")}) {
     row->addWidget(each);
   }
   row->addWidget(note_, 1);
@@ -210,20 +209,6 @@ void AdvicePanel::widthChanged() {
   }
   const int wanted = view()->sizeHintForColumn(kTitle) + 8;
   table_->setColumnWidth(kTitle, std::clamp(wanted, kNarrowest, std::max(kNarrowest, room)));
-}
-
-QToolButton* AdvicePanel::button(const QString& text, const char* command) {
-  auto* out = new QToolButton;
-  const QString id = QLatin1String(command);
-  out->setText(text);
-  out->setEnabled(false);
-  connect(out, &QToolButton::clicked, this, [this, id] { actions().trigger(id); });
-  connect(&actions(), &ActionRegistry::changed, out, [this, out, id] {
-    const Command* of = actions().find(id);
-    out->setEnabled(of != nullptr && of->enabled());
-    out->setToolTip(of == nullptr ? QString() : of->enabled() ? of->title : of->needs);
-  });
-  return out;
 }
 
 QString AdvicePanel::text() const {

@@ -106,6 +106,20 @@ void Panel::setView(QAbstractItemView& view) {
   connect(&view, &QWidget::customContextMenuRequested, this, &Panel::requestMenu);
 }
 
+QToolButton* Panel::commandButton(const QString& text, const char* command) {
+  auto* out = new QToolButton;
+  const QString id = QLatin1String(command);
+  out->setText(text);
+  out->setEnabled(false);
+  connect(out, &QToolButton::clicked, this, [this, id] { actions().trigger(id); });
+  connect(&actions(), &ActionRegistry::changed, out, [this, out, id] {
+    const Command* of = actions().find(id);
+    out->setEnabled(of != nullptr && of->enabled());
+    out->setToolTip(of == nullptr ? QString() : of->enabled() ? of->title : of->needs);
+  });
+  return out;
+}
+
 void Panel::watchWidth() {
   view_->viewport()->installEventFilter(this);
 }

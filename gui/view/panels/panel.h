@@ -17,6 +17,7 @@
 #include "gui/view/widgets/theme.h"
 
 class QLineEdit;
+class QToolButton;
 
 namespace shardlens::gui {
 
@@ -81,6 +82,8 @@ class Panel : public QWidget {
 
   // Makes the panel of these widgets, from top to bottom.
   void stack(std::initializer_list<QWidget*> widgets);
+  // A button that does what a command of the window does, and can be pressed when the command can.
+  [[nodiscard]] QToolButton* commandButton(const QString& text, const char* command);
   void setView(QAbstractItemView& view);  // gives the view its context menu and its keys
   // Whether the user sees the panel: Qt calls panels behind a tab visible.
   [[nodiscard]] bool isSeen() const { return isVisible() && !visibleRegion().isEmpty(); }

@@ -79,7 +79,6 @@ class PlanSpacePanel final : public Panel {
   void widthChanged() override { share_width(*table_, elided_); }
 
  private:
-  QToolButton* button(const QString& text, const char* command);
   QWidget* makeBar();
   void showSpace();
   void showRows();  // the brushed points, else all
@@ -136,20 +135,6 @@ PlanSpacePanel::PlanSpacePanel(const PanelContext& context)
   showSpace();
 }
 
-QToolButton* PlanSpacePanel::button(const QString& text, const char* command) {
-  auto* out = new QToolButton;
-  const QString id = QLatin1String(command);
-  out->setText(text);
-  out->setEnabled(false);
-  connect(out, &QToolButton::clicked, this, [this, id] { actions().trigger(id); });
-  connect(&actions(), &ActionRegistry::changed, out, [this, out, id] {
-    const Command* of = actions().find(id);
-    out->setEnabled(of != nullptr && of->enabled());
-    out->setToolTip(of == nullptr ? QString() : of->enabled() ? of->title : of->needs);
-  });
-  return out;
-}
-
 QWidget* PlanSpacePanel::makeBar() {
   for (const SpaceKnob& knob : space_knobs()) {
     knob_->addItem(knob.title);
@@ -173,8 +158,8 @@ QWidget* PlanSpacePanel::makeBar() {
   auto* bar = new QWidget;
   auto* row = new QHBoxLayout(bar);
   row->setContentsMargins(8, 2, 8, 2);
-  row->addWidget(button(tr("Find best"), "plan.searchSpace"));
-  row->addWidget(button(tr("Stop"), "plan.stop"));
+  row->addWidget(commandButton(tr("Find best"), "plan.searchSpace"));
+  row->addWidget(commandButton(tr("Stop"), "plan.stop"));
   row->addWidget(meshes_);
   row->addWidget(knob_);
   row->addWidget(version_);

@@ -38,6 +38,19 @@ class PlanningPanelsTest : public WindowTest {
     QApplication::processEvents();
     return *window_->panels().find(id).panel;
   }
+  // Runs are of a program that writes a step and copies the sample run to its --out.
+  void useProgramThatCopiesTheSample() {
+    const QString program = folder_.path() + "/shardlens";
+    QFile file(program);
+    ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+    file.write(
+        "#!/bin/sh\necho 'step 1/10  loss 3'\nwhile [ $# -gt 1 ]; do [ \"$1\" = --out ] && "
+        "out=$2; shift; done\nmkdir -p \"$(dirname \"$out\")\"\ncp -r " +
+        QByteArray::fromStdString(sample_run()) + " \"$out\"\n");
+    file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+    file.close();
+    window_->runs().setProgram(program);
+  }
   static QString cell(const QAbstractItemModel& table, int row, const QString& title) {
     for (int column = 0; column < table.columnCount(); ++column) {
       if (table.headerData(column, Qt::Horizontal).toString() == title) {
@@ -200,16 +213,7 @@ TEST_F(PlanningPanelsTest, AVersionIsRunAndOpensAsBNextToItsPrediction) {
   open(sample_run());
   ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
   Panel& run = panel("run");
-  const QString program = folder_.path() + "/shardlens";
-  QFile file(program);
-  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
-  file.write(
-      "#!/bin/sh\necho 'step 1/10  loss 3'\nwhile [ $# -gt 1 ]; do [ \"$1\" = --out ] && "
-      "out=$2; shift; done\nmkdir -p \"$(dirname \"$out\")\"\ncp -r " +
-      QByteArray::fromStdString(sample_run()) + " \"$out\"\n");
-  file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
-  file.close();
-  window_->runs().setProgram(program);
+  useProgramThatCopiesTheSample();
   named<QLineEdit>(run, "Folder").setText(folder_.path() + "/runs");
   EXPECT_EQ(named<QLineEdit>(run, "Name").text(), "v0-as-it-is");
   named<QLineEdit>(run, "Tokens").setText({});
@@ -256,16 +260,7 @@ TEST_F(PlanningPanelsTest, OfAModelThePredictionIsA) {
   window_->session().edit("prefetch", next);
   ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
   Panel& run = panel("run");
-  const QString program = folder_.path() + "/shardlens";
-  QFile file(program);
-  ASSERT_TRUE(file.open(QIODevice::WriteOnly));
-  file.write(
-      "#!/bin/sh\nwhile [ $# -gt 1 ]; do [ \"$1\" = --out ] && out=$2; shift; done\nmkdir -p "
-      "\"$(dirname \"$out\")\"\ncp -r " +
-      QByteArray::fromStdString(sample_run()) + " \"$out\"\n");
-  file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
-  file.close();
-  window_->runs().setProgram(program);
+  useProgramThatCopiesTheSample();
   named<QLineEdit>(run, "Folder").setText(folder_.path() + "/runs");
   named<QLineEdit>(run, "Tokens").setText("README.md");
   QTest::mouseClick(&button(run, "Run"), Qt::LeftButton);
