@@ -2,14 +2,21 @@
 """Compares the host time of sharding in Shardlens and in PyTorch FSDP2.
 
     bench/host_cost.py [--units 32] [--steps 200] [--rounds 5] [--bin build/release/bin]
+    bench/host_cost.py --recorded traces/fsdp2-h200 traces/fsdp2-h200-compile
 
 One process, a world of 8 whose collectives take no time (Shardlens: the emulated group with ab:0:inf; FSDP2: the fake process group), a chain
 of units of two Linear(16, 16) each, batch 4. Cost per unit and step = (median step sharded - median step plain) / units. The two programs run
 alternately; the result is the median over rounds. The target is a tenth of FSDP2's cost.
+
+--recorded prints for each run of PyTorch FSDP2 how long the host spent in the hooks of a unit in a step, the median over units and steps: on the machine
+that ran it, with the profiler on. These figures are the sources of pytorch_unit_us in sim/hardware/specs.
 """
 import argparse
+import collections
+import gzip
 import json
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -52,6 +59,21 @@ def fsdp2(units, steps):
     print(json.dumps({"units": units, "plain_ms": plain_ms, "sharded_ms": median_ms(sharded)}))
 
 
+def hooks_us(run):
+    """Host time in FSDP2's hooks by (step, unit), in microseconds. The ranges of a unit with a name; those inside of another one count once."""
+    with gzip.open(run / "rank0.pt.trace.json.gz") as file:
+        events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X" and e.get("cat") == "user_annotation"]
+    begins = sorted(e["ts"] for e in events if e["name"].startswith("ProfilerStep"))
+    spent, ends = collections.Counter(), collections.Counter()
+    for event in sorted(events, key=lambda e: e["ts"]):
+        unit = re.fullmatch(r"FSDP::\w+ \((.+)\)", event["name"])
+        end, step = event["ts"] + event["dur"], sum(begin <= event["ts"] for begin in begins)
+        if unit and step and end > ends[event["tid"]]:
+            spent[step, unit[1]] += end - max(event["ts"], ends[event["tid"]])
+            ends[event["tid"]] = end
+    return spent
+
+
 def measure(command):
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     figures = json.loads(done.stdout.strip().splitlines()[-1])
@@ -65,7 +87,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--fsdp2", action="store_true", help=argparse.SUPPRESS)  # measures FSDP2, in its own process
+    parser.add_argument("--recorded", type=pathlib.Path, nargs="+", metavar="RUN")
     args = parser.parse_args()
+    if args.recorded:
+        for run in args.recorded:
+            spent = sorted(hooks_us(run).values())
+            if not spent:
+                parser.error(f"{run}/rank0.pt.trace.json.gz: expected ranges of FSDP2 such as 'FSDP::pre_forward (layers.0)'")
+            print(f"{run}: {statistics.median(spent):.0f} us a unit and step ({len(spent)} from {spent[0]:.0f} to {spent[-1]:.0f})")
+        return None
     if args.fsdp2:
         return fsdp2(args.units, args.steps)
     sizes = [str(args.units), str(args.steps)]

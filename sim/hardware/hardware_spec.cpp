@@ -72,7 +72,9 @@ ConstantRanges stated_ranges(const JsonNode& root) {
   out.attention = range_of(gpu, "attention_tflops", kUsual);
   out.memory = range_of(gpu, "copy_efficiency", kUsual);
   out.collectives = range_of(fabric, "ring_gbps", kUsual);
-  out.host = range_of(root, "operator_us", kOfHost, /*is_time=*/true);
+  const ConstantRange operators = range_of(root, "operator_us", kOfHost, /*is_time=*/true),
+                      units = range_of(root, "pytorch_unit_us", operators, /*is_time=*/true);
+  out.host = {std::max(operators.faster, units.faster), std::max(operators.slower, units.slower)};
   return out;
 }
 

@@ -158,7 +158,7 @@ TEST_F(SimulateCommandTest, HooksOfPyTorchsUnitsTakeTheHostsTime) {
   // The spec's time is for operators of 11 us.
   const int64_t transformers =
       step("--stack transformers") - step("--stack transformers --unit-us 0");
-  EXPECT_EQ(transformers, 2 * 5 * 4 * std::llround(787e3 / 4 * 1000 / 11));
+  EXPECT_EQ(transformers, 2 * 5 * 4 * std::llround(1834e3 / 4 * 1000 / 11));
   refused("--hardware 8xH100 --unit-us -1", 2, "--unit-us -1: expected microseconds from 0");
 }
 
