@@ -148,9 +148,9 @@ void CompiledBuilder::compiled_norm(std::string_view name, const Norm& shape) {
   norm.trains =
       (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
   op.flops = 4 * rows_ * shape.features;
-  op.read = bytes_of(norm.inputs) + norm.parameters;
+  const Bytes input = bytes_of(norm.inputs);
+  op.read = input + norm.parameters;
   op.written = norm.values + norm.kept;
-  const Bytes input = op.read;
   // The output of another block, which further blocks read.
   if (out_.software.compile == Compile::kModel && norm.residual && norm.inputs.size() > 2) {
     op.read += norm.values;  // written in addition, but not what the next operator takes

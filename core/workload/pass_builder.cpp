@@ -92,6 +92,7 @@ void PassBuilder::leave() {
   if (closed.begins_checkpoint) {
     in_checkpoint_ = false;
     checkpoints_.back().end = out_.order.size();
+    drop_last_result(checkpoints_.back());
   }
   if (closed.ends_unit) {
     hook_of_groups(Hook::kPostForward, closed.unit);
@@ -207,6 +208,18 @@ Bytes PassBuilder::result_to_keep(const Operator& op, Checkpoint& checkpoint) co
       break;
   }
   return ++checkpoint.products % 2 == 1 ? op.written : 0;
+}
+
+// A compiled checkpoint keeps what backward needs of the results that it is told to keep. Nothing
+// needs the last product's, which is a term of the block's output.
+void PassBuilder::drop_last_result(const Checkpoint& checkpoint) {
+  if (out_.software.compile == Compile::kNone || !checkpoint.keeps) {
+    return;
+  }
+  const WorkloadItem& last = out_.order[checkpoint.last_kept];
+  if (last.kind == WorkloadItem::Kind::kOperator) {
+    out_.operators[last.index].saved -= std::exchange(results_[last.index], 0);
+  }
 }
 
 // Autograd adds the gradients of a tensor with several consumers one by one.

@@ -146,6 +146,7 @@ class PassBuilder {
   void begin_checkpoint();
   // Bytes of the operator's result that its checkpoint keeps.
   [[nodiscard]] Bytes result_to_keep(const Operator& op, Checkpoint& checkpoint) const;
+  void drop_last_result(const Checkpoint& checkpoint);
   void grads_ready(const HookEvent& pre_forward);
   void sum_partial_gradients(UnitId unit);
   // The group of the unit's parameters that those of a module in `unit` are in.

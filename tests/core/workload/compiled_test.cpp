@@ -346,5 +346,33 @@ TEST(CompiledTest, ALossInPartsHasThePartsOfTheWhole) {
   EXPECT_EQ(saved, logits / 4);
 }
 
+// Selective checkpoints of torchtitan: attention and every second product. Compiled code does not
+// keep the last product's result, which backward does not need. The numbers are those of
+// tests/tools/checkpointed_saves.py, torch 2.11.
+TEST(CompiledTest, CheckpointsKeepWhatBackwardNeedsOfTheirResults) {
+  const ModelConfig model = parse_model_config(
+      R"({"model_type": "llama", "vocab_size": 1000, "hidden_size": 64, "num_attention_heads": 4,
+          "num_key_value_heads": 1, "head_dim": 16, "intermediate_size": 224,
+          "num_hidden_layers": 2, "max_position_embeddings": 128})",
+      "config.json");
+  const ResolvedPlan plan =
+      resolve(parse_plan(R"({"version": 1, "activation_checkpointing": ["model.layers.*"],
+                             "checkpointing_saves": ["attention", "every_second_product"]})",
+                         "plan.json"),
+              module_tree(model), 2);
+  for (const auto& [compile, hidden_tensors] :
+       {std::pair{Compile::kNone, 7.8125}, {Compile::kBlock, 6.8125}}) {
+    StepSettings step{.batch = 2, .seq = 128, .program = Program::kTorchtitan};
+    step.software.compile = compile;
+    Bytes saved = 0;
+    for (const Operator& op : step_workload(model, plan, step).operators) {
+      if (op.phase == Phase::kForward && op.module.starts_with("model.layers.1")) {
+        saved += op.saved;
+      }
+    }
+    EXPECT_EQ(static_cast<double>(saved), hidden_tensors * 2 * 128 * 64 * 4);
+  }
+}
+
 }  // namespace
 }  // namespace shardlens::plan
