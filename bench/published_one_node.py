@@ -35,6 +35,10 @@ MATMUL = {"bf16": [], "float8": ["--matmul-dtype", "fp8_tensorwise"], "float8 te
 SELECTIVE = ["attention", "every_second_product"]
 
 
+def program_of(row):
+    return "torchtitan-2024" if row["source_date"] < "2025" else "torchtitan"
+
+
 def flags_of(row):
     """The flags of simulate, or why the row is left out."""
     if row["model"] not in MODELS:
@@ -43,8 +47,7 @@ def flags_of(row):
         return "tensor parallelism with LoRA"
     if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
         return f"another trainer, {row['engine']}"
-    program = "torchtitan-2024" if row["source_date"] < "2025" else "torchtitan"
-    out = ["--hardware", HARDWARE[row["gpu"]], "--stack", program, "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
+    out = ["--hardware", HARDWARE[row["gpu"]], "--stack", program_of(row), "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
     if row["compile"] == "yes":
         out += ["--compile", "block"]
     accumulated = re.search(r"\bGA (\d+)", row["other_metric"])
@@ -68,10 +71,15 @@ def mesh_of(row):
 
 
 def plan_of(row):
+    """apply_fsdp of torchtitan: in 2024 all but the blocks was one unit, later embedding and head have units of their own."""
     blocks = [f"model.layers.{i}" for i in range(MODELS[row["model"]]["num_hidden_layers"])]
+    units = [*({"modules": block} for block in blocks), {"modules": ""}]
+    if program_of(row) == "torchtitan-2024":
+        units[-2]["reshard_after_forward"] = False
+    else:
+        units = [{"modules": "model.embed_tokens"}, *units[:-1], {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, units[-1]]
     plan = {"version": 1, "dialect": "fsdp2", "layout": "per_parameter", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"},
-            "units": [{"modules": "model.embed_tokens"}, *({"modules": block} for block in blocks),
-                      {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}], "activation_checkpointing": blocks}
+            "units": units, "activation_checkpointing": blocks}
     mesh = mesh_of(row)
     if mesh:
         plan["mesh"] = mesh

@@ -42,6 +42,14 @@ Software software_by_default(Program program) {
              : Software{};
 }
 
+bool expands_segments(Program program) {
+  return is_torchtitan(program);
+}
+
+bool compiles_loss(Program program) {
+  return program != Program::kTorchtitan2024;
+}
+
 bool keeps_gradients(Program program, const Software& software) {
   return program == Program::kTorchtitan03 && software.cuda_graphs;
 }

@@ -41,6 +41,12 @@ inline constexpr int kProgramCount = 7;
 // What the program runs under by default. Source: torchtitan 0.3.0, components/loss.py (num_chunks)
 // and config/configs.py (disable_cuda_graphs).
 [[nodiscard]] Software software_by_default(Program program);
+// Whether it sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. Source: torchtitan, commit
+// a5e57e4 of October 2024 (run_train.sh).
+[[nodiscard]] bool expands_segments(Program program);
+// Whether it compiles its loss where it compiles blocks. Source: torchtitan, commit e8977b0 of
+// December 2024, which turned that off for some months.
+[[nodiscard]] bool compiles_loss(Program program);
 // Whether the gradients of the shards stay allocated between steps, so that a CUDA graph finds them
 // at the same place. Source: torchtitan 0.3.0, trainer.py (zero_grad).
 [[nodiscard]] bool keeps_gradients(Program program, const Software& software);

@@ -21,10 +21,11 @@ void WorkloadBuilder::loss_of(const Unfused& part, int64_t vocabulary) {
 }
 
 void WorkloadBuilder::whole_loss(int64_t vocabulary) {
-  if (out_.software.compile != Compile::kNone) {
+  const bool compiled = out_.software.compile != Compile::kNone;
+  if (compiled && compiles_loss(out_.program)) {
     return compiled_loss(vocabulary);
   }
-  if (!fuses()) {
+  if (compiled || !fuses()) {
     return loss_of(is_engine() ? unfused_cross_entropy() : unfused_loss(), vocabulary);
   }
   Operator op;

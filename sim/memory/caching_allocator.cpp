@@ -96,6 +96,12 @@ std::optional<CachingAllocator::Block> CachingAllocator::take_segment(uint32_t p
 // until all retired blocks can be used.
 void CachingAllocator::release_cached() {
   reclaim(std::numeric_limits<uint64_t>::max());
+  if (segments_ == Segments::kExpandable) {
+    for (uint32_t pool = 0; pool < pools_.size(); ++pool) {
+      unmap_free(pool);
+    }
+    return;
+  }
   for (Pool& free : pools_) {
     for (Bucket& bucket : free.buckets) {
       std::erase_if(bucket.blocks, [this](Block each) {
@@ -113,12 +119,17 @@ void CachingAllocator::release_cached() {
 // should_split(): the rest of the block returns to the pool.
 void CachingAllocator::split(Block block, Bytes bytes) {
   const Bytes left = blocks_[block].size - bytes;
-  if (small(blocks_[block].pool) ? left < kRounding : left <= kSmallSize) {
-    return;
+  const bool of_any_size = small(blocks_[block].pool) || segments_ == Segments::kExpandable;
+  if (of_any_size ? left >= kRounding : left > kSmallSize) {
+    put(cut(block, bytes));
   }
+}
+
+// What is behind the first `bytes` of the block, as a free block that is in no bucket yet.
+CachingAllocator::Block CachingAllocator::cut(Block block, Bytes bytes) {
   Entry rest = blocks_[block];
   rest.address += bytes;
-  rest.size = left;
+  rest.size -= bytes;
   rest.used = false;
   rest.before = block;
   const Block other = add(rest);
@@ -127,8 +138,10 @@ void CachingAllocator::split(Block block, Bytes bytes) {
   taken.after = other;
   if (rest.after != kNone) {
     blocks_[rest.after].before = other;
+  } else {
+    pools_[rest.pool].last = other;
   }
-  put(other);
+  return other;
 }
 
 std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, uint32_t stream) {
@@ -143,11 +156,18 @@ std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, u
   while (fits < free.buckets.size() && free.buckets[fits].blocks.empty()) {
     ++fits;
   }
+  if (fits < free.buckets.size() && grows(free.buckets[fits].blocks.back())) {
+    size_t other = fits + 1;
+    while (other < free.buckets.size() && free.buckets[other].blocks.empty()) {
+      ++other;
+    }
+    fits = other < free.buckets.size() ? other : fits;
+  }
   if (fits < free.buckets.size()) {
     block = free.buckets[fits].blocks.back();
     free.buckets[fits].blocks.pop_back();
   } else {
-    block = take_segment(pool, size);
+    block = segments_ == Segments::kFixed ? take_segment(pool, size) : expand(pool, size);
   }
   if (!block) {
     return std::nullopt;
@@ -160,6 +180,13 @@ std::optional<CachingAllocator::Block> CachingAllocator::allocate(Bytes bytes, u
 
 void CachingAllocator::merge(Block into, Block other) {
   remove(other);
+  join(into, other);
+}
+
+// Makes neighbours one block.
+void CachingAllocator::join(Block into, Block other) {
+  Pool& pool = pools_[blocks_[into].pool];
+  pool.last = pool.last == other ? into : pool.last;
   Entry& entry = blocks_[into];
   if (entry.before == other) {
     entry.address = blocks_[other].address;
@@ -198,14 +225,15 @@ void CachingAllocator::reclaim(uint64_t stamp) {
 void CachingAllocator::make_free(Block block) {
   blocks_[block].used = false;
   for (const Block other : {blocks_[block].before, blocks_[block].after}) {
-    if (other != kNone && !blocks_[other].used) {
+    if (is_free(other)) {
       merge(block, other);
     }
   }
   put(block);
 }
 
-void CachingAllocator::reset(Bytes capacity) {
+void CachingAllocator::reset(Bytes capacity, Segments segments) {
+  segments_ = segments;
   capacity_ = capacity;
   allocated_ = reserved_ = next_address_ = 0;
   blocks_.clear();
@@ -217,6 +245,8 @@ void CachingAllocator::reset(Bytes capacity) {
       spare_.push_back(std::move(bucket.blocks));
     }
     free.buckets.clear();
+    free.last = kNone;
+    free.unmapped.clear();
   }
 }
 
@@ -225,7 +255,7 @@ std::vector<CachingAllocator::FreeBlock> CachingAllocator::free_blocks() const {
   for (uint32_t pool = 0; pool < pools_.size(); ++pool) {
     for (const Bucket& bucket : pools_[pool].buckets) {
       for (const Block block : bucket.blocks) {
-        all.push_back({pool, blocks_[block].size, blocks_[block].address});
+        all.push_back({pool, blocks_[block].size, blocks_[block].address, grows(block)});
       }
     }
   }

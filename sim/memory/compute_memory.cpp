@@ -22,8 +22,8 @@ bool same_memory(const ComputeMemory& memory, const ComputeStart& one, const Com
     std::vector<CachingAllocator::FreeBlock> out = start.free;
     std::erase_if(out, [&memory](CachingAllocator::FreeBlock& each) {
       each.address = 0;
-      return each.size <
-             (CachingAllocator::small(each.pool) ? memory.least_small : memory.least_large);
+      return !each.grows && each.size < (CachingAllocator::small(each.pool) ? memory.least_small
+                                                                            : memory.least_large);
     });
     return out;
   };

@@ -13,9 +13,9 @@ namespace shardlens::sim {
 
 using schedule::Stream;
 
-void LiveMemory::begin(Bytes capacity, Part part) {
+void LiveMemory::begin(Bytes capacity, CachingAllocator::Segments segments, Part part) {
   part_ = part;
-  allocator_.reset(capacity);
+  allocator_.reset(capacity, segments);
   holders_.clear();
   by_category_ = {};
   requested_ = 0;

@@ -61,7 +61,7 @@ class LiveMemory {
     friend bool operator==(const Snapshot&, const Snapshot&) = default;
   };
 
-  void begin(Bytes capacity, Part part);
+  void begin(Bytes capacity, CachingAllocator::Segments segments, Part part);
   Block hold(Bytes bytes,
              schedule::Stream stream,
              MemoryCategory category,

@@ -64,6 +64,7 @@ struct MemoryOptions {           // what is replayed, and what is listed
   bool keeps_last_gradient = false;
   // On a device: see [Note: Reuse after other streams].
   bool delays_reuse = false;
+  bool expandable_segments = false;  // see [Note: Expandable segments]
   // The step has more microbatches than the four planned ones (the first, two in the middle, the
   // last). StepMemory::alike states whether the further ones leave memory unchanged.
   bool more_microbatches = false;

@@ -28,7 +28,10 @@ Bytes bytes_of_vectors(const plan::ResolvedPlan& plan, UnitId unit) {
 }  // namespace
 
 void UnitMemory::begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part) {
-  LiveMemory::begin(options.capacity, part);
+  LiveMemory::begin(options.capacity,
+                    options.expandable_segments ? CachingAllocator::Segments::kExpandable
+                                                : CachingAllocator::Segments::kFixed,
+                    part);
   delays_ = options.delays_reuse && inputs.plan.plan.dialect == plan::Dialect::kFsdp1;
   const plan::ResolvedPlan& plan = inputs.plan;
   units_.assign(plan.units.size(), {});

@@ -1,6 +1,10 @@
 // Worked out by hand from the rules in c10/cuda/CUDACachingAllocator.cpp.
 #include "sim/memory/caching_allocator.h"
 
+#include <iterator>
+#include <map>
+#include <random>
+
 #include <gtest/gtest.h>
 
 namespace shardlens::sim::test {
@@ -93,6 +97,102 @@ TEST(CachingAllocatorTest, CachedSegmentsGoBeforeItIsOutOfMemory) {
   allocator.free(*block);
   EXPECT_TRUE(allocator.allocate(60 * kMiB, 1));  // the cached one was released
   EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+}
+
+CachingAllocator expandable(Bytes capacity) {
+  return CachingAllocator(capacity, CachingAllocator::Segments::kExpandable);
+}
+
+TEST(ExpandableSegmentsTest, AFreeBlockAtTheEndGrows) {
+  CachingAllocator allocator = expandable(kPlenty);
+  const auto block = allocator.allocate(30 * kMiB, 0);
+  EXPECT_EQ(allocator.allocated(), 30 * kMiB);
+  EXPECT_EQ(allocator.reserved(), 40 * kMiB);  // two pages of 20
+  allocator.free(*block);
+  ASSERT_TRUE(allocator.allocate(60 * kMiB, 0));
+  EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+  ASSERT_TRUE(allocator.allocate(kMiB / 2, 0));  // small blocks have pages of 2 MiB
+  EXPECT_EQ(allocator.reserved(), 62 * kMiB);
+  ASSERT_TRUE(allocator.allocate(60 * kMiB, 1));  // another stream has a segment of its own
+  EXPECT_EQ(allocator.reserved(), 122 * kMiB);
+}
+
+TEST(ExpandableSegmentsTest, TheEndIsTakenOnlyIfNothingElseIsLargeEnough) {
+  CachingAllocator allocator = expandable(kPlenty);
+  const auto large = allocator.allocate(30 * kMiB, 0);
+  ASSERT_TRUE(allocator.allocate(10 * kMiB, 0));
+  const auto end = allocator.allocate(20 * kMiB, 0);
+  EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+  allocator.free(*large);
+  allocator.free(*end);
+  const auto block = allocator.allocate(20 * kMiB, 0);  // of the 30, although the end has 20
+  EXPECT_EQ(allocator.address(*block), 0);
+  ASSERT_TRUE(allocator.allocate(60 * kMiB, 0));  // the end and 40 more
+  EXPECT_EQ(allocator.reserved(), 100 * kMiB);
+}
+
+TEST(ExpandableSegmentsTest, PagesOfFreeBlocksGoBeforeItIsOutOfMemory) {
+  CachingAllocator allocator = expandable(100 * kMiB);
+  const auto free = allocator.allocate(60 * kMiB, 0);
+  ASSERT_TRUE(allocator.allocate(20 * kMiB, 0));
+  allocator.free(*free);
+  ASSERT_TRUE(allocator.allocate(60 * kMiB, 1));
+  EXPECT_EQ(allocator.reserved(), 80 * kMiB);
+  const auto again = allocator.allocate(20 * kMiB, 0);  // the first pages without memory
+  ASSERT_TRUE(again);
+  EXPECT_EQ(allocator.address(*again), 0);
+  EXPECT_EQ(allocator.reserved(), 100 * kMiB);
+  EXPECT_FALSE(allocator.allocate(20 * kMiB, 0));
+}
+
+TEST(ExpandableSegmentsTest, APageWithAUsedBlockStays) {
+  CachingAllocator allocator = expandable(60 * kMiB);
+  const auto free = allocator.allocate(30 * kMiB, 0);
+  ASSERT_TRUE(allocator.allocate(10 * kMiB, 0));  // shares the second page
+  allocator.free(*free);
+  ASSERT_TRUE(allocator.allocate(40 * kMiB, 1));
+  EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+  const auto block = allocator.allocate(10 * kMiB, 0);
+  ASSERT_TRUE(block);
+  EXPECT_EQ(allocator.address(*block), 20 * kMiB);
+  EXPECT_EQ(allocator.reserved(), 60 * kMiB);
+}
+
+// Whatever is allocated and freed, blocks do not overlap, and their pages are what is reserved.
+TEST(ExpandableSegmentsTest, RandomBlocksDoNotOverlap) {
+  std::mt19937_64 random(5);
+  CachingAllocator allocator = expandable(700 * kMiB);
+  std::map<Bytes, CachingAllocator::Block> used;  // by address
+  int refused = 0;
+  for (int i = 0; i < 4000; ++i) {
+    if (!used.empty() && random() % 2 == 0) {
+      const auto at = std::next(used.begin(), static_cast<int64_t>(random() % used.size()));
+      allocator.free(at->second);
+      used.erase(at);
+      continue;
+    }
+    const Bytes bytes =
+        static_cast<Bytes>(random() % (random() % 4 == 0 ? 64 : 1) * kMiB + random() % kMiB) + 1;
+    const auto block = allocator.allocate(bytes, static_cast<uint32_t>(random() % 2));
+    if (!block) {
+      ++refused;
+      continue;
+    }
+    const Bytes begin = allocator.address(*block), end = begin + allocator.size(*block);
+    const auto after = used.upper_bound(begin);
+    ASSERT_TRUE(after == used.end() || end <= after->first);
+    ASSERT_TRUE(after == used.begin() ||
+                std::prev(after)->first + allocator.size(std::prev(after)->second) <= begin);
+    used[begin] = *block;
+    ASSERT_LE(allocator.allocated(), allocator.reserved());
+    ASSERT_LE(allocator.reserved(), 700 * kMiB);
+    Bytes mapped = allocator.allocated();
+    for (const CachingAllocator::FreeBlock& free : allocator.free_blocks()) {
+      mapped += free.size;
+    }
+    ASSERT_EQ(mapped, allocator.reserved());
+  }
+  EXPECT_GT(refused, 0);
 }
 
 }  // namespace
