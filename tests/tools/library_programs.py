@@ -5,7 +5,7 @@ They need the packages of recorded_programs.txt. A trainer runs its own loop, so
 import tempfile
 
 import torchtitan_program
-from training_programs import SIZE, adamw, fsdp2, loss_of, program, tokens_of, train
+from training_programs import SIZE, adamw, blocks_and_model, fsdp2, loss_of, program, tokens_of, train
 
 
 def llama():
@@ -207,3 +207,13 @@ def torchtitan(run):
 def torchtitan_selective(run):
     """torchtitan's Qwen3 in bf16 under its selective checkpoints."""
     titan(run, model="qwen3-small", checkpoint="selective", dtypes=("bfloat16", "float32"))
+
+
+@program("adamw-8bit", packages=("torchao",))
+def adamw_8bit(run):
+    """torchao's AdamW under FSDP2, which keeps its values in 8 bits with a scale for every 256."""
+    from torchao.optim import AdamW8bit
+
+    blocks, model = blocks_and_model()
+    fsdp2(model, blocks)
+    train(run, model, AdamW8bit(model.parameters(), lr=1e-3))
