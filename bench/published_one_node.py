@@ -7,6 +7,7 @@ Rows that are not simulated (tensor parallelism with LoRA, other trainers, sever
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints. "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
 sharded over 4; the row with DeepEP is simulated with c10d's all-to-alls. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
+"B200 power limited": torchao's README, from which these rows are, first called them B100, whose limit is 700 W (NVIDIA's data sheet).
 """
 import argparse
 import csv
@@ -48,6 +49,8 @@ def flags_of(row):
     if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
         return f"another trainer, {row['engine']}"
     out = ["--hardware", HARDWARE[row["gpu"]], "--stack", program_of(row), "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
+    if "limited" in row["gpu"]:
+        out += ["--power-limit", "700"]
     if row["compile"] == "yes":
         out += ["--compile", "block"]
     accumulated = re.search(r"\bGA (\d+)", row["other_metric"])
