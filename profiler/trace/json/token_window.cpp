@@ -19,15 +19,42 @@ constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 // the text before it: a backslash also escapes a quote outside strings.
 size_t open_string(std::string_view text) {
   size_t open = std::string_view::npos;
-  for (size_t at = 0; (at = text.find_first_of("\"\\", at)) != std::string_view::npos;) {
-    if (text[at] == '\\') {
-      at += 2;
-      continue;
+  for (size_t at = 0; (at = text.find('"', at)) != std::string_view::npos; ++at) {
+    size_t backslashes = 0;
+    while (backslashes < at && text[at - 1 - backslashes] == '\\') {
+      ++backslashes;
     }
-    open = open == std::string_view::npos ? at : std::string_view::npos;
-    ++at;
+    if (backslashes % 2 == 0) {
+      open = open == std::string_view::npos ? at : std::string_view::npos;
+    }
   }
   return open;
+}
+
+// Position after the last object of `text` that another one follows, or npos. Unlike its bracket
+// alone, "}, {" is rarely inside a string: names of kernels have "{lambda()#1}::operator()".
+size_t after_last_object(std::string_view text) {
+  const auto skip_blanks = [text](size_t at) {
+    while (at < text.size() && text[at] == ' ') {
+      ++at;
+    }
+    return at;
+  };
+  for (size_t end = text.size(); end > 0;) {
+    const void* const found = ::memrchr(text.data(), '}', end);
+    if (found == nullptr) {
+      break;
+    }
+    end = static_cast<size_t>(static_cast<const char*>(found) - text.data());
+    const size_t comma = skip_blanks(end + 1);
+    if (comma < text.size() && text[comma] == ',') {
+      const size_t next = skip_blanks(comma + 1);
+      if (next < text.size() && text[next] == '{') {
+        return end + 1;
+      }
+    }
+  }
+  return std::string_view::npos;
 }
 
 // Position of the first control character within a string.
@@ -118,16 +145,21 @@ void TokenWindow::fill() {
 }
 
 // Returns a position where the window can end: after the last line break, which is never inside a
-// string; in a text of one line, after a bracket, which is rarely inside a string.
+// string; in a text of one line, after an object or a bracket, which are rarely inside a string.
 size_t TokenWindow::cut_after_line() const {
-  for (const char mark : {'\n', '}', ']'}) {
-    // Unlike string_view::rfind, memrchr does not look at one byte at a time, which would take as
-    // long as the rest of the reading if the whole text is one line.
-    if (const void* at = ::memrchr(buffer_.data(), mark, filled_); at != nullptr) {
-      return static_cast<size_t>(static_cast<const char*>(at) - buffer_.data()) + 1;
-    }
+  // Unlike string_view::rfind, memrchr does not look at one byte at a time, which would take as
+  // long as the rest of the reading if the whole text is one line.
+  const auto after_last = [this](char mark) {
+    const void* const at = ::memrchr(buffer_.data(), mark, filled_);
+    return at == nullptr ? std::string_view::npos
+                         : static_cast<size_t>(static_cast<const char*>(at) - buffer_.data()) + 1;
+  };
+  size_t cut = after_last('\n');
+  cut = cut != std::string_view::npos ? cut : after_last_object({buffer_.data(), filled_});
+  for (const char mark : {'}', ']'}) {
+    cut = cut != std::string_view::npos ? cut : after_last(mark);
   }
-  return filled_;
+  return std::min(cut, filled_);
 }
 
 void TokenWindow::find_tokens() {
