@@ -141,10 +141,13 @@ uint32_t EventBuilder::device_row() {
   args.event = small(Argument::kEventId);
   args.module = annotated_module();
   args.backward = text(Argument::kAutogradPhase).value_or("") == "backward";
-  // Most kernels of a stream have the same row as the kernel before.
+  // Most kernels of a stream have the same row as the kernel before; those of a CUDA graph, which
+  // differ in their node, come in the order of the replay before.
   uint32_t& last = devices_[static_cast<uint32_t>(args.stream) % kRemembered];
-  if (last < trace_.devices.size() && trace_.devices[last] == args) {
-    return last;
+  for (const uint32_t likely : {last, last + 1}) {
+    if (likely < trace_.devices.size() && trace_.devices[likely] == args) {
+      return last = likely;
+    }
   }
   const auto [found, fresh] =
       device_rows_.try_emplace(args, static_cast<uint32_t>(trace_.devices.size()));

@@ -1,6 +1,7 @@
 #include "profiler/trace/kineto/event_builder.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,6 +25,12 @@ constexpr std::array<std::string_view, kFaultCount> kFaultTexts{
     "events with NaN or Infinity, which are not valid JSON: read as null",
     "events with invalid escape sequences in their arguments: arguments not kept",
 };
+
+// Compares with a name whose length is known when this is compiled, so that memcmp is not called.
+template <size_t N>
+bool is(std::string_view key, const char (&name)[N]) {
+  return key.size() == N - 1 && std::memcmp(key.data(), name, N - 1) == 0;
+}
 
 std::optional<Nanoseconds> time_of(const JsonValue& value) {
   return value.is_number() || value.is_string() ? nanoseconds_of_microseconds(value.text)
@@ -78,23 +85,23 @@ void EventBuilder::add() {
 
 void EventBuilder::read_field(std::string_view key) {
   JsonValue* to = &fields_.other;
-  if (key == "ts") {
+  if (is(key, "ts")) {
     to = &fields_.time;
-  } else if (key == "ph") {
+  } else if (is(key, "ph")) {
     to = &fields_.phase;
-  } else if (key == "id") {
+  } else if (is(key, "id")) {
     to = &fields_.id;
-  } else if (key == "cat") {
+  } else if (is(key, "cat")) {
     to = &fields_.category;
-  } else if (key == "dur") {
+  } else if (is(key, "dur")) {
     to = &fields_.duration;
-  } else if (key == "pid") {
+  } else if (is(key, "pid")) {
     to = &fields_.pid;
-  } else if (key == "tid") {
+  } else if (is(key, "tid")) {
     to = &fields_.tid;
-  } else if (key == "name") {
+  } else if (is(key, "name")) {
     to = &fields_.name;
-  } else if (key == "args" && cursor_.peek() == '{') {
+  } else if (is(key, "args") && cursor_.peek() == '{') {
     read_args();
     return;
   }
