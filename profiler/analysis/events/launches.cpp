@@ -7,11 +7,14 @@
 namespace shardlens::analysis {
 namespace {
 
-// Correlations increase with time, so neighbours in time become neighbours in memory. The upper
-// bits are spread, so that correlations with a stride do not all fall into one slot.
+// Correlations increase with time, so neighbours in time become neighbours in memory, but only so
+// many: otherwise one from elsewhere, such as the only launch of a CUDA graph's kernels, could fall
+// into a long row of taken slots, which each look-up then passes.
 size_t slot_of(uint32_t correlation, size_t slots) {
-  constexpr uint32_t kGoldenRatio = 0x9E3779B1U;
-  return (correlation + (correlation >> 12) * kGoldenRatio) & (slots - 1);
+  constexpr uint32_t kGoldenRatio = 0x9E3779B1U, kNeighbours = 16;
+  const uint64_t spread = correlation / kNeighbours * kGoldenRatio;  // modulo 2^32
+  const size_t row = (spread * slots >> 32) / kNeighbours * kNeighbours;
+  return (row + correlation % kNeighbours) & (slots - 1);
 }
 
 }  // namespace

@@ -293,7 +293,7 @@ class Repetition {
     Fit best;
     for (const StepWork& each : uncaptured_) {
       for (const auto& list : {&StepWork::pass, &StepWork::all}) {
-        if ((each.*list).empty()) {
+        if ((each.*list).empty() || (best_of != nullptr && best.different == 0)) {
           continue;
         }
         Fit fit = comparison.compare(step.*list, each.*list);
