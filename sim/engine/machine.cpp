@@ -25,6 +25,7 @@ uint32_t Machine::add_communicator(uint32_t participants) {
 
 void Machine::push(uint32_t lane, const Work& work) {
   lanes_[lane].queue.push_back(work);
+  ++lanes_[lane].size;
 }
 
 void Machine::work(
@@ -102,7 +103,7 @@ void Machine::wait(uint32_t lane, Nanoseconds issue, Mark mark, Span* span, Nano
 void Machine::lap(uint32_t lane, Nanoseconds issue) {
   const auto number = static_cast<uint32_t>(issued_before_.size() / lanes_.size());
   for (const Lane& each : lanes_) {
-    issued_before_.push_back(each.queue.size());
+    issued_before_.push_back(each.size);
   }
   push(lane, {.issue = issue, .mark = number, .kind = Kind::kLap});
 }
@@ -114,7 +115,7 @@ bool Machine::separates(const Lane& lane, uint32_t lap) const {
     if (&other == &lane || other.rank != lane.rank) {
       continue;
     }
-    const bool waits = other.sleeps || other.head == other.queue.size();
+    const bool waits = other.sleeps || other.head == other.size;
     if (other.running || other.head != before[i] || !waits) {
       return false;
     }
@@ -160,7 +161,7 @@ bool Machine::arrive(uint32_t lane, const Work& work) {
 
 bool Machine::begin(Lane& lane) {
   bool changed = false;
-  while (!lane.running && lane.head < lane.queue.size()) {
+  while (!lane.running && lane.head < lane.size) {
     const Work& work = lane.queue[lane.head];
     if (work.issue > now_) {
       next_issue_ = std::min(next_issue_, work.issue);
@@ -189,6 +190,7 @@ bool Machine::begin(Lane& lane) {
     }
     if (work.kind == Kind::kWait && marks_[work.mark] < 0) {
       lane.sleeps = true;
+      lane.awaits = work.mark;
       break;
     }
     const bool slept = std::exchange(lane.sleeps, false);
@@ -211,24 +213,22 @@ bool Machine::begin(Lane& lane) {
   return changed;
 }
 
-bool Machine::settle() {
+void Machine::settle() {
   bool changed = true;
   while (changed) {
     changed = false;
     next_issue_ = kNever;
     for (Lane& lane : lanes_) {
-      if (!lane.running && lane.head < lane.queue.size()) {
-        const Work& next = lane.queue[lane.head];
-        const bool waits = next.issue <= now_ && lane.sleeps && marks_[next.mark] < 0;
-        changed = (!waits && begin(lane)) || changed;
-      } else if (lane.running && lane.end == now_) {
-        finish(lane);  // a collective of no length whose last rank has just arrived
-        changed = true;
+      if (lane.running) {
+        if (lane.end == now_) {
+          finish(lane);  // a collective of no length whose last rank has just arrived
+          changed = true;
+        }
+      } else if (lane.head < lane.size && !(lane.sleeps && marks_[lane.awaits] < 0)) {
+        changed = begin(lane) || changed;
       }
     }
   }
-  return next_issue_ != kNever ||
-         std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& l) { return l.end != kNever; });
 }
 
 bool Machine::has_beside(uint32_t rank, WorkClass what) const {
@@ -418,22 +418,22 @@ bool Machine::any_complete(std::span<const Mark> marks) const {
 
 void Machine::run_until_any(std::span<const Mark> marks) {
   while (!any_complete(marks)) {
-    const bool more = settle();
+    settle();
     if (any_complete(marks)) {
       return;
     }
-    if (!more || !step()) {
+    if (!step()) {
       throw RuntimeFault("internal error: the simulated host waits for work that never ends");
     }
   }
 }
 
 void Machine::run() {
-  while (settle()) {
-    step();
-  }
+  do {
+    settle();
+  } while (step());
   for (const Lane& lane : lanes_) {
-    if (lane.head < lane.queue.size()) {
+    if (lane.head < lane.size) {
       throw RuntimeFault("internal error: simulated work waits for other work that never ends");
     }
   }

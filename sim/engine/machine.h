@@ -147,16 +147,17 @@ class Machine {
     WorkClass what = WorkClass::kOther;
   };
   struct Lane {
-    std::vector<Work> queue;
-    size_t head = 0;
-    std::span<const OperatorCost> operators;
-    std::span<const OperatorSums> sums;
-    uint32_t rank = 0;
     bool running = false;
     bool sleeps = false;  // blocked in a wait
+    Mark awaits = 0;      // the wait's mark
+    uint32_t rank = 0;
+    size_t head = 0, size = 0;  // of `queue`
     Nanoseconds end = kNever, since = 0;
     double left = 0;    // remaining part of time.alone at `since`
     double slower = 1;  // factor on time.alone since then
+    std::vector<Work> queue;
+    std::span<const OperatorCost> operators;
+    std::span<const OperatorSums> sums;
   };
   struct Rank {
     std::array<int32_t, 5> running{};  // by WorkClass
@@ -171,7 +172,7 @@ class Machine {
   };
 
   void push(uint32_t lane, const Work& work);
-  bool settle();           // starts all work that can start now; false: nothing runs or is issued
+  void settle();           // starts all work that can start now
   bool begin(Lane& lane);  // true: something happened that other lanes may wait for
   void start(Lane& lane, const Work& work, Nanoseconds duration);
   bool arrive(uint32_t lane, const Work& work);
@@ -183,7 +184,7 @@ class Machine {
   void run_operators(Lane& lane, Nanoseconds others);
   static bool pass_operators(Lane& lane, Nanoseconds others, bool beside);
   static void pass_one_by_one(Lane& lane, Nanoseconds others, bool beside);
-  bool step();  // advances to the next instant; false: there is none
+  bool step();  // advances to the next instant; false: there is none, nothing runs or is issued
   void account(Nanoseconds passed);
   void finish(Lane& lane);
   [[nodiscard]] bool any_complete(std::span<const Mark> marks) const;

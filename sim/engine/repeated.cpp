@@ -88,15 +88,16 @@ bool adds_gradients(const PlannedStep& step, size_t begin, size_t end) {
 
 std::optional<RepeatedMicrobatches> repeated_microbatches(const PlannedStep& step) {
   const std::vector<size_t> begins = schedule::microbatches(step);
-  if (begins.size() < 3 || !step.buckets.empty()) {
+  const bool known = step.tail > 0;
+  if (begins.size() < (known ? 2 : 3) || !step.buckets.empty()) {
     return std::nullopt;
   }
-  const size_t length = begins[2] - begins[1], tail = begins.back() + length;
+  const size_t length = (known ? step.tail - begins.back() : begins[2] - begins[1]);
+  const size_t end = begins[1] + length, tail = begins.back() + length;
   if (tail > step.order.size()) {
     return std::nullopt;
   }
-  const bool copies = static_cast<size_t>(step.copies) + 2 == begins.size();
-  if (!copies && !all_repeat(step, begins, length)) {
+  if (!known && !all_repeat(step, begins, length)) {
     return std::nullopt;
   }
   for (size_t i = tail; i < step.order.size(); ++i) {
@@ -105,10 +106,10 @@ std::optional<RepeatedMicrobatches> repeated_microbatches(const PlannedStep& ste
       return std::nullopt;
     }
   }
-  if (!adds_gradients(step, begins[1], begins[2])) {
+  if (!adds_gradients(step, begins[1], end)) {
     return std::nullopt;
   }
-  return RepeatedMicrobatches{begins[1], begins[2], tail, static_cast<int64_t>(begins.size()) - 2};
+  return RepeatedMicrobatches{begins[1], end, tail, static_cast<int64_t>(begins.size()) - 2};
 }
 
 }  // namespace shardlens::sim

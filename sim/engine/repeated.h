@@ -22,10 +22,12 @@ namespace shardlens::sim {
 struct RepeatedMicrobatches {
   size_t begin = 0, end = 0;  // items of the second microbatch in PlannedStep::order
   size_t tail = 0;            // the first item after the last microbatch
-  int64_t count = 0;          // of microbatches that repeat the second one, at least 1
+  // Of microbatches that repeat the second one; 0 if it is the last, but more would repeat it.
+  int64_t count = 0;
 };
 
-// nullopt: there are fewer than three microbatches, or they differ.
+// nullopt: there are fewer than three microbatches, and PlannedStep::tail is not known; or they
+// differ.
 // Complexity  linear in the items of the step.
 [[nodiscard]] std::optional<RepeatedMicrobatches> repeated_microbatches(
     const schedule::PlannedStep& step);

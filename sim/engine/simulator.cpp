@@ -30,7 +30,7 @@ struct Inputs {
   size_t buckets = 0;     // number of unit names after the plan's units
   bool separate = false;  // reduce-scatters have a communicator of their own
   bool laps = false;      // microbatches are timed
-  // Items that are not simulated; none if both are equal.
+  // Items that are not simulated, none if both are equal; 0: there is no lap before the latter.
   size_t skip_from = 0, skip_to = 0;
   // By mesh::GroupId: lane of the communications of that group, kNoLane if there are none.
   std::vector<uint32_t> group_lanes = {};
@@ -83,7 +83,7 @@ class Host {
       }
     }
     while (!done() && blocked_ == kNoMark) {
-      if (next_ == in_.skip_from && in_.skip_from < in_.skip_to) {
+      if (next_ == in_.skip_from && in_.skip_to > 0 && !std::exchange(skipped_, true)) {
         machine_.lap(lane(Stream::kCompute), clock_);
         next_ = in_.skip_to;
         continue;
@@ -423,7 +423,7 @@ class Host {
   Mark blocked_ = kNoMark;
   Span* waiting_item_ = nullptr;
   ItemTimes* times_of_item_ = nullptr;
-  bool loss_read_ = false;
+  bool loss_read_ = false, skipped_ = false;
 };
 
 void add_laps(const Machine::Lap& from, const Machine::Lap& to, int64_t times, SimulatedStep& out) {
@@ -537,10 +537,14 @@ SimulatedStep simulate(const PricedStep& step, const SimulationOptions& options)
                   "the costs are not those of this workload and plan");
   const Inputs inputs = inputs_of(step, options);
   const bool waits = options.host != HostMode::kAhead || options.waits_for_loss;
-  if (options.repeated && alike && !waits) {
+  const int64_t repeats = options.repeated ? options.repeated->count : 0;
+  if (repeats + options.more_microbatches > 0 && options.repeated && alike && !waits) {
     if (std::optional<SimulatedStep> out = simulate_two(inputs, *options.repeated)) {
       return std::move(*out);
     }
+  }
+  if (options.more_microbatches > 0 && options.repeated && repeats + 2 < kPlannedMicrobatches) {
+    return {.ranks = std::vector<SimulatedRank>(1), .alike = false};
   }
   Machine machine(ranks, inputs.lanes, options.host == HostMode::kCompute);
   const auto groups = add_communicators(machine, *step.plan, ranks);

@@ -21,7 +21,8 @@ struct SimulationOptions {  // what is simulated, and what is kept
   bool waits_for_loss = false;
   bool keep_times = true;  // false: only figures
   // Number of microbatches in addition to the four planned ones, identical to the middle ones: see
-  // alike.h. Requires keep_times and identical ranks.
+  // alike.h; or to two planned ones, of which the second is `repeated`. Requires keep_times and
+  // identical ranks.
   int64_t more_microbatches = 0;
   // repeated_microbatches() of the step. If they only add time (repeated.h), they are not simulated
   // one by one, and no times are kept. Only for identical ranks.

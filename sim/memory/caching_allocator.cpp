@@ -51,14 +51,22 @@ void CachingAllocator::put(Block block) {
     }
   }
   std::vector<Block>& blocks = free.buckets[at].blocks;
-  blocks.insert(place(free.buckets[at], entry.address), block);
+  if (blocks.empty() || entry.address < blocks_[blocks.back()].address) {
+    blocks.push_back(block);  // mostly
+  } else {
+    blocks.insert(place(free.buckets[at], entry.address), block);
+  }
 }
 
 void CachingAllocator::remove(Block block) {
   const Entry& entry = blocks_[block];
   Pool& free = pools_[entry.pool];
   Bucket& from = free.buckets[bucket(free, entry.size)];
-  from.blocks.erase(place(from, entry.address));
+  if (from.blocks.back() == block) {
+    from.blocks.pop_back();
+  } else {
+    from.blocks.erase(place(from, entry.address));
+  }
 }
 
 CachingAllocator::Block CachingAllocator::add(const Entry& entry) {

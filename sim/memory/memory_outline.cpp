@@ -41,6 +41,9 @@ class Outliner {
     for (size_t at = 0; at < step_.order.size(); ++at) {
       const auto position = static_cast<uint32_t>(at);
       const PlannedItem& item = step_.order[at];
+      if (step_.tail > 0 && at == step_.tail && out_.microbatches.size() == 3) {
+        out_.microbatches.push_back(out_.items.size());
+      }
       switch (item.kind) {
         case PlannedItem::Kind::kOperator:
         case PlannedItem::Kind::kCommunication:

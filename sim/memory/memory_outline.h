@@ -38,8 +38,10 @@ struct MemoryItem {
 
 struct MemoryOutline {  // what of a step can change memory
   std::vector<MemoryItem> items;
-  std::vector<uint32_t> operators;   // and communications in order, by plan::number_of()
-  std::vector<size_t> microbatches;  // index of each microbatch's first item
+  std::vector<uint32_t> operators;  // and communications in order, by plan::number_of()
+  // Index of each microbatch's first item. After three that more could follow (PlannedStep::tail),
+  // also of what follows them, which begins with the memory with which a fourth one would.
+  std::vector<size_t> microbatches;
   friend bool operator==(const MemoryOutline&, const MemoryOutline&) = default;
 };
 

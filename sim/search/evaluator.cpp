@@ -17,6 +17,10 @@
 namespace shardlens::sim {
 namespace {
 
+// So many microbatches are planned where they may repeat. Two show the times, but memory is usually
+// the same only from the second one's end on.
+constexpr int64_t kRepeating = 3;
+
 // Whether the candidates differ only in their microbatch.
 bool same_family(const Candidate& a, Candidate b) {
   b.batch = a.batch;
@@ -267,22 +271,34 @@ Outcome Evaluator::simulated(const Candidate& candidate, const Target& target) {
     return {.peak_reserved = least_bytes_, .fits = false};
   }
   const int64_t planned = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
-  StepPrediction out = predicted(candidate, planned, target);
-  if (!out.alike) {
+  std::optional<StepPrediction> out;
+  if (planned > kRepeating && repeats_) {
+    out = predicted(candidate, kRepeating, target);
+  }
+  if (!out) {
+    out = predicted(candidate, planned, target);
+  }
+  if (!out) {
     out = predicted(candidate, candidate.accumulate, target);
   }
-  return {.figures = out.figures,
-          .peak_reserved = out.memory.peak_reserved,
-          .peak_allocated = out.memory.peak_allocated,
-          .fits = out.memory.fits};
+  return {.figures = out->figures,
+          .peak_reserved = out->memory.peak_reserved,
+          .peak_allocated = out->memory.peak_allocated,
+          .fits = out->memory.fits};
 }
 
-StepPrediction Evaluator::predicted(const Candidate& candidate,
-                                    int64_t microbatches,
-                                    const Target& target) {
+std::optional<StepPrediction> Evaluator::predicted(const Candidate& candidate,
+                                                   int64_t microbatches,
+                                                   const Target& target) {
   Sized& of = sized(candidate);
-  plan::require_step_size(of.workload, microbatches, plan::kMostSearchedOperators);
+  const int64_t counted = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
+  plan::require_step_size(of.workload, std::max(counted, microbatches),
+                          plan::kMostSearchedOperators);
   const Planned& plan = planned(of, microbatches);
+  if (microbatches == kRepeating && candidate.accumulate > kRepeating &&
+      (!plan.repeated || plan.outline.microbatches.size() != kRepeating + 1)) {
+    return std::nullopt;
+  }
   PredictOptions options;
   options.list_alive = false;
   options.simulation.host = host_;
@@ -291,8 +307,13 @@ StepPrediction Evaluator::predicted(const Candidate& candidate,
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
   options.simulation.repeated = plan.repeated;
   const PricedStep step = PricedStep::borrowed(of.workload, plan_, plan.step, of.costs);
-  return figures_of(simulate(step, options.simulation), memory(of, plan, target, options), step,
-                    target, step_of(candidate.batch, candidate.accumulate));
+  SimulatedStep simulated = simulate(step, options.simulation);
+  if (!simulated.alike) {
+    return std::nullopt;
+  }
+  StepPrediction out = figures_of(std::move(simulated), memory(of, plan, target, options), step,
+                                  target, step_of(candidate.batch, candidate.accumulate));
+  return out.alike ? std::optional(std::move(out)) : std::nullopt;
 }
 
 }  // namespace shardlens::sim

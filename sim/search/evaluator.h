@@ -53,7 +53,10 @@ class Evaluator {
         tree_(scenario.model->tree()),
         target_(target),
         unlimited_(target),
-        host_(scenario.host.value_or(scenario.machine->host())) {
+        host_(scenario.host.value_or(scenario.machine->host())),
+        repeats_(scenario.plan.dialect == plan::Dialect::kFsdp2 &&
+                 scenario.step.sync_every_microbatch && host_ == HostMode::kAhead &&
+                 !scenario.waits_for_loss) {
     unlimited_.memory = 0;
   }
 
@@ -110,10 +113,11 @@ class Evaluator {
   };
 
   [[nodiscard]] Outcome simulated(const Candidate& candidate, const Target& target);
-  // Prediction with `microbatches` of the candidate's microbatches in the planned step.
-  [[nodiscard]] StepPrediction predicted(const Candidate& candidate,
-                                         int64_t microbatches,
-                                         const Target& target);
+  // Prediction with `microbatches` of the candidate's microbatches in the planned step; nullopt:
+  // the others are not known to be like them.
+  [[nodiscard]] std::optional<StepPrediction> predicted(const Candidate& candidate,
+                                                        int64_t microbatches,
+                                                        const Target& target);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
   void merge_units(const plan::ResolvedPlan& before);
@@ -134,6 +138,7 @@ class Evaluator {
   const Target& target_;
   Target unlimited_;
   HostMode host_;
+  bool repeats_;  // microbatches may do the same (sim/engine/repeated.h): fewer are planned first
   std::optional<Candidate> family_;
   plan::ResolvedPlan plan_;
   size_t sizes_taken_ = 0;                                // counts the calls of take_sizes()

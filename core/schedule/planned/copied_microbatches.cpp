@@ -41,7 +41,6 @@ PlannedStep with_microbatches(const TwoMicrobatches& two, int microbatches, Plan
   out.order.clear();
   out.unit_names = from.unit_names;
   out.buckets = from.buckets;
-  out.copies = std::max(0, microbatches - 2);
   const auto more = static_cast<size_t>(microbatches - 1);
   out.hooks.reserve(from.hooks.size() + more * (two.tail.hooks - two.second.hooks));
   out.actions.reserve(from.actions.size() + more * (two.tail.actions - two.second.actions));
@@ -50,6 +49,7 @@ PlannedStep with_microbatches(const TwoMicrobatches& two, int microbatches, Plan
   for (int copy = 1; copy < microbatches; ++copy) {
     append(from, two.second, two.tail, out);
   }
+  out.tail = microbatches > 1 ? out.order.size() : 0;
   append(from, two.tail, {from.hooks.size(), from.actions.size(), from.order.size()}, out);
   return out;
 }

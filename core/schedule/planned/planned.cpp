@@ -63,7 +63,7 @@ class StepRunner {
     planned_.hooks.clear();
     planned_.actions.clear();
     planned_.order.clear();
-    planned_.copies = 0;
+    planned_.tail = 0;
   }
 
   // See [Note: Steady].

@@ -46,7 +46,9 @@ struct PlannedStep {
   // its replicated units (buckets.h).
   std::vector<std::string> unit_names;
   std::vector<PlannedBucket> buckets;  // the buckets of this step, in the order of reduction
-  int copies = 0;  // of the second microbatch, at the end of the step (SteadySteps only)
+  // The first item after the last microbatch, if all from the second one on do the same and so
+  // would more of them; otherwise 0 (SteadySteps only).
+  size_t tail = 0;
 };
 
 // [Note: Operators of a backward] They run together with the node of the forward operator that they
