@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Writes a Kineto trace of about a given size, like that of an FSDP2 training run on eight GPUs.
 
-    generate_trace.py --megabytes 300 --out rank0.json [--gzip] [--rank 0]
+    generate_trace.py --megabytes 300 --out rank0.json [--gzip] [--rank 0] [--graph]
 
 The same arguments give the same file. All steps have the same work: for each layer an all-gather, its copy-out, 14 operators with their launches, kernels and flows, and in the
 backward pass a reduce-scatter. From the third step on, events are those of the second with shifted times and ids. Line breaks, members and their order are those of PyTorch 2.11.
+With --graph all steps but the first are replays of one CUDA graph: a launch and kernels, without operators, ranges, flows and the arguments of collectives.
 """
 import argparse
 import gzip
@@ -44,6 +45,7 @@ class Trace:
         self.free = {7: self.host, 20: self.host, 24: self.host}  # when each stream is idle again
         self.external = self.correlation = 0
         self.thread = 10100
+        self.node = None  # of the CUDA graph's last kernel; None: nothing is captured
         self.first = True
 
     # Times and ids, which change from step to step, are between \x01 marks until the step is written.
@@ -65,23 +67,35 @@ class Trace:
                 f'"name": "ac2g"{tail}\n  }}')
 
     def launched(self, name, stream, length, args=""):
-        """The launch, the kernel and the arrows between them."""
+        """The launch, the kernel and the arrows between them; of a graph only the kernel."""
+        if self.node is not None:
+            self.node += 1
+            start = max(self.host + 1500, self.free[stream] + 1000)
+            self.free[stream] = start + length
+            yield self.kernel(name, stream, start, length, 0, f',\n      "graph id": 7, "graph node id": {(7 << 32) + self.node}')
+            return
         self.correlation += 1
         begin = self.host
         self.host += self.random.randrange(3000, 6000)
         start = max(self.host + 1500, self.free[stream] + 1000)
         self.free[stream] = start + length
-        correlation, external = self.id(self.correlation), self.id(self.external)
+        external = self.id(self.external)
         yield self.event("cuda_runtime", "cudaLaunchKernelExC", 9200, self.thread, begin, self.host - begin,
-                         f'"External id": {external}, "cbid": 430, "correlation": {correlation}')
+                         f'"External id": {external}, "cbid": 430, "correlation": {self.id(self.correlation)}')
         yield self.flow("s", 9200, self.thread, begin)
-        yield self.event("kernel", name, 0, stream, start, length,
-                         f'"External id": {external}, "queued": 0, "device": 0, "context": 1,\n      "stream": {stream}, "correlation": {correlation},\n'
-                         f'      "registers per thread": 168, "shared memory": 232448,\n      "blocks per SM": 0.984848,\n      "warps per SM": 11.818182,\n'
-                         f'      "grid": [132, 1, 1],\n      "block": [384, 1, 1],\n      "est. achieved occupancy %": 18{args}')
+        yield self.kernel(name, stream, start, length, external, args)
         yield self.flow("f", 0, stream, start)
 
+    def kernel(self, name, stream, start, length, external, args):
+        return self.event("kernel", name, 0, stream, start, length,
+                          f'"External id": {external}, "queued": 0, "device": 0, "context": 1,\n      "stream": {stream}, "correlation": {self.id(self.correlation)},\n'
+                          f'      "registers per thread": 168, "shared memory": 232448,\n      "blocks per SM": 0.984848,\n      "warps per SM": 11.818182,\n'
+                          f'      "grid": [132, 1, 1],\n      "block": [384, 1, 1],\n      "est. achieved occupancy %": 18{args}')
+
     def operator(self, name, kernel, dims, length):
+        if self.node is not None:
+            yield from self.launched(kernel, 7, length)
+            return
         self.external += 1
         begin, external = self.host, self.id(self.external)
         self.host += self.random.randrange(2000, 5000)
@@ -94,6 +108,9 @@ class Trace:
         yield from inner
 
     def collective(self, range_name, name, kernel, stream, in_nelems, out_nelems):
+        if self.node is not None:
+            yield from self.launched(kernel, stream, self.random.randrange(600000, 900000))
+            return
         begin = self.host
         self.external += 1
         self.host += 4000
@@ -119,8 +136,9 @@ class Trace:
         # The range is that of the hook: it ends before the module's own operators, which are compute.
         self.host += 2000
         kind = "pre_backward" if backward else "pre_forward"
-        yield self.event("user_annotation", f"FSDP::{kind} ({fqn})", 9200, self.thread, begin, self.host - begin,
-                         f'"External id": {self.id(self.external)}, "Ev Idx": {self.id(self.external)}')
+        if self.node is None:
+            yield self.event("user_annotation", f"FSDP::{kind} ({fqn})", 9200, self.thread, begin, self.host - begin,
+                             f'"External id": {self.id(self.external)}, "Ev Idx": {self.id(self.external)}')
         for name, kernel, dims in OPERATORS:
             yield from self.operator(name, kernel, dims, self.random.randrange(20000, 400000))
         if backward:
@@ -128,8 +146,12 @@ class Trace:
                                        "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 24, 218107904, 27263488)
         self.host += 2000
 
-    def step(self, number):
+    def step(self, number, graph=False):
         begin = self.host
+        if graph:
+            self.node = 0
+            self.correlation += 1
+            yield self.event("cuda_runtime", "cudaGraphLaunch", 9200, self.thread, begin + 2000, 9000, f'"cbid": 311, "correlation": {self.id(self.correlation)}')
         for layer in range(LAYERS):
             yield from self.layer(layer, False)
         self.thread = 10200  # autograd's
@@ -169,6 +191,7 @@ def main():
     parser.add_argument("--out", required=True)
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--gzip", action="store_true")
+    parser.add_argument("--graph", action="store_true", help="all steps but the first are replays of a CUDA graph")
     options = parser.parse_args()
     trace = Trace(options.rank)
     limit = options.megabytes * 1e6
@@ -177,7 +200,7 @@ def main():
         out.write(head(options.rank))
         size = out.write(written(list(trace.step(0)), 0, 0, 0))
         begin = trace.host
-        step = list(trace.step(1))
+        step = list(trace.step(1, options.graph))
         # Ids of a later step are larger than all earlier ones, but there may be gaps.
         step_ids = max(trace.external, trace.correlation)
         for later in itertools.count():

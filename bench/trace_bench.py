@@ -2,13 +2,14 @@
 """Compares the times of reading a trace and of a minimal simdjson pass, of compressed and plain traces, of one line and many, of reading and analysis,
 of one rank and eight, and of `shardlens analyze` and Holistic Trace Analysis.
 
-    trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--ranks 8] [--hta 300] [--python PYTHON] [--work DIR]
+    trace_bench.py [--bin build/release/bin] [--sizes 1,10,100,300,1000] [--rounds 5] [--graph 300] [--ranks 8] [--hta 300] [--python PYTHON] [--work DIR]
 
 Every run is a separate process; the programs of a row run alternately. Seconds are medians of the time that the program itself measures (with the file in
 the page cache), CPU is user and system time of the process, memory its largest resident set, including mapped pages (getrusage). A ratio is the median
 over rounds of the ratio within a round, because the speed of a shared machine changes between rounds. Traces come from
 generate_trace.py and are kept in the work directory. The one-line copy has blanks instead of line breaks. Analysis is the CPU time of
-`shardlens analyze --json` beyond that of reading. --ranks N also analyzes N ranks of 100 MB at once, and one alone. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
+`shardlens analyze --json` beyond that of reading. --graph SIZE also reads and analyzes a trace of a CUDA graph, as Kineto writes it and on one line, and an eager one of that size.
+--ranks N also analyzes N ranks of 100 MB at once, and one alone. --hta SIZE also runs Holistic Trace Analysis on that size, once: it takes about 0.2 s per MB and
 needs --python with HolisticTraceAnalysis (SHARDLENS_TEST_PYTHON).
 """
 import argparse
@@ -41,10 +42,10 @@ def run(command):
         return out.read().decode(), wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
 
 
-def trace_of(work, megabytes):
-    path = work / f"rank0.{megabytes:g}.json"
+def trace_of(work, megabytes, *flags):
+    path = work / f"rank0{''.join(flags).replace('--', '.')}.{megabytes:g}.json"
     if not path.exists():
-        subprocess.run([sys.executable, HERE / "generate_trace.py", "--megabytes", str(megabytes), "--out", path], check=True)
+        subprocess.run([sys.executable, HERE / "generate_trace.py", "--megabytes", str(megabytes), "--out", path, *flags], check=True)
     packed = path.with_suffix(".json.gz")
     if not packed.exists():
         with open(path, "rb") as plain, gzip.open(str(packed) + ".tmp", "wb", compresslevel=6) as out:
@@ -104,6 +105,24 @@ def row(size, path, seconds, cpu, memory, events):
         ratios.report(f"traces/{size:g}MB/{label}", ratios.by_round(cpu[over], cpu[under]))
 
 
+def graph(options):
+    """CPU time of reading and analyzing a trace of a CUDA graph, in parts of that of an eager one."""
+    eager, captured = trace_of(options.work, options.graph), trace_of(options.work, options.graph, "--graph")
+    files = {"eager": eager[0], "eager on one line": eager[2], "graph": captured[0], "graph on one line": captured[2]}
+    cpu = {}
+    for _ in range(options.rounds):
+        for name, path in files.items():
+            cache(path)
+            for what, command in (("read", [options.bin / "trace_read"]), ("analyze", [options.bin / "shardlens", "analyze", "--json"])):
+                cpu.setdefault((name, what), []).append(run([*command, path])[2])
+    print(f"\n| {options.graph:g} MB | read, CPU s | analyze, CPU s | read / eager | analyze / eager (goal 1.3) |\n|---|---|---|---|---|")
+    for name in files:
+        parts = [ratios.by_round(cpu[name, what], cpu["eager", what]) for what in ("read", "analyze")]
+        print(f"| {name} | {' | '.join(f'{statistics.median(cpu[name, what]):.3f}' for what in ('read', 'analyze'))} | "
+              f"{' | '.join(f'{statistics.median(part):.2f} ({min(part):.2f} to {max(part):.2f})' for part in parts)} |", flush=True)
+    ratios.report("traces/graph-over-eager", ratios.by_round(cpu["graph", "analyze"], cpu["eager", "analyze"]))
+
+
 def ranks(options):
     folder = options.work / f"ranks.{options.ranks}"
     folder.mkdir(exist_ok=True)
@@ -149,6 +168,7 @@ def main():
     parser.add_argument("--bin", type=Path, default=HERE.parent / "build/release/bin")
     parser.add_argument("--sizes", default="1,10,100,300,1000")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--graph", type=float)
     parser.add_argument("--ranks", type=int)
     parser.add_argument("--hta", type=float)
     parser.add_argument("--python", default=os.environ.get("SHARDLENS_TEST_PYTHON", sys.executable))
@@ -160,6 +180,8 @@ def main():
     for size in options.sizes.split(","):
         files = trace_of(options.work, float(size))
         row(float(size), files[0], *measure(options, *files))
+    if options.graph:
+        graph(options)
     if options.ranks:
         ranks(options)
     if options.hta:
