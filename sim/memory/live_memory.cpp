@@ -26,11 +26,8 @@ void LiveMemory::begin(Bytes capacity, CachingAllocator::Segments segments, Part
   out_ = {};
 }
 
-LiveMemory::Block LiveMemory::hold(
+LiveMemory::Block LiveMemory::allocate_block(
     Bytes bytes, Stream stream, MemoryCategory category, UnitId unit, What what, uint32_t op) {
-  if (bytes == 0 || ended()) {
-    return kNone;
-  }
   if (part_ != Part::kAll && (stream == Stream::kCompute) != (part_ == Part::kCompute)) {
     return kElsewhere;
   }
@@ -77,8 +74,8 @@ void LiveMemory::note_peak() {
   }
 }
 
-void LiveMemory::drop(Block& block, bool later) {
-  if (block == kNone || stopped_) {
+void LiveMemory::release_block(Block& block, bool later) {
+  if (stopped_) {
     return;
   }
   if (block == kElsewhere) {

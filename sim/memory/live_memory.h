@@ -62,14 +62,21 @@ class LiveMemory {
   };
 
   void begin(Bytes capacity, CachingAllocator::Segments segments, Part part);
+  // Most calls of the two are about nothing, so these are inline.
   Block hold(Bytes bytes,
              schedule::Stream stream,
              MemoryCategory category,
              UnitId unit,
              What what,
-             uint32_t op = 0);
+             uint32_t op = 0) {
+    return bytes == 0 || ended() ? kNone : allocate_block(bytes, stream, category, unit, what, op);
+  }
   // `later`: another stream than the block's own uses it until now.
-  void drop(Block& block, bool later = false);
+  void drop(Block& block, bool later = false) {
+    if (block != kNone) {
+      release_block(block, later);
+    }
+  }
   // The allocation becomes a gradient: only its category changes.
   void become_gradient(Block block);
   [[nodiscard]] bool ended() const { return failed_ || stopped_; }
@@ -100,6 +107,14 @@ class LiveMemory {
   StepMemory out_;
 
  private:
+  Block allocate_block(Bytes bytes,
+                       schedule::Stream stream,
+                       MemoryCategory category,
+                       UnitId unit,
+                       What what,
+                       uint32_t op);
+  void release_block(Block& block, bool later);
+
   struct Noted {
     uint32_t item = 0, op = kNoOperator;
     std::array<Bytes, kMemoryCategoryCount> bytes{};
