@@ -69,14 +69,15 @@ def cache(path):
 
 def measure(options, path, packed, line):
     commands = {"read": [options.bin / "trace_read", path], "gzip": [options.bin / "trace_read", packed], "bare": [options.bin / "simdjson_pass", path],
-                "line": [options.bin / "trace_read", line], "analyze": [options.bin / "shardlens", "analyze", "--json", path]}
+                "line": [options.bin / "trace_read", line], "analyze": [options.bin / "shardlens", "analyze", "--json", path],
+                "inflate": ["gzip", "-t", packed]}
     for file in (path, packed, line):
         cache(file)
     seconds, cpu, memory, events = {}, {}, {}, 0
     for _ in range(options.rounds):
         for name, command in commands.items():
             out, _, used, most = run(command)
-            if name != "analyze":
+            if name not in ("analyze", "inflate"):
                 taken, events, *parsing = out.split()
                 seconds.setdefault(name, []).append(float(taken))
             if name == "bare":
@@ -100,7 +101,7 @@ def row(size, path, seconds, cpu, memory, events):
              f"{ratio(cpu, 'line', 'read'):.2f}", f"{ratio(cpu, 'analyze', 'read') - 1:.2f}", f"{memory['read']:.0f}", limit,
              *(f"{memory[name]:.0f}" for name in ("gzip", "bare", "analyze"))]
     print(f"| {' | '.join(cells)} |", flush=True)
-    for label, over, under in (("read-over-bare", "read", "bare"), ("gzip-over-plain", "gzip", "read"), ("one-line-over-lines", "line", "read"),
+    for label, over, under in (("read-over-bare", "read", "bare"), ("gzip-over-plain", "gzip", "read"), ("gzip-over-inflating", "gzip", "inflate"), ("one-line-over-lines", "line", "read"),
                                ("analyze-over-read", "analyze", "read")):
         ratios.report(f"traces/{size:g}MB/{label}", ratios.by_round(cpu[over], cpu[under]))
 
