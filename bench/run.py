@@ -36,7 +36,7 @@ def benchmarks(options):
         "recording": ("A step with recording, beside one without", [[options.bin / "recording_cost", *cost, "--out", options.work / "recording"]]),
         "recorder": ("The recorder in PyTorch, beside torch.profiler", [["bench/recorder_cost.py", *rounds(20)]]),
         "traces": ("Reading and analyzing traces, beside a bare simdjson pass and Holistic Trace Analysis",
-                   [["bench/trace_bench.py", *binaries, *rounds(9), "--sizes", "10,100,300", "--ranks", "8", "--hta", "300"]]),
+                   [["bench/trace_bench.py", *binaries, *rounds(9), "--sizes", "10,100,300", "--graph", "300", "--ranks", "8", "--hta", "300"]]),
         "search": ("Simulating many plans, beside llm-analysis on the same plans", [["bench/search_bench.py", *binaries, *rounds(5)]]),
         "checkpoint": ("Saving and loading a run, beside torch.distributed.checkpoint", [["bench/checkpoint_bench.py", *binaries, *rounds(5)]]),
         "experts": ("Experts of a layer, beside transformers", [["bench/expert_times.py", *binaries, *rounds(5)]]),
