@@ -35,8 +35,8 @@ enum class Purpose : uint8_t {
 inline constexpr size_t kPurposeCount = static_cast<size_t>(Purpose::kOther) + 1;
 // "gather_parameters", "reduce_gradients", …: used in JSON.
 [[nodiscard]] std::string_view name_of(Purpose purpose);
-// What FSDP and DDP themselves issue collectives of this kind for; kOther: they issue none of it,
-// or the kind is not known.
+// The purpose for which FSDP and DDP themselves issue collectives of this kind; kOther: they issue
+// none, or the kind is not known.
 [[nodiscard]] Purpose sharding_purpose(const std::optional<CollectiveKind>& kind);
 
 // "all_gather", …: used as keys of `analyze --json` and in messages.

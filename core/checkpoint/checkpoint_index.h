@@ -29,7 +29,8 @@ struct Position {
   friend bool operator==(const Position&, const Position&) = default;
 };
 
-// What wrote the checkpoint. A run that resumes may differ in all but the optimizer.
+// The program and the settings that wrote the checkpoint. A run that resumes may differ in all but
+// the optimizer.
 struct Origin {
   int64_t world_size = 1, replicate = 1, shard = 1;
   std::string dialect, layout;  // as in a plan file

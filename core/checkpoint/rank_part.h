@@ -11,8 +11,8 @@
 
 namespace shardlens::checkpoint {
 
-// What one rank has of a tensor: elements [begin, begin + bytes.size() / size_of(dtype)) of the
-// flattened tensor.
+// The part of a tensor that one rank has: elements [begin, begin + bytes.size() / size_of(dtype))
+// of the flattened tensor.
 //
 // Ownership  `bytes` refers to the caller's memory.
 struct TensorPart {

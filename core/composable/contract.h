@@ -14,7 +14,7 @@ using Modules = std::vector<std::shared_ptr<torch::nn::Module>>;
 // The modules of the list that are not descendants of another module of the list, in order.
 [[nodiscard]] Modules root_modules(const Modules& modules);
 
-// What an API does to the modules it is applied to. It may replace parameters' values and add
+// An API's contract about the modules it is applied to. It may replace parameters' values and add
 // hooks; it may not change a name. Returns the modules that replace the given ones, or an empty
 // list to keep them.
 using Body = std::function<Modules(const Modules& modules)>;

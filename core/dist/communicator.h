@@ -29,8 +29,8 @@ namespace shardlens::dist {
 
 enum class ReduceOp : uint8_t { kSum, kAverage, kMax };
 
-// What a collective is for. It is stored in the collective's record and is part of the message if
-// the collective fails or times out.
+// The purpose of a collective. It is stored in the collective's record and is part of the message
+// if the collective fails or times out.
 struct Purpose {
   UnitId unit = kNoUnit;
   std::string_view what =

@@ -11,7 +11,7 @@
 
 namespace shardlens::plan {
 
-// What drove the recorded program's training loop. kPytorch: the program itself.
+// The framework that drove the recorded program's training loop. kPytorch: the program itself.
 enum class Framework : uint8_t { kPytorch, kAccelerate, kTransformers, kTorchtitan };
 
 // "pytorch", "accelerate", "transformers", "torchtitan".

@@ -8,7 +8,7 @@
 // Changes of the sizes of a plan's mesh that keep the number of ranks.
 namespace shardlens::plan {
 
-// `mesh` with the sizes of `replicate` and `shard` that plan::resolve() gives it over so many
+// `mesh` with the sizes of `replicate` and `shard` that plan::resolve() gives it over this many
 // ranks. The sizes need not fit.
 [[nodiscard]] MeshSizes settled_mesh(const MeshSizes& mesh, int64_t ranks);
 

@@ -31,9 +31,9 @@ class PlanEdits {
 
   // As `simulate --workload RUN --strategy NAME` changes the run's plan.
   [[nodiscard]] PlanEdit strategy(const std::string& label, std::string_view name) const;
-  // Units are sharded over so many ranks after forward.
+  // Units stay sharded over `ranks` ranks after forward.
   [[nodiscard]] PlanEdit kept_over(int64_t ranks) const;
-  // Units of so many blocks each (0: the model is one unit), written as `units`.
+  // Units of `together` blocks each (0: the model is one unit), written as `units`.
   [[nodiscard]] PlanEdit units(size_t together, const std::vector<UnitEntry>& units) const;
   // Units of their own for modules that have none.
   [[nodiscard]] PlanEdit own_units(const std::vector<std::string>& modules) const;
@@ -57,7 +57,7 @@ class PlanEdits {
   [[nodiscard]] PlanEdit forward_prefetch(int64_t depth) const;
   [[nodiscard]] PlanEdit backward_prefetch(BackwardPrefetch prefetch) const;
   [[nodiscard]] PlanEdit separate_reduce_scatter_group() const;
-  // Every so many blocks are checkpointed; 0: none.
+  // One of every `every` blocks is checkpointed; 0: none.
   [[nodiscard]] PlanEdit checkpoints(size_t every) const;
   [[nodiscard]] PlanEdit buckets(double megabytes) const;
   [[nodiscard]] PlanEdit microbatches(int64_t batch, int64_t accumulate) const;

@@ -5,8 +5,8 @@
 
 namespace shardlens::plan {
 
-// What an edit of a plan, or of the settings of its step, decides. plan_key() has what is the same
-// for all values of a key; PlanEdits (plan_edits.h) makes the edits.
+// The key that an edit of a plan, or of the settings of its step, changes. plan_key() has what is
+// the same for all values of a key; PlanEdits (plan_edits.h) makes the edits.
 enum class PlanKey : uint8_t {
   kSharding,
   kUnits,

@@ -8,8 +8,8 @@
 #include "core/plan/plan.h"
 #include "core/tree/module_tree.h"
 
-// What values of the keys of a plan do to it, and how they are called: the parts of edits
-// (plan_edits.h), for callers that set many keys at once.
+// Applies and names values of a plan's keys: the parts of edits (plan_edits.h), for callers that
+// set many keys at once.
 namespace shardlens::plan {
 
 void set_mesh(Plan& plan, int64_t replicate, int64_t shard);
@@ -19,7 +19,7 @@ void set_units(Plan& plan, std::vector<UnitEntry> units);
 void set_reshard(Plan& plan, const Reshard& reshard);
 void set_forward_prefetch(Plan& plan, int64_t depth);
 void set_backward_prefetch(Plan& plan, BackwardPrefetch prefetch);
-// Every so many blocks, the first one included, is checkpointed; 0: none.
+// One of every `every` blocks is checkpointed, from the first one on; 0: none.
 void set_checkpoints(Plan& plan, const ModuleTree& tree, size_t every);
 [[nodiscard]] std::vector<std::string> checkpointed_blocks(const ModuleTree& tree, size_t every);
 

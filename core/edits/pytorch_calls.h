@@ -28,7 +28,7 @@ class PytorchCalls {
   [[nodiscard]] Lines forward_prefetch(int64_t depth) const;
   [[nodiscard]] Lines backward_prefetch() const;
   [[nodiscard]] static Lines separate_reduce_scatter_group();
-  // Units of so many blocks each (0: the model is one unit). Other numbers than 0, here and in
+  // Units of `together` blocks each (0: the model is one unit). Other numbers than 0, here and in
   // checkpoints(), need a model with blocks.
   [[nodiscard]] Lines units(size_t together) const;
   // Units of their own for modules outside the blocks.
@@ -40,7 +40,7 @@ class PytorchCalls {
                            int64_t tensor = 1,
                            int64_t context = 1) const;
   [[nodiscard]] Lines replicate() const;
-  // Every so many blocks are checkpointed; 0: none.
+  // One of every `every` blocks is checkpointed; 0: none.
   [[nodiscard]] Lines checkpoints(size_t every) const;
   [[nodiscard]] Lines microbatches(int64_t batch, int64_t accumulate) const;
   [[nodiscard]] Lines sync_last_microbatch() const;

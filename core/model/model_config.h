@@ -14,7 +14,7 @@ namespace shardlens::plan {
 
 struct ModelFile;
 
-// What a model has after its last layer: transformers' ...ForCausalLM, ...Model (nothing),
+// The head of a model, after its last layer: transformers' ...ForCausalLM, ...Model (nothing),
 // ...ForSequenceClassification, ...ForTokenClassification and ...ForQuestionAnswering.
 enum class ModelHead : uint8_t { kCausal, kNone, kSequence, kTokens, kSpans };
 

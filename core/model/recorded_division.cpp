@@ -16,7 +16,7 @@
 namespace shardlens::plan {
 namespace {
 
-// What a rank has of a tensor: all, some rows, or some features of each row.
+// The part of a tensor that a rank has: all, some rows, or some features of each row.
 enum class Has : uint8_t { kAll, kRows, kFeatures };
 enum class By : uint8_t { kNothing, kColumns, kRows, kTable };  // how a weight is divided
 

@@ -267,7 +267,7 @@ class RecordedForward {
       }
     }
     std::vector<Operator> backward;
-    std::optional<std::pair<Bytes, size_t>> summed;  // a gradient, behind an operator of backward
+    std::optional<std::pair<Bytes, size_t>> summed;  // a gradient, after an operator of backward
     const std::vector<size_t>& differentiating = backward_[index];
     for (size_t i = 0; i < differentiating.size(); ++i) {
       backward.push_back(sized(differentiating[i], unit));

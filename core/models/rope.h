@@ -11,11 +11,10 @@
 
 namespace shardlens::models {
 
-// What attention needs to know about the positions of the tokens, 0 … T-1.
+// The tables that attention needs for the tokens' positions 0 … T-1.
 //
-// Shapes  cos, sin [T, 1, H], ready to broadcast over the heads of [B, T, N, H]; the two halves of
-// H
-//         are equal. mask [T, T], added to the scores: 0 or -infinity.
+// Shapes  cos, sin [T, 1, H], ready to broadcast over the heads of [B, T, N, H]; the two halves
+//         of H are equal. mask [T, T], added to the scores: 0 or -infinity.
 struct Positions {
   at::Tensor cos, sin;
   at::Tensor

@@ -5,7 +5,7 @@
 #include <type_traits>
 #include <utility>
 
-// What a module class's forward looks like: overloads, default arguments, what it accepts.
+// The signature of a module class's forward: overloads, default arguments, what it accepts.
 namespace shardlens::module::detail {
 
 template <typename Impl, typename... Args>

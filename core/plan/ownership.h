@@ -22,7 +22,7 @@ struct RankSet {
   friend bool operator==(const RankSet&, const RankSet&) = default;
 };
 
-// What some ranks store of a parameter between steps: the same on each. Boxes of the whole
+// The part of a parameter that some ranks store between steps, the same on each. Boxes of the whole
 // parameter, in the order in which the ranks' shards have their elements: one, or in layout flat
 // those of a range of elements. `shard_begin`: index of the first element in the shard.
 struct HeldPart {

@@ -29,9 +29,9 @@ struct Reshard {
   friend bool operator==(const Reshard&, const Reshard&) = default;
 };
 
-// What a checkpointed module keeps besides its input: results of operators that do not run again in
-// backward (PyTorch's selective checkpointing). kEverySecond: of every second product, the first
-// one included.
+// The results that a checkpointed module keeps besides its input: those of operators that do not
+// run again in backward (PyTorch's selective checkpointing). kEverySecond: of every second product,
+// the first one included.
 struct CheckpointSaves {
   enum class Products : uint8_t { kNone, kEverySecond, kAll };
   Products products = Products::kNone;
@@ -41,7 +41,7 @@ struct CheckpointSaves {
   [[nodiscard]] bool any() const { return attention || products != Products::kNone; }
 };
 
-// What tensor parallelism does to a module's own parameters, as PyTorch's ParallelStyle. kColumn
+// How tensor parallelism divides a module's own parameters, as PyTorch's ParallelStyle. kColumn
 // divides the output features of a weight and its bias, kRow the input features, kVocabulary the
 // rows of an embedding; with kSequence and kReplicate each rank has the whole parameters.
 // kDimension divides parameters along `dim`.

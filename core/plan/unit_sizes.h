@@ -36,7 +36,7 @@ struct UnitSize {
            : grads == Grads::kOthers ? others
                                      : Reduced{reduced, reduced_shard};
   }
-  // `states`, or so many numbers of a dtype for each element that is updated.
+  // `states`, or this many numbers of a dtype for each element that is updated.
   [[nodiscard]] Bytes optimizer_states(int64_t numbers, DType dtype) const {
     return states.value_or(stepped * numbers * size_of(dtype));
   }

@@ -6,7 +6,8 @@
 
 namespace shardlens::schedule {
 
-// What FSDP1 and FSDP2 have in common: which hooks are legal, the optimizer's event, and abort.
+// The rules that FSDP1 and FSDP2 have in common: which hooks are legal, the optimizer's event, and
+// abort.
 struct Dialect : Reductions {
   Dialect() = default;
   Dialect(const Dialect&) = delete;
@@ -24,7 +25,7 @@ struct Dialect : Reductions {
   void abort(Grads grads);
 
  protected:
-  // What each dialect does at a hook, named like the hook.
+  // The actions of a dialect at each hook; a function is named like its hook.
   virtual void root_pre_forward(UnitId unit) { begin_forward(unit); }
   virtual void pre_forward(UnitId unit, bool recompute) = 0;
   virtual void post_forward(UnitId unit, const HookEvent& event) = 0;

@@ -66,8 +66,8 @@ struct UnitData {
   bool points_to_shard = true;
 };
 
-// What a schedule knows, and the actions that it adds for the current hook. Unit ids are local here
-// (0 is this root); push() converts them to the ids of the interface.
+// The state of a schedule, and the actions that it adds for the current hook. Unit ids are local
+// here (0 is this root); push() converts them to the ids of the interface.
 //
 // The implementation of Schedule is in layers, each a class that uses those below: ScheduleState,
 // Gathers, Reductions, Dialect, and on top Fsdp1 or Fsdp2.

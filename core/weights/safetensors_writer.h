@@ -29,7 +29,7 @@ class SafetensorsWriter {
     std::vector<int64_t> shape;
   };
 
-  // What a file begins with: the length of the header, and the header. Its tensors follow in this
+  // The beginning of a file: the length of the header, and the header. Its tensors follow in this
   // order, without gaps.
   [[nodiscard]] static std::string file_beginning(
       std::span<const Tensor> tensors, const std::map<std::string, std::string>& metadata);

@@ -1,5 +1,5 @@
-// What inductor makes of a block, torch 2.11: tests/tools/inductor_kernels.py records it. Products
-// and attention stay kernels of their own, and nothing is fused into them.
+// Builds what inductor makes of a block, torch 2.11: tests/tools/inductor_kernels.py records it.
+// Products and attention stay kernels of their own, and nothing is fused into them.
 #include "core/workload/compiled_builder.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Bytes CompiledBuilder::bytes_of(const Value& value) const {
   return out;
 }
 
-// `value`, which is a tensor of so many features if it was not known.
+// `value`, which is a tensor of this many features if it was not known.
 CompiledBuilder::Value& CompiledBuilder::known(Value& value, int64_t features) {
   if (value.empty()) {
     const Operator sizes = make(OperatorKind::kElementwise, "");

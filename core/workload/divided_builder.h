@@ -8,9 +8,9 @@
 
 namespace shardlens::plan {
 
-// What ranks that divide operators between them do around their parts: the axes `tensor` (layers,
-// rows and losses) and `context` (attention) of a plan's mesh, and the axis `expert` of the
-// experts' mesh (rows of tokens). Without these axes nothing.
+// Operators and communication of ranks that divide operators between them: the axes `tensor`
+// (layers, rows and losses) and `context` (attention) of a plan's mesh, and the axis `expert` of
+// the experts' mesh (rows of tokens). Without these axes nothing.
 class DividedBuilder : public CompiledBuilder {
  public:
   using CompiledBuilder::CompiledBuilder;

@@ -126,7 +126,7 @@ class PassBuilder {
   // A module whose forward runs again in backward; indices into the forward order.
   struct Checkpoint {
     size_t begin = 0;      // its first hook or operator
-    size_t end = 0;        // behind its last one
+    size_t end = 0;        // after its last one
     size_t last_kept = 0;  // its last operator that saves a tensor for backward
     bool keeps = false;    // whether last_kept is set
     bool empty = true;     // no operator yet

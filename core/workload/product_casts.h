@@ -8,7 +8,8 @@
 
 namespace shardlens::plan {
 
-// What a linear layer casts: x [rows, in], W [in, out], or the gradient of its result [rows, out].
+// The casts of a linear layer: x [rows, in], W [in, out], or the gradient of its result [rows,
+// out].
 enum class CastOf : uint8_t { kInput, kWeight, kGradient };
 
 // One kernel of a cast; bytes for each number of the tensor that is cast.

@@ -10,7 +10,7 @@ namespace shardlens::plan {
 
 class JsonNode;
 
-// What torch.compile compiles: nothing, each of the model's blocks and the loss, or all.
+// The parts that torch.compile compiles: nothing, each of the model's blocks and the loss, or all.
 enum class Compile : uint8_t { kNone, kBlock, kModel };
 inline constexpr int kCompileCount = 3;
 [[nodiscard]] std::string_view name_of(Compile compile);  // "none", "block", "model"

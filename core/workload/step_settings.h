@@ -38,8 +38,8 @@ inline constexpr int kProgramCount = 7;
 [[nodiscard]] std::string_view name_of(Program program);
 [[nodiscard]] bool is_engine(Program program);
 [[nodiscard]] bool is_torchtitan(Program program);
-// What the program runs under by default. Source: torchtitan 0.3.0, components/loss.py (num_chunks)
-// and config/configs.py (disable_cuda_graphs).
+// The software that the program runs under by default. Source: torchtitan 0.3.0, components/loss.py
+// (num_chunks) and config/configs.py (disable_cuda_graphs).
 [[nodiscard]] Software software_by_default(Program program);
 // Whether it sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. Source: torchtitan, commit
 // a5e57e4 of October 2024 (run_train.sh).

@@ -11,7 +11,7 @@ namespace shardlens::plan {
 inline constexpr int64_t kMostOperators = 2'500'000;
 inline constexpr int64_t kMostSearchedOperators = 200'000;
 
-// Errors  InputError if a step of so many microbatches has more than `most` operators.
+// Errors  InputError if a step of this many microbatches has more than `most` operators.
 void require_step_size(const Workload& workload, int64_t microbatches, int64_t most);
 
 }  // namespace shardlens::plan

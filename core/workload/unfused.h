@@ -26,7 +26,8 @@ struct Piece {
 // kBiased: with biases by distance.
 enum class Scores : uint8_t { kFused, kScaled, kCapped, kSinks, kBiased };
 
-// What transformers runs in place of one operator of the engine. The last forward piece saves.
+// The operators that transformers runs in place of one operator of the engine. The last forward
+// piece saves.
 struct Unfused {
   std::span<const Piece> forward, backward;
   double saved = 0, saved_f32 = 0, saved_row = 0;

@@ -138,8 +138,8 @@ struct Communication {
 [[nodiscard]] Bytes sent_by(const Communication& each, int64_t position);
 [[nodiscard]] Bytes received_by(const Communication& each, int64_t position);
 
-// What one rank runs in one step, in order, with fresh views (the units' backwards run in the
-// reverse order of their forwards).
+// The items that one rank runs in one step, in order, with fresh views (the units' backwards run in
+// the reverse order of their forwards).
 struct Workload {
   int64_t batch = 0, seq = 0;
   Program program = Program::kEngine;

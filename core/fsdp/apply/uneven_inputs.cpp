@@ -13,7 +13,7 @@
 namespace shardlens::fsdp {
 namespace {
 
-// What a rank says: it has a batch, it can shadow those that have, or neither.
+// The state that a rank reports: it has a batch, it can shadow those that have, or neither.
 enum Answer : uint8_t { kHasBatch = 1, kShadows = 2, kHasNothing = 3 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace shardlens::fsdp {
 
-// The collectives of units. The default is those of the process groups; a class of one's own can
+// The collectives of units. The default is those of the process groups; a user's class can
 // replace some, count them, or do something around them (fsdp::Options::collectives), like
 // PyTorch's set_custom_all_gather and set_custom_reduce_scatter. Loss and gradient norm do not pass
 // through it.

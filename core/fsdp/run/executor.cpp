@@ -361,7 +361,7 @@ void Executor::step(const Action& action, Unit& unit) {
 
 // [Note: Gradients on the host] The copy runs on the stream that reduces, from a tensor that the
 // schedule keeps until the stream has passed it, to pinned memory. The host adds the copies to the
-// gradient after it has waited for the event behind them, so it never waits within a backward.
+// gradient after it has waited for the event after them, so it never waits within a backward.
 // (PyTorch waits there if the gradient is added to an earlier one.)
 void Executor::to_host(const Action& action, Unit& unit) {
   if (!device_) {

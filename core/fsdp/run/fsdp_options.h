@@ -38,7 +38,7 @@ struct Options {                 // settings of fully_shard besides the plan
   // All-gathers that send something else than the shard, as fp8. Plans and simulations do not have
   // it: they count the bytes of param_dtype, and one copy-out less in layout flat.
   MakeAllGatherExtension all_gather_extension = {};
-  // Collectives of one's own for the units; null: those of the process groups.
+  // The user's collectives for the units; null: those of the process groups.
   std::shared_ptr<Collectives> collectives = {};
   // Makes the executor (`handles` by UnitId, null for units without parameters); empty: an
   // Executor.

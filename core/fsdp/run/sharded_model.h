@@ -25,7 +25,7 @@ struct ParameterSlice {
   at::Tensor values;       // [numel], numel > 0
 };
 
-// What updates the units with optimizer_in_backward.
+// The optimizers of units with optimizer_in_backward.
 //
 // Threads  `step` is called within backward, once for each unit: on the CPU on a communication
 //          thread, for one unit at a time, while backward continues; on a device on autograd's

@@ -12,7 +12,7 @@
 
 namespace shardlens::fsdp {
 
-// What an AllGatherExtension gets to know of its unit when the unit is sharded.
+// The facts about its unit that an AllGatherExtension gets when the unit is sharded.
 struct ExtendedUnit {
   struct Parameter {  // of the unit
     std::string fqn;

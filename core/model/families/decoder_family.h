@@ -16,7 +16,7 @@
 // reader, one tree and one forward serve all rows.
 namespace shardlens::plan {
 
-// What a module is for. The model's forward runs the parts in the same order in all families.
+// The role of a module. The model's forward runs the parts in the same order in all families.
 enum class Part : uint8_t {
   // Of the model.
   kEmbedding,

@@ -29,7 +29,7 @@ void DividedExperts::copy_rows() {
   build_.set_rows(tokens_);
 }
 
-// The rows that came get a row of zeros behind them, which is what padding is copied from.
+// The received rows get a row of zeros after them, from which padding is copied.
 void DividedExperts::run(const std::function<void(std::span<const int64_t>)>& products) {
   const int64_t hidden = config_.hidden_size;
   build_.exchange_counts(config_.experts.count);

@@ -8,8 +8,9 @@
 
 namespace shardlens::plan {
 
-// What ranks that divide a layer's experts run around the products: torchtitan's ExpertParallel,
-// version 0.2.2 (distributed/expert_parallel.py), between which each family's experts run.
+// The operators that ranks which divide a layer's experts run around the products: torchtitan's
+// ExpertParallel, version 0.2.2 (distributed/expert_parallel.py), between which each family's
+// experts run.
 class DividedExperts {
  public:
   // After the router, which has chosen experts for all rows of `build`.

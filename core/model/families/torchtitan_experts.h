@@ -8,7 +8,7 @@
 
 namespace shardlens::plan {
 
-// What torchtitan's layers of experts run: models/moe/moe.py, version 0.2.2, without expert
+// The operators of torchtitan's layers of experts: models/moe/moe.py, version 0.2.2, without expert
 // parallelism.
 
 // The router's scores of one row for each expert, in fp32.

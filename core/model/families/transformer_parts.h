@@ -5,7 +5,7 @@
 
 #include "core/workload/workload_builder.h"
 
-// What the forwards and trees of several families have in common.
+// Parts of forwards and trees that several families have in common.
 namespace shardlens::plan {
 
 // The class that transformers' ACT2FN makes for a name.

@@ -9,8 +9,8 @@ namespace shardlens::plan {
 // The router's scores of one row for each expert.
 void expert_scores(WorkloadBuilder& build, int64_t experts);
 
-// What transformers runs after its experts: the copies of a token's row times the experts' weights,
-// in the tokens' order, added up.
+// The operators that transformers runs after its experts: the copies of a token's row times the
+// experts' weights, in the tokens' order, added up.
 //
 // Shapes  `copies`: elements of a row's copies; `token`: a row of the result per copy; `wide`: the
 //         weights are fp32 when they multiply.

@@ -10,7 +10,7 @@
 
 namespace shardlens::schedule {
 
-// What can be slow in every step of a plan.
+// Something that can be slow in every step of a plan.
 enum class PlanLintKind : uint8_t {
   kRootGatheredAgain,  // the root's parameters are freed after forward, and needed at once
   kUnalignedMessages,  // a rank's part of a message is no multiple of kMessageAlignment

@@ -83,7 +83,7 @@ ExtensionOutcome train_extended(dist::World& world,
   if (!device.is_cpu() && !starts_on_host) {
     test::move_to_device(*model);
   }
-  const bool wide = width > 5;  // learns one batch, from values that suit so many elements
+  const bool wide = width > 5;  // learns one batch, from values that suit this many elements
   if (wide) {
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : model->parameters()) {

@@ -1,4 +1,4 @@
-// Collectives of one's own in the place of the process groups'.
+// A user's collectives in place of those of the process groups.
 #include "core/fsdp/run/collectives.h"
 
 #include <map>
