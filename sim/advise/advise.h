@@ -24,8 +24,7 @@ struct HiddenTime {
   Nanoseconds time = 0;
 };
 
-// What is expected of a change, and whether that is certain: with 99 % of probability, of which the
-// bound on the side of zero is another form.
+// The expected effect of a change. It is certain if its sign has a probability of 99 % or more.
 enum class Verdict : uint8_t {
   kTooLarge,      // it does not fit
   kPays,          // the step becomes shorter, certainly
@@ -41,7 +40,7 @@ enum class Verdict : uint8_t {
 // of these beyond noise.
 inline constexpr double kLeastDifference = 0.005;
 
-// What is known about the sign of a change.
+// The evidence for the sign of a change.
 struct Odds {
   Verdict verdict = Verdict::kNoDifference;
   double probability = 0.5;  // that the step becomes shorter

@@ -144,8 +144,8 @@ struct GroupSizes {
 };
 
 // Adds the collectives whose size is known. `busy`: for each rank, when its compute slowed
-// communication. `observed`: the first so many ranks have observed steps, so their waits count.
-// `unnamed`: for collectives whose group the trace does not name.
+// communication. `observed`: the first ranks, whose number it is, have observed steps, so their
+// waits count. `unnamed`: for collectives whose group the trace does not name.
 void observe_collectives(std::span<const analysis::Timeline> timelines,
                          std::span<const analysis::IntervalSet> busy,
                          size_t observed,

@@ -181,7 +181,7 @@ void ProgramReader::find_leaves() {
   });
 }
 
-// The begin of each microbatch's forward in the step.
+// The start of each microbatch's forward in the step.
 std::span<const Nanoseconds> ProgramReader::passes_in(const Interval& host) const {
   const auto begin = std::lower_bound(passes_.begin(), passes_.end(), host.start);
   return {begin, std::lower_bound(begin, passes_.end(), host.end)};

@@ -8,7 +8,7 @@ namespace {
 
 using Point = CollectiveCurve::Point;
 
-// Two sizes show a bandwidth if one is at least so many times the other: otherwise their
+// Two sizes show a bandwidth if one is at least this many times the other: otherwise their
 // difference is mostly noise.
 constexpr Bytes kFar = 2;
 

@@ -8,8 +8,8 @@
 
 namespace shardlens::sim {
 
-// Adds the plan's communicators to a machine of so many ranks: one for each group of ranks. Returns
-// those of each rank, by mesh::GroupId.
+// Adds the plan's communicators to a machine of this many ranks: one for each group of ranks.
+// Returns those of each rank, by mesh::GroupId.
 [[nodiscard]] std::vector<std::vector<uint32_t>> add_communicators(Machine& machine,
                                                                    const plan::ResolvedPlan& plan,
                                                                    uint32_t ranks);

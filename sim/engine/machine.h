@@ -72,7 +72,7 @@ class Machine {
   void reserve(uint32_t lane, size_t works) { lanes_[lane].queue.reserve(works); }
 
   // Work is issued at `issue`, which must not be before that of the lane's previous work. `span`,
-  // if not null, receives the begin and end of the work; if several pieces of work share one span,
+  // if not null, receives the start and end of the work; if several pieces of work share one span,
   // the first begin and the last end. It must stay valid until then.
   void work(uint32_t lane, Nanoseconds issue, const WorkTime& time, WorkClass what, Span* span);
   // The operators that operators() refers to, with operator_sums() of them. Both must stay valid.

@@ -11,7 +11,7 @@ struct ExchangedBytes {  // of an all-to-all on one rank
   Bytes sent = 0, received = 0;
 };
 
-// What a rank runs in a microbatch, of ranks that run the same with other sizes.
+// The work of a rank in a microbatch, where ranks run the same operators with other sizes.
 struct RankWorkload {
   plan::Workload workload;
   std::vector<ExchangedBytes> exchanged;  // by index into its communications; of all-to-alls

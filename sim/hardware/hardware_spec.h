@@ -107,7 +107,7 @@ struct ConstantRange {
 // The range of a product of constants with independent errors: logarithms add as their squares.
 [[nodiscard]] ConstantRange together(const ConstantRange& a, const ConstantRange& b);
 
-// What a machine's constants may be off, by what they price.
+// The relative errors that a machine's constants may have, by what they price.
 struct ConstantRanges {
   ConstantRange products, attention, memory, collectives;
   ConstantRange host;       // operator_us, action_us, unit_us

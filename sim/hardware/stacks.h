@@ -45,14 +45,14 @@ struct FittedStacks {                      // stacks with constants fitted to pu
                                       std::string_view source,
                                       std::string_view notes);
 
-// What --stack calls the operators of transformers or torchtitan (plan::Program), under the stack
-// with Stack::pytorch of the GPU or of the nearest one.
+// The value of --stack for the operators of transformers or torchtitan (plan::Program), under the
+// stack with Stack::pytorch of the GPU or of the nearest one.
 inline constexpr std::string_view kTransformersStack = "transformers";
 inline constexpr std::string_view kTorchtitanStack = "torchtitan";
 inline constexpr std::string_view kTorchtitan2024Stack = "torchtitan-2024";
 inline constexpr std::string_view kTorchtitan03Stack = "torchtitan-0.3";
 
-// What --stack calls a spec without the constants of a stack.
+// The value of --stack for a spec without the constants of a stack.
 inline constexpr std::string_view kBareStack = "bare";
 
 // Whether the stack was fitted to runs on this type of GPU.

@@ -13,7 +13,7 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr int kAllOrders = 8;  // up to so many GPUs, all orders are tried
+constexpr int kAllOrders = 8;  // up to this many GPUs, all orders are tried
 
 using Route = std::vector<size_t>;  // wires, the last first
 

@@ -80,7 +80,7 @@ class MemoryReplay : OperatorTensors {
                    ComputeMemory& notes) const;
   void take(const MemoryItem& item, const MemoryOutline& outline);
 
-  Snapshot before_, now_;  // at the begin of the previous microbatch, and of the current one
+  Snapshot before_, now_;  // at the start of the previous microbatch, and of the current one
 };
 
 }  // namespace shardlens::sim

@@ -79,7 +79,7 @@ struct StepMemory {  // memory of a step on one rank
   // In the order of the host: the highest moment of everything that changed memory, and the memory
   // after it.
   std::vector<MemoryMoment> history;
-  // Everything that was allocated and freed, from the begin of the step on, and for what.
+  // Everything that was allocated and freed, from the start of the step on, and for what.
   std::vector<MemoryChange> changes;
   std::vector<MemoryHolder> holders;
   bool alike = true;  // false: more_microbatches, but a middle one leaves memory changed

@@ -10,8 +10,7 @@
 
 namespace shardlens::sim {
 
-// What the steps of a Baseline consist of. Errors of parts that cancel are not in the error of the
-// step.
+// The parts of a Baseline's steps. Errors of parts that cancel are not in the error of the step.
 struct BaselineParts {
   StepFigures measured;   // of the median step; of an even number, the mean of the two middle ones
   StepFigures simulated;  // of the run's own plan

@@ -42,7 +42,7 @@ struct Target {
   // communicates only if gradients are sharded.
   Nanoseconds outside = 0, norm_communication = 0, outside_communication = 0;
 
-  // What PyTorch's allocator can reserve; 0: unknown.
+  // The bytes that PyTorch's allocator can reserve; 0: unknown.
   [[nodiscard]] Bytes available() const {
     return memory > 0 ? std::max<Bytes>(0, memory - outside_memory.total()) : 0;
   }
@@ -78,7 +78,7 @@ void require_simulator_support(const plan::ResolvedPlan& plan, const Target& tar
 
 // The rank whose figures are those of the step: the one that computes longest.
 [[nodiscard]] const SimulatedRank& shown_rank(const SimulatedStep& step);
-// What reducing the gradients' norm takes on the target; 0 if no gradients are sharded.
+// The time of reducing the gradients' norm on the target; 0 if no gradients are sharded.
 [[nodiscard]] Nanoseconds norm_communication(const plan::ResolvedPlan& plan, const Target& target);
 
 // The target for a hardware spec; `costs` must be its cost model.

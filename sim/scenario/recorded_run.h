@@ -83,7 +83,7 @@ class RecordedRun {
   // The machine of the run.
   [[nodiscard]] const std::shared_ptr<const TargetMachine>& machine() const { return machine_; }
   [[nodiscard]] const Baseline& baseline() const { return baseline_; }
-  // What the simulated step of the baseline consists of.
+  // The parts of the baseline's simulated step.
   [[nodiscard]] const StepFigures& own_figures() const { return own_figures_; }
 
   // A microbatch under a plan of tree()'s modules: that of the model, or the recorded operators in

@@ -34,7 +34,7 @@ namespace shardlens::sim {
 //
 // Threads  every function may be called from any thread at the same time.
 
-// What runs: a model, or the operators of a recorded run.
+// The program that runs: a model, or the operators of a recorded run.
 class ScenarioModel {
  public:
   explicit ScenarioModel(plan::ModelConfig config);

@@ -87,7 +87,7 @@ void set_prefetch_lists(plan::Plan& out,
              return each.counts.*count != PrefetchCounts::kAsPlan;
            });
   };
-  // A plan has either a depth or a map. The root is at -1 in forward and behind all in backward.
+  // A plan has either a depth or a map. The root is at -1 in forward and after all in backward.
   const auto size = static_cast<int64_t>(units.size());
   const bool forward = differs(&PrefetchCounts::forward);
   for (int64_t i = -1; forward && i < size; ++i) {

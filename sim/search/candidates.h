@@ -68,7 +68,7 @@ void set_mesh(Candidate& candidate, const plan::MeshSizes& mesh);
 [[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
                                                 int64_t ranks,
                                                 int64_t samples);
-// The same on these meshes, whose data-parallel ranks all have so many samples.
+// The same on these meshes, whose data-parallel ranks all have this many samples.
 [[nodiscard]] std::vector<Candidate> candidates(const plan::ModuleTree& tree,
                                                 std::span<const plan::MeshSizes> meshes,
                                                 int64_t samples);

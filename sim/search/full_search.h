@@ -8,7 +8,7 @@
 
 namespace shardlens::sim {
 
-// What a list of candidates was predicted to do, by their index.
+// The predictions for a list of candidates, by index.
 struct PredictedList {
   std::vector<Candidate> candidates;
   std::vector<std::optional<Outcome>> outcomes;     // nullopt: left out as too large, or refused

@@ -8,9 +8,9 @@
 
 namespace shardlens::sim {
 
-// What a rank's device keeps between the operators of a step, whatever they are: shards of the
-// parameters with the optimizer's states, and shards of the gradients that are not used in backward
-// at once. Units with cpu_offload keep nothing there.
+// The bytes that a rank's device keeps between the operators of a step, whatever they are: shards
+// of the parameters with the optimizer's states, and shards of the gradients that are not used in
+// backward at once. Units with cpu_offload keep nothing there.
 struct KeptBytes {
   Bytes states = 0, gradients = 0;
 };

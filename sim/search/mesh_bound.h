@@ -6,7 +6,7 @@
 
 namespace shardlens::sim {
 
-// What a step takes at least.
+// A lower bound of a step's time.
 struct LeastStep {
   Nanoseconds duration = 0;
   Bytes reserved = 0;  // of memory

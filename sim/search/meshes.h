@@ -23,11 +23,11 @@ struct MeshSpace {
   }
 };
 
-// Meshes of the axes `replicate` and `shard` on so many ranks, the one without shards first.
+// Meshes of the axes `replicate` and `shard` on this many ranks, the one without shards first.
 [[nodiscard]] std::vector<plan::MeshSizes> data_parallel_meshes(int64_t ranks);
 
-// The meshes of the space on so many ranks, those of data parallelism first. `experts`: whether the
-// model has any; without them the axis `expert` has size 1.
+// The meshes of the space on this many ranks, those of data parallelism first. `experts`: whether
+// the model has any; without them the axis `expert` has size 1.
 [[nodiscard]] std::vector<plan::MeshSizes> meshes(int64_t ranks,
                                                   const MeshSpace& space,
                                                   bool experts);

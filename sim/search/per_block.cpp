@@ -25,7 +25,7 @@ namespace {
 
 constexpr double kClose = 0.0001;  // a bound that is this close to the best step is not followed
 constexpr size_t kImproved = 10;   // number of frames whose best choices are improved
-constexpr size_t kFew = 6;         // up to so many blocks, more is tried
+constexpr size_t kFew = 6;         // up to this many blocks, more is tried
 constexpr size_t kShare = 8;       // a part of the simulations: for bounds, for prefetch lists
 
 constexpr Nanoseconds kUnbounded = std::numeric_limits<Nanoseconds>::max();
@@ -257,7 +257,7 @@ class PerBlockSearch {
     found_.resize(std::min(found_.size(), kImproved));
   }
 
-  // The frame with its last `kept` units kept, and so many blocks checkpointed.
+  // The frame with its last `kept` units kept, and this many blocks checkpointed.
   [[nodiscard]] Candidate choices_of(const Candidate& frame,
                                      size_t kept,
                                      size_t checkpointed,

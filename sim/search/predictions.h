@@ -39,7 +39,7 @@ class Predictions {
 // Threads of a search with these options, at least one.
 [[nodiscard]] unsigned threads_of(const SearchOptions& options);
 
-// Calls run(i) for each i below `count`, each once, on so many threads. Errors: those of run().
+// Calls run(i) for each i below `count`, each once, on this many threads. Errors: those of run().
 void on_threads(unsigned threads, size_t count, const std::function<void(size_t)>& run);
 
 }  // namespace shardlens::sim

@@ -10,7 +10,7 @@ namespace shardlens::sim {
 
 // A local change of a plan: adjacent units that prefetch another number of units.
 struct PrefetchMove {
-  size_t first = 0, end = 0;  // of the units of blocks in forward order; the root is behind them
+  size_t first = 0, end = 0;  // of the units of blocks in forward order; the root is after them
   int16_t PrefetchCounts::*count = nullptr;
   int16_t value = PrefetchCounts::kAsPlan;
 };

@@ -77,7 +77,7 @@ struct SearchResult {    // what a search found
   [[nodiscard]] const Found* best() const { return pareto.empty() ? nullptr : &pareto.front(); }
 };
 
-// So many meshes have their fastest plans in a search's result, if so many have one that fits.
+// The result of a search has the best plans of this many meshes, if as many have one that fits.
 inline constexpr size_t kBestMeshes = 5;
 
 // Predicts candidates of a scenario, in parallel. Model, machine, number of ranks and the plan's

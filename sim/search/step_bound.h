@@ -54,7 +54,7 @@ class StepBounds {
     Nanoseconds compute = 0;  // of a microbatch without checkpoints
     Bytes saved = 0;          // when backward begins
   };
-  // What depends on units and mesh.
+  // The terms that depend on units and mesh.
   struct Sharded {
     Bytes state = 0, gradients = 0;
     Bytes gathered = 0;  // root and last block

@@ -227,7 +227,7 @@ class Checkpoints {
     return out;
   }
 
-  // Refuses a span whose operators are not the same ones so many times.
+  // Refuses a span whose operators are not the same ones this many times.
   void require_alike(const Span& span, size_t parts, const std::string& fqn) const {
     const std::vector<uint32_t>& all = span.operators;
     const size_t size = all.size() / parts;

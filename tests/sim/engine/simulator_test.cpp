@@ -368,7 +368,7 @@ TEST(SimulatorTest, Interference) {
   EXPECT_EQ(step.ranks[0].figures.comm, 30 + 60 + 30 + 60 + 20 + 10);
 }
 
-// Layers of 100 and 200, half as fast beside communication, with all-gathers of 30. Forward: by
+// Layers of 100 and 200, half as fast during communication, with all-gathers of 30. Forward: by
 // copy engines nothing is slower; by kernels the first layer's first 30 take 15 of its work.
 // Backward: the reduction of the second layer, 10, slows the first one in both cases.
 TEST(SimulatorTest, CopyEnginesDoNotSlowCompute) {
@@ -487,9 +487,10 @@ TEST(SimulatorTest, OffloadedParametersComeOverTheLinkAndTheHostSteps) {
   EXPECT_GE(rank.figures.idle, durations.on_host);
 }
 
-// Each unit's optimizer runs behind its reduce-scatter, on the same stream, beside backward. The
-// reductions take longer than the backward of a layer, so the stream never waits, and the step ends
-// with the last unit's optimizer. Without the key the whole optimizer comes after the last one.
+// Each unit's optimizer runs after its reduce-scatter, on the same stream, concurrently with
+// backward. The reductions take longer than the backward of a layer, so the stream never waits, and
+// the step ends with the last unit's optimizer. Without the key the whole optimizer comes after the
+// last one.
 TEST(SimulatorTest, OptimizerInBackwardRunsBehindEachReduction) {
   const Durations durations{
       .forward = 3, .backward = 4, .all_gather = 2, .reduce_scatter = 20, .optimizer = 7};
@@ -520,7 +521,8 @@ TEST(SimulatorTest, OptimizerInBackwardRunsBehindEachReduction) {
   EXPECT_EQ(end, first_reduction + 3 * (20 + 7));
   EXPECT_EQ(step.duration, end);
   const SimulatedStep without = make_chain({.layers = 3}).run(durations);
-  // The communicator runs layer 0's all-gather between two reductions, here beside no optimizer.
+  // The communicator runs layer 0's all-gather between two reductions, here without a concurrent
+  // optimizer.
   EXPECT_EQ(without.duration, first_reduction + 3 * 20 + durations.all_gather + 7);
 }
 

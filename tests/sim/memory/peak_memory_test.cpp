@@ -223,7 +223,7 @@ TEST(StepMemoryTest, OptimizerInBackwardKeepsNoGradients) {
 // record_stream() delays reuse, beyond those without delay:
 //   Gathers. Without delay 2 are enough (in backward, a layer and the one prefetched). The
 //   limiter's queue has three frees when a step begins, so forward's k-th gather waits for the free
-//   of layer k - 3, and two freed ones wait beside the new one: 3. In backward, two in use and one
+//   of layer k - 3, and two freed ones wait next to the new one: 3. In backward, two in use and one
 //   waiting. Gradients. A layer's are two tensors for a moment: as autograd makes them, and
 //   flattened for the reduction, which frees it. When layer k's backward begins, the gather of
 //   layer k - 1 waits for compute to pass layer k + 2's backward, so the gradients of k + 1 and k +

@@ -35,7 +35,7 @@ class EightBlocks {
     run_ = RecordedRun::of(run);
   }
 
-  // With so many blocks in each unit.
+  // With this many blocks in each unit.
   [[nodiscard]] Prediction grouped(int64_t blocks) const {
     Scenario changed = own_scenario(run_);
     changed.plan.units = plan::grouped_blocks(changed.model->tree(), blocks);

@@ -66,7 +66,7 @@ TEST(OtherSpeeds, ASlowHostBoundsTheStep) {
   const Scenario of = speeds_scenario(8);
   const Prediction prediction = evaluate(of);
   const StepFigures slow = at_speeds(of, prediction, {.host = 0.01}).figures;
-  EXPECT_LE(slow.compute, prediction.figures.compute);  // less communication beside it
+  EXPECT_LE(slow.compute, prediction.figures.compute);  // less concurrent communication
   EXPECT_GT(slow.idle, 10 * prediction.figures.idle);
   Nanoseconds last = 0;
   for (const double bandwidth : {4.0, 1.0, 0.25, 0.0625}) {

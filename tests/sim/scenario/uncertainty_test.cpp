@@ -61,7 +61,7 @@ class NoisyMachine {
     });
   }
 
-  // A run in which everything in a step takes so many times as long.
+  // A run in which everything in a step takes this many times as long.
   [[nodiscard]] std::shared_ptr<const RecordedRun> scaled_run(
       const std::vector<double>& factors) const {
     return recorded([&](trace::Event& event, bool /*is_step*/) {

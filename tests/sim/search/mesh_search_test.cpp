@@ -210,7 +210,7 @@ TEST(MeshSearch, OneMeshHasItsFastestPlanThatFits) {
 }
 
 // Searches by bounds find what trying all plans finds, the fastest of all and those of the five
-// best meshes, in random searches. SHARDLENS_MESH_SEARCHES=50: so many of them.
+// best meshes, in random searches. SHARDLENS_MESH_SEARCHES=50: this many of them.
 TEST(MeshSearch, FindsWhatTryingEverythingFinds) {
   const char* given = std::getenv("SHARDLENS_MESH_SEARCHES");
   const int searches = given == nullptr ? 4 : std::atoi(given);

@@ -74,7 +74,7 @@ std::vector<Candidate> every_count(const Candidate& of) {
       starts.push_back(i);
     }
   }
-  // In forward the root is before all units, in backward behind them.
+  // In forward the root is before all units, in backward after them.
   std::vector<Candidate> out{of};
   const size_t outer = of.outer_units ? 1 : 0;
   for (size_t unit = 0; unit <= starts.size(); ++unit) {
