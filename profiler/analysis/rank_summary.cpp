@@ -172,7 +172,7 @@ void explain(const Trace& trace,
   }
 }
 
-// What is the same whichever steps are chosen. `timeline`: with all of them.
+// The part that is the same whichever steps are chosen. `timeline`: with all of them.
 RankSummary summary_of_trace(const Trace& trace,
                              const Timeline& timeline,
                              int64_t position,

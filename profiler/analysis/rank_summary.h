@@ -15,7 +15,7 @@
 
 namespace shardlens::analysis {
 
-// What the analysis of a run needs of one of its ranks, without the trace.
+// The data of one rank that the analysis of its run needs, without the trace.
 //
 // [Note: One path] Every analysis of a run is the merge of its ranks' summaries: those made in
 // memory from traces, or those read from files (summary_file.h). So both give the same figures.

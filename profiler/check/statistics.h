@@ -26,7 +26,7 @@ namespace shardlens::check {
 // the mean of a sum equals the sum of the means. 0 without values.
 [[nodiscard]] double midmean(std::vector<double> values);
 
-// The number of warm-up steps at the begin of a run: all before the first three in a row that are
+// The number of warm-up steps at the start of a run: all before the first three in a row that are
 // within three deviations (1.4826 times the median distance from the median), or 5 %, of the
 // median. Median and deviation are those of the second half of the steps. At most half of the
 // steps.

@@ -15,7 +15,8 @@
 
 namespace shardlens::check {
 
-// What a step did, without times. It is exact, so any difference is a difference of the program.
+// The structure of a step: what it did, without times. It is exact, so any difference is a
+// difference of the program.
 
 inline constexpr Bytes kVaries = -1;  // a size that varies from step to step
 
@@ -47,7 +48,7 @@ struct StepStructure {  // what a step does, without times
   auto operator<=>(const StepStructure&) const = default;
 };
 
-// What a rank did in the steps of a run; several variants if the steps differ.
+// The structure of a rank's steps in a run; several variants if the steps differ.
 //
 // [Note: Sizes that vary] The messages of a mixture of experts, or of sequences of any length, have
 // other sizes in each step of the same program. Where the sizes of a unit's part (or, without a

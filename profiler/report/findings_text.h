@@ -14,16 +14,17 @@ namespace shardlens::report {
 
 using CausesOfParts = std::set<std::pair<analysis::ExposedCause, analysis::UnitPart>>;
 
-// What analyze_text says of single ranks; "" if there is nothing to say.
+// The findings about single ranks in analyze_text; "" if there are none.
 
 // The causes that a table named, each explained, with what helps.
 [[nodiscard]] Shown causes_text(const CausesOfParts& causes);
 // Blocks alike: median and worst exposed time of each part, and the outliers.
 [[nodiscard]] Shown blocks_text(const analysis::RankAnalysis& rank, Style style);
-// What each process group's communication runs under: compute, and that of other groups.
+// The time in which each process group's communication overlaps with others: compute, and that of
+// other groups.
 [[nodiscard]] Shown groups_text(const analysis::RankAnalysis& rank, Style style);
-// What communication was for; "" if only FSDP or DDP communicated, or it is not known.
-// A row for each purpose, group and kind.
+// The purposes of communication; "" if only FSDP or DDP communicated, or it is not known. A row for
+// each purpose, group and kind.
 [[nodiscard]] Shown communication_table(
     const std::vector<analysis::CommunicationFigures>& communication, Style style);
 [[nodiscard]] Shown purposes_text(const analysis::RankAnalysis& rank, Style style);

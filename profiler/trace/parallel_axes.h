@@ -11,7 +11,7 @@
 
 namespace shardlens::trace {
 
-// What the ranks of a process group share, by how the program describes the group.
+// The kind of parallelism of a process group, by how the program describes the group.
 enum class ParallelAxis : uint8_t {
   kData,      // replicas and shards of FSDP and DDP, also those of experts
   kTensor,    // parts of each operator
@@ -47,7 +47,7 @@ void add_tensor_axis(plan::Plan& plan,
                      std::string_view run_json);
 // The ranks of a run that a plan is about: those of a stage of a pipeline.
 [[nodiscard]] int64_t ranks_of_plan(int64_t world_size, const std::vector<ModelAxis>& axes);
-// What the recorder noted in run.json: why there is no plan, and what it could not record.
+// The recorder's notes in run.json: why there is no plan, and what it could not record.
 [[nodiscard]] std::vector<std::string> notes_of_run(std::string_view run_json);
 
 }  // namespace shardlens::trace

@@ -8,8 +8,8 @@
 
 namespace shardlens::analysis {
 
-// What Holistic Trace Analysis (HTA) prints for a rank, by HTA's own definitions, for comparison.
-// docs/reference/metrics.md explains how they differ from Shardlens's definitions.
+// The figures of Holistic Trace Analysis (HTA) for a rank, by HTA's own definitions, for
+// comparison. docs/reference/metrics.md explains how they differ from Shardlens's definitions.
 struct HtaFigures {
   int64_t rank = 0;
   std::optional<double> overlap_percent;  // get_comm_comp_overlap; nullopt: NaN

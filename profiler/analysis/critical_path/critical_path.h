@@ -13,7 +13,7 @@
 
 namespace shardlens::analysis {
 
-// What limits a segment of the critical path; docs/reference/metrics.md defines each.
+// The reason that limits a segment of the critical path; docs/reference/metrics.md defines each.
 enum class Bound : uint8_t { kCompute, kCommunication, kCopy, kHost, kLaunch, kIdle };
 inline constexpr int kBoundCount = 6;
 [[nodiscard]] std::string_view name_of(Bound bound);  // "compute", "communication", …
@@ -46,7 +46,7 @@ struct CriticalPath {
   [[nodiscard]] Bound bound() const;  // the bound with the largest length
 };
 
-// What PathFinder needs of one rank. Ownership: the caller's; must outlive the PathFinder.
+// The data of one rank that PathFinder needs. Ownership: the caller's; must outlive the PathFinder.
 struct PathRank {
   const trace::Trace& trace;
   const Timeline& timeline;

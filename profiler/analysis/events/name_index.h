@@ -14,7 +14,7 @@ class RE2;
 
 namespace shardlens::analysis {
 
-// What follows from a name without its event; see names.h.
+// The meaning of a name without its event; see names.h.
 struct NameFacts {
   bool known = false;  // the other fields are set
   bool communicates = false;

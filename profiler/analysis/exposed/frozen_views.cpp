@@ -12,7 +12,7 @@ namespace {
 
 using trace::Event;
 
-// What one unit did between two forwards of the model.
+// The work of one unit between two forwards of the model.
 struct UnitPass {
   std::optional<Interval> forward;      // from its first pre_forward to its last post_forward
   std::optional<Nanoseconds> backward;  // when its (last) backward began
@@ -95,7 +95,7 @@ class Finder {
     return after == passes_.begin() ? nullptr : &std::prev(after)->second;
   }
 
-  // What the name of a range means here.
+  // The meaning of a range's name.
   enum class What : uint8_t { kOther, kCallback, kForward, kBackward };
   struct Named {
     What what = What::kOther;

@@ -9,11 +9,11 @@ namespace {
 
 // An event of the next queue entry starts at most so long after the one before it.
 constexpr Nanoseconds kNextEntry = 20'000;
-// Fewer held events may be chance, and so may compute during one part in so many of the
+// Fewer held events may be chance, and so may compute during one part in this many of the
 // communication.
 constexpr int64_t kFewestHeld = 3;
 constexpr Nanoseconds kNegligible = 1000;
-// Of the collectives of units, at least one in so many held an event up.
+// Of the collectives of units, at least one in this many held an event up.
 constexpr int64_t kOneIn = 4;
 
 }  // namespace

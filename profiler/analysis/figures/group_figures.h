@@ -17,9 +17,9 @@ namespace shardlens::analysis {
 // "": the trace does not name the group.
 [[nodiscard]] std::string group_label(const trace::Trace& trace, const Collective& c);
 
-// What a collective is called where it belongs to no unit's part: "all_to_all (mesh_ep)", else its
-// event's name. One of another parallelism in a unit is never called as the unit's own: without a
-// group it is "other reduce_scatter".
+// The name of a collective that belongs to no unit's part: "all_to_all (mesh_ep)", else its event's
+// name. One of another parallelism in a unit is never called as the unit's own: without a group it
+// is "other reduce_scatter".
 [[nodiscard]] std::string collective_label(const trace::Trace& trace, const Collective& c);
 
 // The process groups of the collectives that start or are exposed within a window.

@@ -16,7 +16,7 @@ struct CollectiveGroup {
   friend auto operator<=>(const CollectiveGroup&, const CollectiveGroup&) = default;
 };
 
-// What the comparison across ranks needs of one collective.
+// The data of one collective that the comparison across ranks needs.
 struct RankCollective {
   Interval when;
   std::optional<Nanoseconds> issued;

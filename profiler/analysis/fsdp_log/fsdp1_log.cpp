@@ -382,7 +382,7 @@ class Fsdp1Ranges {
   bool in_backward_ = false;
   std::vector<uint32_t> ended_;  // units in the order in which their forwards ended
   std::unordered_map<uint32_t, InPass> state_;
-  std::set<std::pair<int, uint32_t>> waiting_;  // units to be reduced, by begin of backward
+  std::set<std::pair<int, uint32_t>> waiting_;  // units to be reduced, by start of backward
   int began_ = 0;
   // Unshard events whose unit is not known yet.
   std::optional<size_t> forward_prefetched_, backward_prefetched_;

@@ -183,7 +183,7 @@ class NamedRanges {
 
   [[nodiscard]] uint32_t pass() const { return passes_ == 0 ? 0 : passes_ - 1; }
 
-  // What a name means; nullopt: not looked at yet.
+  // The meaning of each name; nullopt: not looked at yet.
   struct Named {
     std::optional<FsdpRange> range;
     uint32_t unit = 0;
@@ -238,7 +238,7 @@ int64_t numel(const nlohmann::json& dims) {
 
 // Sets the parent of each unit: the unit with the longest name that is a prefix, up to a dot.
 void set_parents(FsdpLog& log) {
-  constexpr int kDeepest = 256;  // no module is so many levels below its unit's parent
+  constexpr int kDeepest = 256;  // no module is this many levels below its unit's parent
   for (FsdpUnit& unit : log.units) {
     std::string_view prefix = plan::unit_of_group(unit.fqn);
     if (prefix.size() < unit.fqn.size()) {

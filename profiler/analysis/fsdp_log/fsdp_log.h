@@ -77,7 +77,7 @@ struct FsdpLog {
   std::vector<FsdpUnit> units;
   std::vector<FsdpEvent> events;  // by start
   std::vector<PrefetchRequest> prefetches;
-  std::vector<Nanoseconds> root_forwards;  // begin of each forward of the root; FSDP1: empty
+  std::vector<Nanoseconds> root_forwards;  // start of each forward of the root; FSDP1: empty
   std::vector<Interval> limiter_waits;     // FSDP1's rate_limiter ranges
   bool names_units = true;                 // false: see [Note: Units of FSDP1]
   std::vector<trace::Diagnostic> diagnostics;

@@ -13,7 +13,7 @@
 namespace shardlens::analysis {
 namespace {
 
-// What ran in one forward of the root and in the backward after it.
+// The work of one forward of the root and of the backward after it.
 struct RootForward {
   Nanoseconds start = std::numeric_limits<Nanoseconds>::max();
   std::map<uint32_t, int> forwards, backwards;  // by unit: pre-forwards, pre-backwards

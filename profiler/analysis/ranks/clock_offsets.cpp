@@ -24,7 +24,7 @@ struct ClockEdge {
   double weight;
 };
 
-// What two ranks saw of one collective.
+// One collective as two ranks saw it.
 struct ClockPair {
   Nanoseconds ends;   // difference of their ends
   Interval possible;  // differences of the clocks by which both parts ran at one time

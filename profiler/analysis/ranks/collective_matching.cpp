@@ -387,7 +387,7 @@ class Matcher {
   }
 
   static constexpr Nanoseconds kSlack = 20'000;  // by which ends on one clock may differ
-  static constexpr size_t kNear = 64;            // so many are compared at most
+  static constexpr size_t kNear = 64;            // this many are compared at most
   const std::vector<RankCollectives>& ranks_;
   std::vector<trace::Diagnostic>& diagnostics_;
   std::vector<Numbered> numbered_;

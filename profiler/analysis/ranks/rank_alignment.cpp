@@ -190,7 +190,7 @@ class Alignment {
   }
 
   static constexpr Nanoseconds kAlone = 1'000'000;  // the spacing of a single collective
-  static constexpr size_t kNear = 64;               // so many are compared at most
+  static constexpr size_t kNear = 64;               // this many are compared at most
   static constexpr size_t kShift = 4;  // how many events more than the counts show may be lost
   const UnnumberedList& reference_;
   const UnnumberedList& other_;

@@ -18,7 +18,7 @@
 
 namespace shardlens::analysis {
 
-// What is known of a unit from its collectives.
+// The facts about a unit that follow from its collectives.
 struct RecoveredUnit {
   std::string fqn;            // core/plan/parameter_groups.h
   int64_t padded_numel = -1;  // gathered elements including padding; -1: not in the trace

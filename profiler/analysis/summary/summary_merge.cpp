@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What is kept of a summary until all have been read.
+// The part of a summary that is kept until all have been read.
 struct Rank {
   fs::path path;
   RankSummary summary;  // without what only settle() needs

@@ -32,7 +32,7 @@ constexpr uint32_t kNoPlace = 0xffffffffU;
 // Positions in the list of all device events, by start.
 using Places = std::vector<uint32_t>;
 
-// What an event does, as far as it is the same in every repetition: the kind of a collective, whose
+// The part of an event that is the same in every repetition: the kind of a collective, whose
 // algorithm may change, or the name.
 using Token = uint64_t;
 

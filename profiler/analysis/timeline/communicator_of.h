@@ -8,8 +8,8 @@
 
 namespace shardlens::analysis {
 
-// What tells a rank's communicators apart: name and ranks of the process group; without them, its
-// place in the trace's list of groups; without that, the collective's track.
+// The key that distinguishes a rank's communicators: name and ranks of the process group; without
+// them, its place in the trace's list of groups; without that, the collective's track.
 using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t, uint32_t>;
 
 // The communicator of a collective of the trace.

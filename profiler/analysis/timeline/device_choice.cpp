@@ -22,7 +22,7 @@ using trace::Category;
 using trace::Event;
 using trace::Trace;
 
-// Less of the kernels' time on other devices than one part in so many is an accident of the
+// Less of the kernels' time on other devices than one part in this many is an accident of the
 // program, such as a tensor made on device 0 by every rank.
 constexpr Nanoseconds kNearlyAll = 100;
 

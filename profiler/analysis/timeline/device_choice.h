@@ -20,8 +20,8 @@ void choose_device(const trace::Trace& trace,
                    EventLists& lists,
                    std::vector<trace::Diagnostic>& diagnostics);
 
-// What shows that work ran on a device of which the trace has no kernels, for messages: "NCCL ran
-// (nccl:all_reduce)"; "": nothing, or the trace has kernels.
+// The evidence, for messages, that work ran on a device of which the trace has no kernels: "NCCL
+// ran (nccl:all_reduce)"; "": nothing, or the trace has kernels.
 [[nodiscard]] std::string missing_kernels(const Sources& sources);
 
 // The profiler's activity that records the kernels; for messages.

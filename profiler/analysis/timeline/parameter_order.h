@@ -9,7 +9,7 @@
 
 namespace shardlens::analysis {
 
-// What one collective of a program moves.
+// The parameters that one collective of a program moves.
 struct MovedParameters {
   std::string unit;        // of a bucket of several units: the first and the last, "a … b"
   std::string module;      // the innermost that has all of them; of several units as `unit`

@@ -141,7 +141,7 @@ class PlannedReplay {
   }
 
  private:
-  // The most microbatches whose collectives of a kind are not more than the replay's.
+  // The largest number of microbatches whose collectives of a kind are not more than the replay's.
   [[nodiscard]] int most_microbatches(PlannedOrder& order) const {
     constexpr int kMost = 64;
     int count = 1;

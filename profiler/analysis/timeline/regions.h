@@ -9,7 +9,7 @@
 
 namespace shardlens::analysis {
 
-// What ran as one piece, because a compiler or a CUDA graph made one of it.
+// Work that ran as one piece, because a compiler or a CUDA graph joined it.
 struct Region {
   std::string name;  // "compiled 0/1", "compiled backward", "CUDA graph"
   Interval when;     // with a device: of what was launched within, from the first to the last

@@ -135,8 +135,8 @@ static_assert(sizeof(DeviceEvent) <= 40);
 struct Timeline : HostLog {
   // The work ran on a device; otherwise host operators are the compute.
   bool device = false;
-  // What shows that the trace lacks the device's kernels ("NCCL ran (nccl:all_reduce)"). Then there
-  // are no device events, and the span is empty: the host's events do not show when they ran.
+  // The evidence that the trace lacks the device's kernels ("NCCL ran (nccl:all_reduce)"). Then
+  // there are no device events, and the span is empty: the host's events do not show when they ran.
   std::string missing_kernels;
   IntervalSet span;  // the time that the rank's figures cover
   IntervalSet compute, communication, copy;

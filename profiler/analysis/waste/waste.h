@@ -38,7 +38,7 @@ struct Waste {  // work that the step does not need
   Nanoseconds lost = 0;  // exposed or idle time that would be gone at least in part
 };
 
-// What is proven by one trace; the most expensive first.
+// The waste that one trace proves; the most expensive first.
 //
 // Complexity  O(n log n).
 [[nodiscard]] std::vector<Waste> find_waste(const trace::Trace& trace,

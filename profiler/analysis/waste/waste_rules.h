@@ -11,7 +11,7 @@
 // The kinds of waste, each with a rule in a file of its own; used only by waste.cpp.
 namespace shardlens::analysis {
 
-// What was found so far, by kind and place.
+// The waste found so far, by kind and place.
 class FoundWaste {
  public:
   // Counts one more occurrence.

@@ -20,10 +20,9 @@ namespace shardlens::record {
 //
 // Names      kernels are demangled; a runtime call's version (cudaLaunchKernel_v7000) is cut off.
 // NVTX       ranges of other domains than Shardlens's become annotations when they end; Shardlens's
-// own ranges are only counted, because the recorder already has them.
+//            own ranges are only counted, because the recorder already has them.
 // Overhead   what CUPTI needs for a flush that Shardlens asked for is named trace::kOwnFlush, so
-// that
-//            `check` does not leave out the step.
+//            that `check` does not leave out the step.
 // Windows    after the first begin_window(), only calls within a window are kept, and what these
 //            calls launched, however late it ran. Correlations, which increase with time, connect
 //            the two.

@@ -11,7 +11,7 @@
 
 namespace shardlens::record {
 
-// What a rank was doing, for a supervisor that reads it after the rank died or while it hangs.
+// A rank's present activity, for a supervisor that reads it after the rank died or while it hangs.
 struct RankNow {
   int64_t step = -1;                  // -1: before the first
   int64_t issued = 0, completed = 0;  // number of the schedule's collectives

@@ -34,7 +34,7 @@ size_t write_some(int fd, const char* data, size_t size) {
   return done;
 }
 
-// Whether the file is a spool, or the begin of one, so that its content may be given up for a new
+// Whether the file is a spool, or the start of one, so that its content may be given up for a new
 // spool.
 bool is_spool(int fd) {
   std::array<char, sizeof(trace::kSpoolMagic)> begin{};
@@ -79,7 +79,7 @@ Descriptor open_alone(const OutputFolder& folder, const std::string& name) {
   return file;
 }
 
-// What later records need, and what was lost so far.
+// The state that later records need, and a count of what was lost so far.
 bool outlives_its_step(trace::SpoolType type) {
   switch (type) {
     case trace::SpoolType::kText:

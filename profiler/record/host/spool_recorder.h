@@ -37,7 +37,7 @@ struct SpoolOptions {               // of one rank's spool
   std::string backend = {};  // "gloo", "nccl", "emulated"
   std::vector<GroupInfo> groups = {};
   int64_t warmup = 0;  // first steps (counted from 0) that are not recorded
-  // If either of these is set, only those steps are recorded at whose begin the file exists, or
+  // If either of these is set, only those steps are recorded at whose start the file exists, or
   // that request() asked for.
   std::filesystem::path trigger_file = {};
   bool on_request = false;

@@ -17,7 +17,7 @@ namespace shardlens::record {
 // Threads  as Recorder.
 class NvtxRecorder final : public ForwardingRecorder {
  public:
-  // `counts`: called at the begin of each step; whether ended() counts the ranges of that step.
+  // `counts`: called at the start of each step; whether ended() counts the ranges of that step.
   // Empty: always.
   explicit NvtxRecorder(Recorder* next = nullptr, std::function<bool()> counts = {});
   ~NvtxRecorder() override;

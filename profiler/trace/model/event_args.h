@@ -82,13 +82,13 @@ struct DeviceArgs {
   int32_t device = -1, context = -1, stream = -1;  // -1: not given
   uint32_t event = 0;                              // "event id" of a cuda_event; 0: none
   uint32_t launch = kNoIndex;                      // row of Trace::launches
-  // The module that an annotation of the kernel names: "module_fqn", or "str" behind "L.".
+  // The module that an annotation of the kernel names: "module_fqn", or "str" after "L.".
   StringId module = kEmptyString;
   bool backward = false;  // "autograd_phase" of the annotation is "backward"
   friend bool operator==(const DeviceArgs&, const DeviceArgs&) = default;
 };
 
-// What a synchronisation waited for (category cuda_sync). `stream` is on its track's device.
+// The target of a synchronisation (category cuda_sync). `stream` is on its track's device.
 enum class SyncKind : uint8_t {
   kOther,
   kStream,           // "Stream Sync": the host waits for `stream`

@@ -8,8 +8,9 @@
 
 namespace shardlens::trace {
 
-// What PyTorch's FSDP2 did with a unit, as shardlens.record saw it: a line of rank<r>.actions.jsonl
-// (docs/reference/python.md). [start, end) is the host's call, in the trace's clock.
+// An action of PyTorch's FSDP2 on a unit, as shardlens.record saw it: a line of
+// rank<r>.actions.jsonl (docs/reference/python.md). [start, end) is the host's call, in the trace's
+// clock.
 struct RecordedAction {
   uint32_t seq = 0;  // from 1, in the order of the host
   schedule::Op op = schedule::Op::kAllGather;

@@ -13,7 +13,8 @@ namespace shardlens::trace {
 // "cudaLaunchKernel" of "cudaLaunchKernel_ptsz_v7000".
 [[nodiscard]] std::string_view without_version(std::string_view call);
 
-// What an NVTX range of torch's emit_nvtx says: "aten::mm, seq = 3, op_id = 5, sizes = [[2, 3]]".
+// The parts of an NVTX range's name by torch's emit_nvtx: "aten::mm, seq = 3, op_id = 5, sizes =
+// [[2, 3]]".
 struct NvtxRange {
   std::string_view name;   // "aten::mm"; of other ranges, all of it
   std::string_view sizes;  // "[[2, 3]]", or ""

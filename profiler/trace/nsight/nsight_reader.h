@@ -19,9 +19,8 @@ namespace shardlens::trace {
 // Units    nanoseconds since the session's start, to which its time of the epoch is added.
 // Ranks    those that NCCL's ranges state when the first communicator was made; else not known.
 // Memory   the traces.
-// Errors   InputError for a file that SQLite cannot read; NotATrace for a database without tables
-// of
-//          Nsight Systems. Rows that cannot be used are counted in the diagnostics.
+// Errors   InputError for a file that SQLite cannot read; NotATrace for a database without
+//          tables of Nsight Systems. Rows that cannot be used are counted in the diagnostics.
 // Source   NVIDIA Nsight Systems, "SQLite Schema Reference" of its user guide (2021.5 to 2025.5).
 [[nodiscard]] std::vector<Trace> read_nsight(const std::filesystem::path& path,
                                              Progress* progress = nullptr);

@@ -43,7 +43,8 @@ TEST(OneQueueTest, NothingRunsBesideACollectiveBecauseOfTheQueue) {
   const Analysis analysis = analyzed("rank0.json.gz");
   EXPECT_EQ(analysis.ranks.at(0).figures.overlap, 0);
   const auto found = causes(analysis);
-  // All 12 parts are exposed. The first gather and the last reduction have nothing to run beside.
+  // All 12 parts are exposed. The first gather and the last reduction have nothing to run
+  // concurrently with.
   ASSERT_EQ(found.size(), 12U);
   for (const auto& [part, cause] : found) {
     const ExposedCause expected = part == "layers.0 all_gather_forward" ? ExposedCause::kFirst
