@@ -117,7 +117,7 @@ bool has_file_of_capture(const Entries& entries) {
   });
 }
 
-// What an earlier capture left in the directory. Throws if there is anything else.
+// The files that an earlier capture left in the directory. Throws if there is anything else.
 Entries earlier_capture(const fs::path& directory, const OutputFolder& folder, bool force) {
   Entries entries = entries_of(folder);
   // Without a run.json next to it, config.json may be the user's model.
@@ -267,7 +267,7 @@ std::string tidy_capture_directory(const fs::path& directory, int first_rank, in
         remove_file(*folder, spool.filename().string());
       }
       remove_file(*folder, record::now_path(directory, rank).filename().string());
-      // What a process that was killed had not finished writing.
+      // A killed process had not finished writing it.
       for (const std::string& name : folder->names()) {
         if (name.starts_with(fmt::format("rank{}.", rank)) && name_of_temporary(name)) {
           remove_file(*folder, name);

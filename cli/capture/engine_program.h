@@ -13,8 +13,7 @@ namespace shardlens::cli {
 // The same, checked.
 //
 // Errors  RuntimeFault naming `command` in a build or an installed package without the engine;
-// those
-//         of check_torch().
+//         those of check_torch().
 [[nodiscard]] std::string worker_program(std::string_view command);
 
 // The engine of the Python package uses the torch that is installed next to it: the file

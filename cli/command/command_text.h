@@ -10,7 +10,7 @@
 
 namespace shardlens::cli {
 
-// What a shell or a manual page has to know of a flag or a positional argument.
+// A flag or a positional argument, as completions of shells and manual pages describe it.
 struct ArgumentInfo {
   std::vector<std::string> names;  // "-h", "--help"; empty for a positional argument
   std::string value;               // as the help shows it: "FILE", "cpu|cuda [cpu]"; "": none
@@ -37,7 +37,7 @@ struct CommandInfo {
 
 inline constexpr const char* kHelpOfHelp = "print this help";  // of the flag --help
 
-// What --help prints, in lines of at most `terminal_width` columns, where words are no longer.
+// The text of --help, in lines of at most `terminal_width` columns, where words are no longer.
 [[nodiscard]] std::string help_text(const CommandInfo& command, size_t terminal_width);
 // The same of the program: its subcommands.
 [[nodiscard]] std::string help_text(std::span<const Subcommand> table, size_t terminal_width);

@@ -253,7 +253,7 @@ void tell(const trace::Trace& trace) {
   }
 }
 
-// What was added for TensorBoard's plugin.
+// Counts what was added for TensorBoard's plugin.
 std::string of_plugin(const Input& input) {
   if (!input.ranges) {
     return "";

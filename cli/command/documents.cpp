@@ -41,7 +41,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// What [words](target) becomes.
+// The text that replaces [words](target).
 std::string link_text(std::string_view words, std::string_view target) {
   if (target.find(':') != std::string_view::npos) {
     return fmt::format("{} ({})", words, target);

@@ -14,7 +14,7 @@ struct Schema {
 // In alphabetical order. Defined in a file that CMake makes.
 [[nodiscard]] std::span<const Schema> schemas();
 
-// What a schema describes, in one line.
+// The description of a schema, in one line.
 [[nodiscard]] std::string description_of(const Schema& schema);
 
 // The schema with those that it refers to in "$defs", so that it is valid without other files.

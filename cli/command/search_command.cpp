@@ -106,7 +106,7 @@ std::vector<Listed> listed(const SearchCommand& options,
   return out;
 }
 
-// What a search on the bare hardware finds, where the constants of a stack were used.
+// Prints what a search on the bare hardware finds, if the constants of a stack were used.
 struct Bare {
   std::string stack;               // "": the search was on the bare hardware or a measured machine
   std::string stack_of;            // the GPU that it was fitted to, if that is another one
@@ -347,7 +347,7 @@ void print_text(const sim::SearchResult& result,
   write_stdout(meshes_text(result, meshes, style_of_stdout()));
 }
 
-// What the figures assume of the software.
+// The software that the figures assume.
 void print_machine(const SearchCommand& options,
                    const Bare& bare,
                    const sim::SearchResult& result,

@@ -12,9 +12,9 @@ class App;
 
 namespace shardlens::cli {
 
-// What runs after the flags have been parsed. Data goes to stdout or files (cli/results/output.h);
-// errors are thrown as core/base/error.h classes and become message and exit code only in
-// run_command_line.
+// The function that runs after the flags have been parsed. Data goes to stdout or files
+// (cli/results/output.h); errors are thrown as core/base/error.h classes and become message and
+// exit code only in run_command_line.
 using Action = std::function<ExitCode()>;
 
 // One row of the table of subcommands (cli/command/subcommands.cpp). `add` declares flags on its

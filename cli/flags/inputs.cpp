@@ -39,7 +39,8 @@ fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
 
-// Where the bytes of an output go: behind symlinks, also one to a file that does not exist.
+// The file to which the bytes of an output go, after symlinks are followed, also one to a file that
+// does not exist.
 fs::path destination_of(fs::path path) {
   if (!path.has_filename()) {
     path = path.parent_path();  // "out/"

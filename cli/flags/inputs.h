@@ -6,8 +6,8 @@
 
 namespace shardlens::cli {
 
-// What a command reads, as its flags name it, and what of that would be lost if a path were
-// written.
+// The files that a command reads, as its flags name them, and which of them would be lost if a path
+// were written.
 //
 // Files and directories are compared by device and inode, so through symlinks and hard links, and
 // an output that does not exist yet by its directory and name. A directory counts with the files

@@ -32,7 +32,7 @@ std::vector<std::string> words_of(std::string_view value) {
   return words;
 }
 
-// What the help writes for values that are no files.
+// The help's names for values that are not files.
 bool shows_a_path(std::string_view value) {
   constexpr std::array<std::string_view, 23> kOther{"INT",
                                                     "UINT",

@@ -10,8 +10,8 @@ class Option;
 
 namespace shardlens::cli {
 
-// What the values of an option can be, as its help shows them. An argument without a flag has the
-// help of its option too.
+// The possible values of an option, as its help shows them. An argument without a flag has the help
+// of its option too.
 
 // As the help shows it: "FILE", "cpu|cuda [cpu]"; "": the option has no value.
 [[nodiscard]] std::string value_of(const CLI::Option& option);

@@ -10,7 +10,7 @@
 
 namespace shardlens::cli {
 
-// What both capture and a worker derive from the flags before training.
+// The settings that both capture and a worker derive from the flags before training.
 struct PreparedRun {
   plan::ModelConfig config;
   plan::ResolvedPlan plan;  // with --mesh and --precision applied

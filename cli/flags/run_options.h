@@ -57,7 +57,7 @@ struct RunOptions {
   bool save_async = false;             // write checkpoints while later steps run
   std::filesystem::path resume;        // empty: start from --model
   std::filesystem::path trigger_file;  // if set, record only steps that begin while it exists
-  int64_t on_signal = 0;               // record so many steps after each SIGUSR1; 0: all steps
+  int64_t on_signal = 0;               // record this many steps after each SIGUSR1; 0: all steps
   int64_t record_limit = 256;          // MiB that each rank's records may take
   bool record_newest = false;          // then remove the oldest steps instead of dropping new ones
   int64_t threads = 1;                 // operator threads of a worker

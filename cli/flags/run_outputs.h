@@ -5,7 +5,7 @@
 
 namespace shardlens::cli {
 
-// What a capture reads.
+// The files that a capture reads.
 [[nodiscard]] Inputs inputs_of(const RunOptions& options);
 
 // Checks --out and --save before a capture or a worker writes anything. --save may be the directory

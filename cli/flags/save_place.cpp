@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr Bytes kFp32 = 4;
 
-// At least so many bytes: the tensors, without the headers of files. Sharded checkpoints have the
+// At least this many bytes: the tensors, without the headers of files. Sharded checkpoints have the
 // optimizer's states, and of ignored parameters the values of each rank.
 Bytes checkpoint_bytes(const RunOptions& options, const plan::ResolvedPlan& plan) {
   const bool whole = options.save_format == SaveFormat::kFull;

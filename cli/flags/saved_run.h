@@ -8,7 +8,7 @@
 
 namespace shardlens::cli {
 
-// What --resume and --save find on the disk.
+// The checkpoints that --resume and --save find on the disk.
 struct SavedRun {
   std::filesystem::path checkpoint;  // to resume from; empty: none
   std::filesystem::path weights;     // the weights only, of a Hugging Face directory; empty: none

@@ -8,7 +8,7 @@
 
 namespace shardlens::cli {
 
-// What `advise` prints; `source`: the run.
+// The text that `advise` prints; `source`: the run.
 [[nodiscard]] Shown advice_text(const sim::Advice& advice,
                                 const std::string& source,
                                 report::Style style);

@@ -5,7 +5,7 @@
 
 namespace shardlens::cli {
 
-// The best plan on another mesh, or why there is none, behind the changes of advise.
+// The best plan on another mesh, or why there is none; printed after the changes of advise.
 [[nodiscard]] Shown mesh_proposal_text(const sim::MeshProposal& proposal);
 
 }  // namespace shardlens::cli

@@ -32,8 +32,8 @@ using plan::RankSet;
 using plan::ResolvedPlan;
 
 constexpr DType kMaster = DType::kF32;  // dtype of the shards that ranks keep between steps
-constexpr size_t kLongestRun = 4;       // up to so many equal parts get a line each
-constexpr int64_t kMostShown = 4;       // up to so many ranks or replicas are all listed
+constexpr size_t kLongestRun = 4;       // up to this many equal parts get a line each
+constexpr int64_t kMostShown = 4;       // up to this many ranks or replicas are all listed
 
 Bytes bytes_of(int64_t elements) {
   return elements * size_of(kMaster);

@@ -31,7 +31,7 @@ namespace {
 
 constexpr size_t kAliveShown = 8;
 
-// What the figures assume of the software.
+// The software that the figures assume.
 Shown machine_text(const SimulatedResult& result) {
   if (!result.bare) {
     return Literal(

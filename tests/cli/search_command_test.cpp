@@ -64,7 +64,7 @@ TEST_F(SearchCommandTest, FitsAddsTheLargestSteps) {
   EXPECT_FALSE(json::parse(run(kSearch + limit + "--json").out)["best"].contains("fits"));
 }
 
-// What the bare hardware would choose is told beside the plan under the default stack.
+// The choice of the bare hardware is printed next to the plan under the default stack.
 TEST_F(SearchCommandTest, ComparesWithTheBareHardware) {
   const std::string limit = "--memory-limit 1GiB ";
   const json found = json::parse(run(kSearch + limit + "--json").out),

@@ -215,8 +215,8 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   refused("--hardware 8xA100-80 --power-limit 500", 3, "expected 80 to 400 W");
 }
 
-// A named spec has the constants fitted to its GPU, and the bare figure beside them; other machines
-// say that they have none.
+// A named spec has the constants fitted to its GPU, and the bare figure next to them; other
+// machines say that they have none.
 TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
   const json own = simulated("--hardware 8xH100 --seq 32"),
              named = simulated("--hardware 8xH100 --seq 32 --stack 'llm-foundry H100-SXM-80GB'"),
