@@ -37,7 +37,7 @@ void raise(const QString& name, MainWindow& window) {
   window.actions().trigger(QStringLiteral("panel.") + QLatin1String(row->id));
 }
 
-// --plan, --hardware and --simulate: simulated one after the other, so that each becomes a version.
+// Simulates --plan, --hardware and --simulate one after the other, so that each becomes a version.
 void simulate(const ProgramOptions& options, MainWindow& window) {
   PlanSession& session = window.session();
   const auto simulated = [&session] {
@@ -77,7 +77,7 @@ void simulate(const ProgramOptions& options, MainWindow& window) {
   }
 }
 
-// --step, --select and --range.
+// Applies --step, --select and --range.
 void select(const ProgramOptions& options, MainWindow& window) {
   SelectionContext& context = window.context();
   const RankData* rank = context.rank();
@@ -124,7 +124,7 @@ void settle(MainWindow& window) {
   }
 }
 
-// Prints what failed.
+// Runs the self-test and prints what failed.
 ExitCode run_selftest(MainWindow& window, const std::function<int()>& warnings) {
   const QStringList failures = selftest(window);
   for (const QString& failure : failures) {

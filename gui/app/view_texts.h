@@ -6,10 +6,9 @@
 
 namespace shardlens::gui {
 
-// What the views show, as their texts: {"headline", "panels": {"modules": {"notes": [text above the
-// table], "columns": [title], "rows": [[text of each column]]}, …}}. The rows of a tree are in its
-// order, each with the number of rows that it is within as its last element. Without a table there
-// are only notes.
+// The texts of all views: {"headline", "panels": {"modules": {"notes": [text above the table],
+// "columns": [title], "rows": [[text of each column]]}, …}}. The rows of a tree are in its order,
+// with its depth as last element. Without a table there are only notes.
 [[nodiscard]] nlohmann::ordered_json view_texts(MainWindow& window);
 
 }  // namespace shardlens::gui

@@ -14,8 +14,7 @@ namespace shardlens::gui {
 // which does not see inside Qt, knows what they order.
 //
 // Ownership  a member of its owner. The destructor waits for the jobs that run, and drops those
-// that
-//            have not begun; their `done` is then not called.
+//            that have not begun; their `done` is then not called.
 // Threads    run() and the destructor: the owner's thread.
 class Background : public QObject {
  public:

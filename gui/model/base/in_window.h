@@ -4,8 +4,8 @@
 
 namespace shardlens::gui {
 
-// A message of the libraries for display. They also serve the command line, so some advise to add
-// one of its flags; in the window the text names what the window has for that. Other text stays.
+// A message of the libraries, as the window shows it. Where a message advises a flag of the command
+// line, the text names the window's own command for it. Other text stays.
 [[nodiscard]] QString in_window(QString message);
 
 }  // namespace shardlens::gui

@@ -8,8 +8,8 @@
 
 namespace shardlens::gui {
 
-// A stranger's string for display, on one line and without characters that are invisible or turn
-// the direction of text (core/base/shown.h). Widgets that may show HTML need toHtmlEscaped() too.
+// A string of a file for display, on one line and without characters that are invisible or turn the
+// direction of text (core/base/shown.h). Widgets that may show HTML need toHtmlEscaped() too.
 [[nodiscard]] inline QString shown_text(std::string_view view) {
   return QString::fromStdString(escaped(view));
 }

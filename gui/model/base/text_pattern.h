@@ -5,9 +5,9 @@
 
 namespace shardlens::gui {
 
-// What a search box looks for: texts that contain it, or that match it as a regular expression;
-// upper and lower case are equal. What is no regular expression, such as "aten::mm(", is only
-// contained.
+// The text in a search box. It matches texts that contain it, and texts that match it as a regular
+// expression; upper and lower case are equal. "aten::mm(", which is no regular expression, matches
+// only texts that contain it.
 class TextPattern {
  public:
   explicit TextPattern(const QString& text = {});

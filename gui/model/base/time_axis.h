@@ -41,8 +41,8 @@ class TimeAxis {
   bool setView(const analysis::Interval& view);
   bool zoom(double factor, double aroundPixel);  // factor < 1: closer
   bool pan(double pixels);
-  // What the wheel does in every view of time: a tenth of the view sideways for each notch, or
-  // closer to what is at the pixel and away from it.
+  // Applies a turn of the wheel, as every view of time does: moves by a tenth of the view for each
+  // notch, or zooms around the pixel.
   bool turn(const Wheel& wheel, double aroundPixel);
   bool fit(const analysis::Interval& what);  // with a margin
   bool fitAll() { return setView(bounds_); }
@@ -58,18 +58,19 @@ class TimeAxis {
 
 // "1.25 ms", with as many digits as a resolution of `resolution` nanoseconds needs.
 [[nodiscard]] QString timeText(Nanoseconds time, double resolution);
-// In the unit that the largest time of a column has, so that the digits of its rows compare.
+// The same in the unit of `largest`, the largest time of a column, so that the digits of its rows
+// line up.
 [[nodiscard]] QString timeText(Nanoseconds time, double resolution, Nanoseconds largest);
 // A duration with the same digits everywhere: from 0.1 ms on, as the headline and the command line
 // print it ("0.412 ms", "388.814 ms", "12.250 s"); shorter ones to the nanosecond ("4.200 µs",
 // "812 ns").
 [[nodiscard]] QString durationText(Nanoseconds duration);
-// In the unit that the largest duration of a column has, so that the digits of its rows compare:
-// "0.041 ms" below "79.314 ms".
+// The same in the unit of `largest`, the largest duration of a column, so that the digits of its
+// rows line up: "0.041 ms" below "79.314 ms".
 [[nodiscard]] QString durationText(Nanoseconds duration, Nanoseconds largest);
 // "▲ 1.2 ms", "▼ 40 µs", "=": the sign is shown by shape, not only by colour.
 [[nodiscard]] QString deltaText(Nanoseconds delta);
-// In the unit that the largest change of a column has.
+// The same in the unit of `largest`, the largest change of a column.
 [[nodiscard]] QString deltaText(Nanoseconds delta, Nanoseconds largest);
 // The same for the change from `base` to `value` in percent: "▼ 3.2 %"; "=" below 0.05 %.
 [[nodiscard]] QString changeText(double value, double base);

@@ -43,7 +43,7 @@ QString text_of(const nlohmann::json& options, const char* key) {
 
 }  // namespace
 
-// What is found out about a run on another thread.
+// The figures of a run that are read on another thread.
 struct PlanRuns::Reading {
   RunPointer run;
   Nanoseconds duration = 0;

@@ -24,7 +24,7 @@ struct PlanRun {
   QString name, directory;
   QString version;  // "v1 forward prefetch 1"
   Stage stage = Stage::kRunning;
-  QString message;          // why it failed; of a measured one why something of it is not known
+  QString message;          // why it failed; of a measured run: why a figure is missing
   int step = 0, steps = 0;  // done and wanted, while it runs
 
   StepFigures predicted;
@@ -39,7 +39,7 @@ struct PlanRun {
   // Predicted minus measured compute, exposed communication, exposed copies and idle, as shares of
   // the measured step; they sum to error(). Requires `measured`.
   [[nodiscard]] std::array<double, 4> errors() const;
-  // The same of the step. Requires kMeasured.
+  // Predicted minus measured step, as a share of the measured step. Requires kMeasured.
   [[nodiscard]] double error() const;
 };
 

@@ -238,7 +238,7 @@ QString of_idle(const RunData& run, const RankData& rank, uint32_t index) {
   return sheet.done();
 }
 
-// Blocks alike, with their median, the worst, and which that is.
+// Adds equal blocks with their median, and the worst one with its name.
 void add_block(Sheet& sheet, const RankData& rank, const analysis::BlockFigures& block) {
   const std::vector<analysis::UnitFigures>& units = rank.figures.units;
   sheet.section(QObject::tr("blocks alike, %1").arg(escaped(block.name)));
@@ -256,7 +256,7 @@ void add_block(Sheet& sheet, const RankData& rank, const analysis::BlockFigures&
   }
 }
 
-// When the rank had all parameters of the unit.
+// Adds when the rank had all parameters of the unit.
 void add_gathered(Sheet& sheet, const RunData& run, const RankData& rank, const std::string& unit) {
   constexpr int kListed = 4;
   QStringList times;
@@ -275,7 +275,7 @@ void add_gathered(Sheet& sheet, const RunData& run, const RankData& rank, const 
   }
 }
 
-// What the rank keeps of the model's parameters between steps.
+// Adds the model's parameters that the rank keeps between steps.
 void add_kept(Sheet& sheet, const plan::ResolvedPlan& plan, int64_t rank) {
   Bytes kept = 0, all = 0;
   for (UnitId unit = 0; unit < plan.units.size(); ++unit) {

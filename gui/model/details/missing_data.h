@@ -6,14 +6,14 @@
 
 namespace shardlens::gui {
 
-// What a view says when the run has nothing for it: what is missing, and what to record or open to
-// get it. Sentences without markup.
+// Sentences, without markup, for a view that has nothing to show: what the run lacks, and what to
+// record or open instead.
 
-// Of a window in which no collective is exposed.
+// Why no collective is exposed in the window.
 [[nodiscard]] QString why_nothing_exposed(const RunData& run, const RankData& rank);
-// Of a step whose order of collectives cannot be compared.
+// Why the order of collectives of a step cannot be compared.
 [[nodiscard]] QString why_no_order(const RankData& rank);
-// Of a run with one rank.
+// Why a run with one rank has nothing to compare.
 [[nodiscard]] QString why_one_rank(const RunData& run);
 // Why no memory was measured; "": it was, or the run was simulated.
 [[nodiscard]] QString why_no_memory(const RunData& run);

@@ -8,7 +8,7 @@
 
 namespace shardlens::gui {
 
-// What the host did in a trace of a device: operators that no other operator contains, and calls of
+// The host's work in a trace of a device: operators that no other operator contains, and calls of
 // the device's runtime and driver. LaneItem::ref is an index into Trace::events.
 [[nodiscard]] std::vector<LaneItem> outermost_operators(const trace::Trace& trace,
                                                         const analysis::Timeline& timeline);

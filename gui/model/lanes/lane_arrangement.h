@@ -22,7 +22,8 @@ struct LaneArrangement {
   bool nested = false;      // operators of the host are shown with those that they call
   friend bool operator==(const LaneArrangement&, const LaneArrangement&) = default;
 
-  // The lanes, which are given in their first order, as they are arranged, also hidden ones.
+  // The given lanes, which are in their default order, in the order of the arrangement; hidden ones
+  // are included.
   [[nodiscard]] QStringList arranged(const QStringList& lanes) const;
   // Moves a lane by one place among those of `lanes` that are not hidden, down (+1) or up (-1).
   // Returns false if there is no such place.

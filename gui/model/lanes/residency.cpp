@@ -12,7 +12,7 @@ using schedule::Op;
 
 namespace {
 
-// Until when the device is busy with what the host launched up to an instant.
+// Finds until when the device is busy with what the host launched up to an instant.
 class DeviceProgress {
  public:
   explicit DeviceProgress(const analysis::Timeline& timeline) {

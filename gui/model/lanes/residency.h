@@ -11,8 +11,8 @@
 
 namespace shardlens::gui {
 
-// What the host issued for a unit: an action of a capture, or one that shardlens.record saw in
-// PyTorch's FSDP.
+// An action of the host for a unit, from a capture, or from PyTorch's FSDP as shardlens.record saw
+// it.
 struct IssuedAction {
   std::string unit;  // FQN; "" is the root
   schedule::Op op = schedule::Op::kAllGather;

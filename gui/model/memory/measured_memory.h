@@ -7,7 +7,7 @@
 
 namespace shardlens::gui {
 
-// What the trace's allocator had allocated, at a time since the step began.
+// The memory that the trace's allocator had allocated, at a time since the step began.
 struct MeasuredMemory {
   Nanoseconds time = 0;
   Bytes allocated = 0;
@@ -17,9 +17,9 @@ struct MeasuredMemory {
 // recorded several devices. Empty if the trace has no record of an allocator or no steps.
 [[nodiscard]] std::vector<MeasuredMemory> measured_memory(const SelectionContext& selection);
 
-// The most that PyTorch's allocator had allocated in a step that the traces contain: of all ranks
-// whose traces have a record of the allocator (of their GPU, if there are several devices), else
-// the one of metrics.jsonl. nullopt: not measured, or no steps.
+// The peak of PyTorch's allocator in the steps that the traces contain: over all ranks whose traces
+// have a record of the allocator (of their GPU, if there are several devices), else from
+// metrics.jsonl. nullopt: not measured, or no steps.
 [[nodiscard]] std::optional<Bytes> measured_peak(const RunData& run);
 
 }  // namespace shardlens::gui

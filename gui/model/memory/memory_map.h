@@ -11,8 +11,8 @@
 
 namespace shardlens::gui {
 
-// What is allocated at a moment, as a treemap: groups of units or of categories, and in each the
-// tiles of the other.
+// A treemap of the memory that is allocated at a moment: groups of units with a tile for each
+// category, or groups of categories with a tile for each unit.
 //
 // Layout  Groups are in the order of the model, and those of a group in the order of the other
 //         groups, so that they stay where they are while their sizes change. Every tile has the
@@ -47,7 +47,8 @@ struct MemoryMap {
                                    MemoryMap::Order order,
                                    const QRectF& area);
 
-// What a unit holds of a category at the time, the largest first: "saved by aten::mm", ….
+// A part of the memory that a unit holds of a category at the time: "saved by aten::mm". The
+// largest comes first.
 struct HeldMemory {
   std::string what;
   Bytes bytes = 0;

@@ -21,7 +21,7 @@ struct CaptureOptions {
 
 // Whether the directory has files, also hidden ones.
 [[nodiscard]] bool is_used(const QString& directory);
-// The directory itself, or one with a number behind its name that is not used.
+// The directory itself, or an unused one with a number after its name.
 [[nodiscard]] QString free_directory(const QString& directory);
 
 // Runs `shardlens capture` as a separate process, one at a time. Each start() emits exactly one of

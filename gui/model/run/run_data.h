@@ -20,7 +20,7 @@
 
 namespace shardlens::gui {
 
-// What an item on the timeline is; each kind has its own hue.
+// The kind of an item on the timeline; each has its own hue.
 enum class Kind : uint8_t {
   kCompute,
   kAllGather,
@@ -31,7 +31,7 @@ enum class Kind : uint8_t {
   kHost
 };
 inline constexpr int kKindCount = 7;
-// By purpose. What a collective is for that is not known is shown as what FSDP would issue it for.
+// By purpose. A collective of unknown purpose gets the purpose for which FSDP would issue it.
 [[nodiscard]] Kind kind_of(const analysis::Collective& collective);
 [[nodiscard]] const char* label_of(Kind kind);  // "compute", "all-gather", …
 // "all-gather", "all-reduce, activations", "send recv", …: with the purpose if FSDP and DDP
@@ -83,7 +83,8 @@ class RankData {
 
   // When the device had nothing to do, and why, by start; empty for traces without a device.
   [[nodiscard]] const std::vector<analysis::IdlePart>& idle() const { return figures.detail->idle; }
-  // The span in figures.detail whose UnitSpan::collective it is; it has the cause. nullptr: none.
+  // The collective's span in figures.detail (by UnitSpan::collective), which has the cause.
+  // nullptr: none.
   [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
   // The unit (FQN, "" for the root) or section ("<clip>") that the collective belongs to.
   [[nodiscard]] std::string owner_of(uint32_t collective) const;

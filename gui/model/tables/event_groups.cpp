@@ -11,7 +11,8 @@
 namespace shardlens::gui {
 namespace {
 
-// What the events of a rank are summed up by: a number of each, and the names of the numbers.
+// The keys by which a rank's events are summed up: a number for each event, and the names of the
+// numbers.
 class Keys {
  public:
   Keys(const RankData& rank, EventGrouping by) : trace_(rank.trace), by_(by) {
@@ -46,7 +47,7 @@ class Keys {
     }
     return owners_.owner[event];
   }
-  // Of a key that `event` has.
+  // The name of the key of `event`.
   [[nodiscard]] QString name(uint32_t event) const {
     const trace::Event& each = trace_.events[event];
     switch (by_) {

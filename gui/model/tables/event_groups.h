@@ -12,7 +12,7 @@
 
 namespace shardlens::gui {
 
-// By what events are summed up.
+// The key by which events are summed up.
 enum class EventGrouping : uint8_t { kName, kCategory, kTrack, kUnit };
 
 // The events that EventTable lists, summed up by name, category, thread or stream, or unit: of one
@@ -44,10 +44,11 @@ class EventGroups : public ColumnTable {
   [[nodiscard]] const Group& groupAt(const QModelIndex& index) const {
     return groups_[rowAt(index)];
   }
-  // Of the groups that are shown.
+  // The number of events in the groups that are shown.
   [[nodiscard]] int64_t count() const { return count_; }
   [[nodiscard]] Nanoseconds sum() const { return sum_; }
-  // Of all events in the window and of the category, whatever their names: what shares are of.
+  // The duration of all events of the category in the window, whatever their names. Shares are
+  // fractions of it.
   [[nodiscard]] Nanoseconds total() const { return total_; }
   // The row that the event is part of.
   [[nodiscard]] QModelIndex indexOf(const Selection::Item& item) const;

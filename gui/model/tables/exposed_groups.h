@@ -39,7 +39,8 @@ class ExposedGroups : public ColumnTable {
     size_t count = 0;
     Nanoseconds exposed = 0, worst_exposed = 0;
     Selection::Item worst;
-    // The matched collectives, by the last rank's one: position in the run, index there.
+    // The matched collectives, each by its event on the last rank: the rank's position in the run,
+    // and the index there.
     std::vector<std::pair<uint32_t, uint32_t>> matched;
     Nanoseconds spread = kNoSpread;
   };

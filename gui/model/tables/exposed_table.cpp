@@ -18,7 +18,7 @@ double key_of(const std::optional<Nanoseconds>& value) {
   return value ? static_cast<double>(*value) : -1e300;
 }
 
-// What the cause means, and what helps for this kind of collective.
+// Explains the cause, and what helps for this kind of collective.
 QString meaning_of(const analysis::UnitSpan& span) {
   const QString means = table_text(explanation_of(*span.cause));
   const std::string_view helps =

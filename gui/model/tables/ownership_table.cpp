@@ -160,7 +160,7 @@ plan::HeldPart OwnershipTable::part(const QModelIndex& index) const {
   return ownership_.part(rows_[static_cast<size_t>(index.row())], index.column() - kFixedColumns);
 }
 
-// Of the parameter, its shape and its state.
+// The text of a fixed column: the parameter, its shape or its state.
 QVariant OwnershipTable::fixedText(const QModelIndex& index, int role) const {
   const plan::ParameterPlace& row = rows_[static_cast<size_t>(index.row())];
   const plan::Parameter& parameter = plan().tree.parameters[row.parameter];

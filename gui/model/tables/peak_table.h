@@ -12,8 +12,8 @@
 
 namespace shardlens::gui {
 
-// What is alive at the simulated peak of the rank that needs most memory: of the session's first
-// version, the plan as it ran, and of the current one, side by side.
+// The memory that is alive at the simulated peak of the rank that needs most: for the session's
+// first version, which is the plan as it ran, and for the current one, side by side.
 class PeakTable : public ColumnTable {
   Q_OBJECT
  public:
@@ -29,7 +29,7 @@ class PeakTable : public ColumnTable {
     QString need;         // needText() of a plan that does not fit; otherwise ""
     [[nodiscard]] Bytes sum() const;
   };
-  // The first version's and the current one's; only one if they are the same.
+  // The peaks of the first and the current version; only one if they are the same.
   [[nodiscard]] const std::vector<Peak>& peaks() const { return peaks_; }
 
  private:

@@ -13,11 +13,11 @@
 
 namespace shardlens::gui {
 
-// By what the operators of a step are summed up.
+// The key by which the operators of a step are summed up.
 enum class RooflineGrouping : uint8_t { kUnit, kModule, kKind, kOperator };
 
-// What the operators of a step compute and move, how long they take, and which shares of the GPU's
-// rates they reach: as recorded, and of the plan in What if, simulated.
+// FLOPs, bytes and time of a step's operators, and the shares of the GPU's rates that they reach:
+// as recorded, and as simulated for the plan in What if.
 class RooflineTable : public ColumnTable {
   Q_OBJECT
  public:
@@ -46,7 +46,7 @@ class RooflineTable : public ColumnTable {
   // The GPU of the recorded run, and of the plan; nullopt: not known.
   [[nodiscard]] const std::optional<sim::HardwareSpec>& ofRun() const { return run_gpu_; }
   [[nodiscard]] const std::optional<sim::HardwareSpec>& ofPlan() const { return plan_gpu_; }
-  // What the table is of, and why shares are missing, in sentences.
+  // Sentences that say what the table shows, and why shares are missing.
   [[nodiscard]] const QString& summary() const { return summary_; }
 
  private:

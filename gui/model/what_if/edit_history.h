@@ -34,7 +34,7 @@ struct PlanKnob {
     std::function<void(PlanState&)> apply;
     std::function<bool(const PlanState&)> holds;
   };
-  // Below which title a form has it.
+  // The title of the form under which it is listed.
   enum class Section : uint8_t { kPlan, kMesh, kMemory, kCommunication, kReplicated, kSoftware };
   QString title, help;
   std::vector<Choice> choices;
@@ -62,10 +62,10 @@ struct PlanVersion {
   std::vector<sim::OperatorWork> work;  // of one rank
   RunPointer run;                       // the simulated timeline of one rank
 
-  // Whether everything is known that the simulation of the plan gives. Otherwise what takes most
-  // memory was dropped: `run`, `memory`, `work`, prediction.memory.alive and prediction.priced.
+  // Whether it has all results of its simulation. Otherwise those that take most memory were
+  // dropped: `run`, `memory`, `work`, prediction.memory.alive and prediction.priced.
   [[nodiscard]] bool isWhole() const { return run != nullptr || !error.isEmpty(); }
-  // Whether it has a step: one that does not fit ends before its end.
+  // Whether it has a step. A plan that does not fit runs out of memory before its step ends.
   [[nodiscard]] bool hasStep() const { return error.isEmpty() && prediction.memory.fits; }
   [[nodiscard]] Nanoseconds step() const { return prediction.figures.duration(); }
   [[nodiscard]] Bytes peak() const { return prediction.memory.peak_allocated; }
@@ -81,9 +81,9 @@ struct SavedPlans {
 // The plan being edited, with undo, and all versions that were simulated. Each version is simulated
 // as a Scenario (sim/scenario/scenario.h).
 //
-// Of all versions the state and the figures are kept. At most kWhole versions are whole: the first,
-// the current one, and those that were chosen last. Another one is simulated again when the user
-// returns to it. Until then current() is nullptr, as for a new version.
+// Every version keeps its state and its figures. At most kWhole versions keep all results: the
+// first, the current one, and those that were chosen last. Another one is simulated again when the
+// user returns to it. Until then current() is nullptr, as for a new version.
 //
 // With a run open, the run is first observed in the background: its traces are analyzed and its
 // machine is calibrated from them. progress() reports how far this is, observed() when it ended. No

@@ -18,7 +18,7 @@
 
 namespace shardlens::gui {
 
-// What the mesh of a plan looks like: which ranks there are, which groups they form, what each
+// The mesh of a plan, ready to be drawn: its ranks, the groups that they form, the memory that each
 // holds and how long it waited.
 struct MeshPicture {
   struct Axis {
@@ -55,8 +55,8 @@ struct MeshPicture {
   [[nodiscard]] QString text(size_t rank) const;
 };
 
-// Of the plan in What if; without one, of the open run's plan. The measured times are those of the
-// chosen step or range, and are shown as long as the plan is the one that ran.
+// The mesh of the plan in What if; without one, of the open run's plan. The measured times are
+// those of the chosen step or range, and are shown as long as the plan is the one that ran.
 [[nodiscard]] MeshPicture mesh_picture(const SelectionContext& selection,
                                        const PlanSession& session);
 

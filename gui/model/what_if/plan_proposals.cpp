@@ -89,7 +89,8 @@ struct PlanProposals::Job {
     }
   }
 
-  // The prediction with its intervals. That of a change is only of one from the run's own plan.
+  // The prediction with its intervals. A change has an interval only if it is from the run's own
+  // plan.
   [[nodiscard]] sim::Prediction withIntervals(const sim::Uncertainty& uncertainty,
                                               const sim::Scenario& scenario,
                                               const PlanState& changed) const {

@@ -16,7 +16,7 @@
 
 namespace shardlens::gui {
 
-// What is changed from the plan as it is.
+// The setting that changes; all others stay as in the plan.
 enum class ScaleAxis : uint8_t { kRanks, kBatch, kSeq };
 
 struct ScalePoint {  // the plan with another number of ranks, another batch or sequence

@@ -27,7 +27,7 @@ struct PlanState {
   friend bool operator==(const PlanState&, const PlanState&) = default;
 };
 
-// What the plan is for: a recorded run, a model, or both.
+// The program that the plan is for: a recorded run, a model, or both.
 struct PlanSubject {
   std::shared_ptr<const sim::RecordedRun> recorded;     // nullptr: no run was observed
   std::shared_ptr<const sim::ScenarioModel> of_run;     // the run's operators

@@ -23,7 +23,6 @@ struct Bookmark {
 // stored by path, not copied. Figures are not stored; the plans are simulated again.
 //
 // Layout  a JSON object, version 1, see docs/use/window.md. Paths below the file's directory are
-// stored
 //         relative to it.
 struct Project {
   std::vector<std::filesystem::path> traces, compared;  // absolute

@@ -9,9 +9,10 @@
 
 namespace shardlens::gui {
 
-// The capture of a plan as text for a shell, to be started on another machine.
+// Writes the capture of a plan as a shell script, to be started on another machine.
 
-// The name as a directory has it: "v1 forward prefetch: 1" becomes "v1-forward-prefetch-1".
+// The name of a version as a directory's name: "v1 forward prefetch: 1" becomes
+// "v1-forward-prefetch-1".
 [[nodiscard]] QString directory_name(const QString& name);
 
 // Flags of `shardlens capture` for the settings of a state's step; those with their usual value are

@@ -12,8 +12,8 @@
 
 namespace shardlens::gui {
 
-// Memory through a step: what the simulated plan allocates, by category, one on the other; the
-// measured curve and the one of the plan as it ran as lines; the device's memory as a line.
+// Memory through a step: what the simulated plan allocates, by category, stacked; the measured
+// curve and the one of the plan as it ran as lines; the device's memory as a line.
 //
 // Time   that of the device: see sim::memory_curve().
 // Mouse  under the pointer a line; the tooltip says what is allocated and gathered there. The wheel
@@ -45,7 +45,7 @@ class MemoryPlot : public DrawnWidget {
   [[nodiscard]] const TimeAxis& axis() const { return axis_; }
   void drawOn(Canvas& canvas) const override;
   [[nodiscard]] QSize sizeHint() const override { return {400, 150}; }
-  // Low: the panels beside it must not become higher when the plan is simulated.
+  // A small height, so that panels next to it do not become higher when the plan is simulated.
   [[nodiscard]] QSize minimumSizeHint() const override { return {120, 56}; }
 
  signals:

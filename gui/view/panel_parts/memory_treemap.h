@@ -10,8 +10,8 @@
 
 namespace shardlens::gui {
 
-// What a simulated plan has allocated at an instant of its step, as a treemap by unit and category.
-// The tiles of the selected unit are framed, the others dimmed.
+// A treemap, by unit and category, of the memory that a simulated plan has allocated at an instant
+// of its step. The tiles of the selected unit are framed, the others dimmed.
 //
 // Mouse  A click chooses the tile's unit; the tooltip lists what it holds.
 // Keys   Left and Right choose the unit before and after, in the order of the treemap.

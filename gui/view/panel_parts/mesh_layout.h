@@ -7,11 +7,11 @@
 
 namespace shardlens::gui {
 
-// Where the ranks of a mesh are drawn: nodes in rows, in each node its GPUs in rows, as large as
-// they fit.
+// Places the ranks of a mesh: nodes in rows, and in each node its GPUs in rows, as large as they
+// fit.
 class MeshLayout {
  public:
-  // How much of a rank there is room for. kNodes: only nodes are drawn.
+  // How much of a rank is drawn in the room that it has. kNodes: only nodes are drawn.
   enum class Detail : uint8_t { kFull, kBar, kDot, kNodes };
 
   MeshLayout() = default;

@@ -47,7 +47,7 @@ ModuleBar::ModuleBar(PlanSession& session, QWidget* parent) : QWidget(parent), s
 
 QToolButton* ModuleBar::addButton(const QString& title, const QString& help) {
   auto* button = new QToolButton;
-  button->setText(title.section(" in ", 0, 0));  // the tool tip says when
+  button->setText(title.section(" in ", 0, 0));  // the tooltip says when
   button->setAccessibleName(tr("Edit the plan: %1").arg(title));
   button->setAccessibleDescription(help);
   button->setPopupMode(QToolButton::InstantPopup);

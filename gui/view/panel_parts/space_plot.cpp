@@ -170,7 +170,7 @@ std::optional<size_t> SpacePlot::pointAt(QPointF position) const {
   double nearest = kNear;
   for (size_t i = 0; space_ != nullptr && i < space_->points.size(); ++i) {
     const double away = QPointF(placeOf(i) - position).manhattanLength();
-    // Of points at one place, one of the front, which is drawn above the others.
+    // Of several points at one place, takes one of the front, which is drawn above the others.
     if (away < nearest || (away <= nearest && best && space_->points[i].front)) {
       best = i;
       nearest = away;

@@ -24,7 +24,7 @@
 namespace shardlens::gui {
 namespace {
 
-// Of the step without the change: "−3.2".
+// The change as a share of the step without it, in percent: "−3.2".
 QString share_text(const Proposal& of, Nanoseconds change) {
   return signedPercent(static_cast<double>(change) / static_cast<double>(of.step - of.change));
 }
@@ -44,7 +44,7 @@ std::function<QString(size_t)> if_fits(const PlanProposals& proposals, Text text
   };
 }
 
-// A change is that from another plan, which may have no step.
+// A change is a difference to another plan, which may have no step.
 template <class Text>
 std::function<QString(size_t)> if_compared(const PlanProposals& proposals, Text text) {
   return if_fits(proposals,
@@ -134,7 +134,7 @@ class AdvicePanel final : public Panel {
   void widthChanged() override;
 
  private:
-  // Who opens the panel wants the advice.
+  // A user who opens the panel wants the advice.
   void adviseOnce() {
     if (isVisible() && proposals().canAdvise() && proposals().note().isEmpty()) {
       proposals().advise();
@@ -245,8 +245,8 @@ void AdvicePanel::showProposals() {
     fitColumns();
     widthChanged();
   }
-  // Who waits here for the plans goes on with the best one: Enter makes it a version. The window
-  // may be behind another one meanwhile, so this does not ask for the keyboard.
+  // If the user waits here for the plans, the best one gets the focus: Enter makes it a version.
+  // The window may be behind another one meanwhile, so this does not ask for the keyboard.
   const bool waits = isAncestorOf(window()->focusWidget());
   const bool searched = std::exchange(was_searching_, proposals().isSearching());
   if (std::exchange(was_busy_, busy) && !busy && count > 0 && waits) {

@@ -11,7 +11,7 @@
 namespace shardlens::gui {
 namespace {
 
-// What the ranks communicate for: by purpose, group and kind, of the run and of the edited plan.
+// The ranks' communication by purpose, group and kind, in the run and under the edited plan.
 class CommunicationPanel final : public Panel {
  public:
   explicit CommunicationPanel(const PanelContext& context) : Panel(context) {

@@ -10,7 +10,7 @@
 namespace shardlens::gui {
 namespace {
 
-// What was left out of the run or repaired, and what may be wrong.
+// Lists what was left out of the run or repaired, and what may be wrong.
 class DiagnosticsPanel final : public Panel {
  public:
   explicit DiagnosticsPanel(const PanelContext& context) : Panel(context) {

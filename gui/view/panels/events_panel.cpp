@@ -136,7 +136,8 @@ class EventsPanel final : public Panel {
     showView(sums() ? *sums_ : *each_);
     showSelection();
   }
-  // Of the rank's events. What was chosen stays, also where the rank has none of it.
+  // Lists the categories of the rank's events. The chosen one stays, even if the rank has no event
+  // of it.
   void listCategories(const RankData& rank) {
     if (listed_ == selection().current().rank) {
       return;

@@ -94,7 +94,7 @@ class ExposedPanel final : public Panel {
     showSelection();
     fitColumns();
   }
-  // Of the rows that the filter leaves.
+  // A summary of the rows that the filter leaves.
   [[nodiscard]] QString summary() const {
     if (selection().rank() == nullptr) {
       return {};

@@ -102,7 +102,7 @@ class MemoryPanel final : public Panel {
   void widthChanged() override { share_width(*view_, elided_); }
 
  private:
-  // From the begin of the step that the time is in; nullopt: it is in no step.
+  // From the start of the step that the time is in; nullopt: it is in no step.
   [[nodiscard]] std::optional<Nanoseconds> sinceStep(std::optional<Nanoseconds> time) const {
     const RankData* rank = selection().rank();
     if (!time || rank == nullptr) {
@@ -112,7 +112,7 @@ class MemoryPanel final : public Panel {
     const auto step = rank->step_at(own);
     return step ? std::optional(own - rank->figures.steps[*step].window.start) : std::nullopt;
   }
-  // The treemap is of the time under the pointer, here or in the timeline, else of the begin of the
+  // The treemap is of the time under the pointer, here or in the timeline, else of the start of the
   // selected item, else of the peak.
   void showTime() {
     const auto item = selection().itemInterval();
@@ -176,7 +176,7 @@ class MemoryPanel final : public Panel {
     }
     const sim::MemoryCurve& curve = session().current()->memory;
     if (!curve.empty() && session().current()->hasStep()) {
-      out += tr("%1 has it %2 after the step's begin, in %3.")
+      out += tr("%1 has it %2 after the step's start, in %3.")
                  .arg(table_.peaks().back().title, durationText(curve.points[curve.peak].time),
                       shown_text(curve.at_peak).toHtmlEscaped());
     }

@@ -17,7 +17,7 @@
 namespace shardlens::gui {
 namespace {
 
-// Of the names, which are elided at the start.
+// Widths of the column of names, which are elided at the start.
 constexpr int kNarrowestParameter = 160, kWidestParameter = 220;
 constexpr int kShape = 1, kNow = 2;  // columns
 

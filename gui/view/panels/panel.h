@@ -21,7 +21,7 @@ class QToolButton;
 
 namespace shardlens::gui {
 
-// What panels read and change. Everything outlives the panels.
+// The parts of the window that panels read and change. All of them outlive the panels.
 struct PanelContext {
   SelectionContext& selection;
   PlanSession& session;
@@ -55,7 +55,7 @@ class Panel : public QWidget {
   virtual void setTheme(const Theme& /*theme*/) {}
   // The timeline's pointer, in display time; nullopt: it is elsewhere.
   virtual void showCursor(std::optional<Nanoseconds> /*time*/) {}
-  // Whether what it shows is still being made, on another thread.
+  // Whether its content is still being computed, on another thread.
   [[nodiscard]] virtual bool isBusy() const { return false; }
   virtual void becameVisible() {}  // the dock was shown, or its tab was chosen
 
@@ -87,7 +87,8 @@ class Panel : public QWidget {
   void setView(QAbstractItemView& view);  // gives the view its context menu and its keys
   // Whether the user sees the panel: Qt calls panels behind a tab visible.
   [[nodiscard]] bool isSeen() const { return isVisible() && !visibleRegion().isEmpty(); }
-  // For panels with several views, each of them given to setView() once: the one that is shown now.
+  // Names the view that is shown now, in a panel with several views. Each was given to setView()
+  // once.
   void showView(QAbstractItemView& view) { view_ = &view; }
   void watchWidth();  // of the view
   // Calls `choose` when the user selects a row of the view or clicks it again. A double click or

@@ -16,7 +16,7 @@
 namespace shardlens::gui {
 namespace {
 
-// What the operators reach of the GPU's rates, by unit, module, kind or name.
+// The shares of the GPU's rates that the operators reach, by unit, module, kind or name.
 class RooflinePanel final : public Panel {
  public:
   explicit RooflinePanel(const PanelContext& context) : Panel(context) {

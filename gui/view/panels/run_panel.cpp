@@ -281,7 +281,7 @@ QWidget* RunPanel::makeScript() {
   return out;
 }
 
-// As the open run was captured.
+// Fills the form with the options that the open run was captured with.
 void RunPanel::takeDefaults() {
   if (session().isOpen()) {
     const CaptureOptions of = runs().options();
@@ -400,7 +400,7 @@ void RunPanel::showRuns() {
   showBars();
 }
 
-// Of the selected run, else of all.
+// Shows the bars of the selected run, else of all.
 void RunPanel::showBars() {
   std::vector<size_t> which;
   for (const QModelIndex& index : table_->selectionModel()->selectedRows()) {

@@ -178,7 +178,7 @@ void WhatIfPanel::fitVersions() {
   }
 }
 
-// What the measured step is: "the median of 24 steps".
+// How the measured step is defined: "the median of 24 steps".
 QString measuredSteps(const sim::Baseline& baseline) {
   return baseline.one_pass     ? QObject::tr("one pass")
          : baseline.steps == 1 ? QObject::tr("the only step")

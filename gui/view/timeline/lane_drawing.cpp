@@ -87,7 +87,7 @@ void draw_exposed_part(Canvas& canvas,
   }
 }
 
-// Fainter until the parameters can be used. Returns the part from then on.
+// Draws it fainter until the parameters can be used. Returns the part from then on.
 QRectF draw_residency(Canvas& canvas,
                       const DrawnRank& drawn,
                       const Residency& held,

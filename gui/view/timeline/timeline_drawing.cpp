@@ -160,8 +160,8 @@ void TimelineScene::drawSelection(Canvas& canvas, bool pinned) const {
   }
 }
 
-// From the end of a collective to the instant at which it was needed, at the bottom of the row of
-// compute.
+// Draws an arrow from the end of a collective to the instant at which it was needed, at the bottom
+// of the row of compute.
 void TimelineScene::drawArrow(Canvas& canvas,
                               size_t rank_index,
                               uint32_t collective,
@@ -233,7 +233,7 @@ void TimelineScene::drawArrows(Canvas& canvas, size_t rank_index) const {
   }
 }
 
-// From the call of the host to what it launched.
+// Draws an arrow from the call of the host to what it launched.
 void TimelineScene::drawLaunch(Canvas& canvas) const {
   if (!launch_) {
     return;

@@ -68,7 +68,7 @@ void append_rows(std::vector<Band>& out, const Lane& lane, size_t index, Band li
   }
 }
 
-// In their first order. `like`: kind and rank of the bands; `nested`: may be null.
+// The lanes in their default order. `like`: kind and rank of the bands; `nested`: may be null.
 std::vector<LaneBands> lanes_of(const RankData& of, const std::vector<Lane>* nested, Band like) {
   std::vector<LaneBands> out;
   const auto add = [&out, &like](const QString& name, const auto& fill) {

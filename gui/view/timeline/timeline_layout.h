@@ -66,7 +66,7 @@ struct TimelineLayout {
 // shown.
 using NestedLanes = std::map<size_t, std::vector<Lane>>;
 
-// What is shown of a run.
+// The lanes of a run that are shown.
 struct ShownLanes {
   const RunData& run;
   const std::set<size_t>& collapsed;
@@ -81,7 +81,7 @@ struct ShownLanes {
 
 // "all-gather", "exposed ▨", …
 [[nodiscard]] QString lane_label(const Lane& lane);
-// What LaneArrangement calls it.
+// The lane's name in a LaneArrangement.
 [[nodiscard]] QString lane_name(const Lane& lane);
 // The names of all lanes of the rank that can be arranged, in their first order; `nested`: with
 // that of nested operators.

@@ -186,7 +186,7 @@ void TimelineView::click(const QPointF& at) {
   }
 }
 
-// Of an item of the other run, in display time.
+// The interval of an item of the other run, in display time.
 analysis::Interval TimelineView::ghostInterval(const Selection::Item& item) const {
   const Ghost& ghost = scene_.ghost();
   const analysis::Interval shown = ghost.run->shown(ghost.data(), interval_of(ghost.data(), item));

@@ -219,7 +219,7 @@ std::vector<TimelineScene::Place> TimelineScene::places(const Selection::Item& i
   const Interval when = interval_of(rank, item);
   const auto nested = nested_.find(item.rank);
   const size_t lanes = rank.lanes.size() + (nested == nested_.end() ? 0 : nested->second.size());
-  // Only of a collective there are parts that begin later.
+  // Only collectives have parts that begin later than the item.
   const Nanoseconds last = item.source == Lane::Source::kExposed ? when.end - 1 : when.start;
   for (size_t lane = 0; lane < lanes; ++lane) {
     const Lane& of = this->lane(item.rank, lane);

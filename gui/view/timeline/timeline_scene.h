@@ -68,10 +68,10 @@ class TimelineScene {
 
   void draw(Canvas& canvas);
   [[nodiscard]] Hit hit(double x, double y) const;
-  // What a curve's band, or the lane of gathered units, has at `cursor`, which must be set; "" for
-  // other bands.
+  // The value of a curve's band, or the gathered units of their lane, at `cursor`, which must be
+  // set; "" for other bands.
   [[nodiscard]] QString textAtCursor(const TimelineLayout::Band& band) const;
-  // What is left of a band: its name and, of a curve, its largest value.
+  // The lines to the left of a band: its name and, for a curve, its largest value.
   [[nodiscard]] QStringList gutterLines(const TimelineLayout::Band& band) const;
   // The step of the selected rank whose box above the lanes is at this position.
   [[nodiscard]] std::optional<size_t> stepAt(double x, double y) const;

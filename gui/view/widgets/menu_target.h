@@ -9,7 +9,8 @@
 
 namespace shardlens::gui {
 
-// What a context menu was opened on. The menu's entries depend on the members that are set.
+// The thing on which a context menu was opened. The menu's entries depend on the members that are
+// set.
 struct MenuTarget {
   QString text;  // text for Copy; "": nothing to copy
   std::optional<Selection::Item> item;

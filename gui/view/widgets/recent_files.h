@@ -6,8 +6,8 @@
 
 namespace shardlens::gui {
 
-// What was opened before, the last one first. An entry is the absolute paths of one run, one a
-// line.
+// The runs that were opened before, the latest first. An entry is the absolute paths of one run,
+// one a line.
 class RecentFiles : public QObject {
   Q_OBJECT
  public:

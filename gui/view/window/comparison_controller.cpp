@@ -62,7 +62,7 @@ void ComparisonController::open(const PlanRun& run) {
   }
   parts_.messages.clearError();
   parts_.opened.compared = {run.directory};
-  behind_ = true;  // who waits for the run sees what was predicted and measured
+  behind_ = true;  // a user who waits for the run sees what was predicted and measured
   if (parts_.opened.is_model && run.prediction != nullptr &&
       run.prediction != parts_.context.run()) {
     parts_.pages.showRun(run.prediction, tr("%1, predicted").arg(run.version));

@@ -16,7 +16,8 @@ class ComparisonController : public QObject {
   ComparisonController(const WindowParts& parts, Bookmarks& bookmarks, StatusLine& status);
   void addCommands();
   void open(const QStringList& paths);  // of B
-  // A run of a version that was just measured is B. Without a recorded run A is its prediction.
+  // Opens the run of a version that was just measured as B. Without a recorded run, the version's
+  // prediction is A.
   void open(const PlanRun& run);
   void swap();  // A's plan versions and bookmarks are lost
 

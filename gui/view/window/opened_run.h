@@ -5,7 +5,7 @@
 
 namespace shardlens::gui {
 
-// What the window has open, by the names that the user gave.
+// The run or model that is open, by the paths that the user gave.
 struct OpenedRun {
   QStringList paths;      // of the run; or the config.json of a model
   bool is_model = false;  // a model without a run

@@ -89,7 +89,7 @@ void add_knobs(CommandAdder& plan, const WindowParts& parts) {
   }
 }
 
-// Chosen: an exposed collective.
+// The chosen item, if it is an exposed collective.
 std::optional<uint32_t> chosen_collective(const WindowParts& parts) {
   const auto& item = parts.context.current().item;
   return item && is_collective(*item) ? std::optional(item->ref) : std::nullopt;

@@ -6,8 +6,8 @@
 
 namespace shardlens::gui {
 
-// What the window shows as one HTML file without scripts or links to other files: the headline, the
-// timeline as it is drawn, the details of the selection, the tables of the visible panels,
+// One HTML file with what the window shows, without scripts or links to other files: the headline,
+// the timeline as it is drawn, the details of the selection, the tables of the visible panels,
 // bookmarks and notes. All names are escaped. Requires an open run.
 [[nodiscard]] QByteArray share_page(const WindowParts& parts);
 

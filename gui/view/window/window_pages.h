@@ -18,8 +18,8 @@ class NoticeBar;
 class StartPage;
 class TimelineView;
 
-// What the window shows: the start page, or the workspace (headline, notices, timeline and docks)
-// of an open run.
+// The pages of the window: the start page, and the workspace (headline, notices, timeline and
+// docks) of an open run.
 class WindowPages {
  public:
   // `settings` keeps the layout.
