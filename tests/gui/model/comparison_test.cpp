@@ -82,7 +82,7 @@ TEST_F(ComparisonTest, PartsSumToTheStepsChange) {
   EXPECT_NEAR(sum, step, 1e-3);
 }
 
-// The digits of a column compare: those of both runs with each other.
+// All figures of a column, of both runs, have one unit.
 TEST_F(ComparisonTest, AColumnHasOneUnit) {
   const auto comparison = compared(pytorch_run("fsdp2-prefetch"), pytorch_run("fsdp2-no-reshard"));
   ComparisonTree tree;

@@ -181,7 +181,6 @@ TEST_F(PlanSessionTest, OtherSoftwareIsNotKnownFromARun) {
   }
 }
 
-// What takes most memory is kept of a limited number of versions; the figures are kept of all.
 // Each sharding that the panel offers is that of `simulate --strategy`, on the same run.
 TEST_F(PlanSessionTest, ShardingOfARunIsThatOfTheCommandLine) {
   const std::string path = pytorch_run("fsdp2-prefetch");
@@ -207,6 +206,7 @@ TEST_F(PlanSessionTest, ShardingOfARunIsThatOfTheCommandLine) {
   }
 }
 
+// Every version keeps its figures; only some keep the results that take most memory.
 TEST_F(PlanSessionTest, OldVersionsAreSimulatedAgain) {
   const auto count = [this] {
     return std::ranges::count_if(session_.versions(), &PlanVersion::isWhole);

@@ -51,7 +51,7 @@ TEST_F(EventGroupsTest, KernelsOfATraceByHand) {
   EXPECT_EQ(selection_.rank()->trace.events[longest.ref].duration, 180);
   EXPECT_EQ(groups_.indexOf(longest).row(), 0);
 
-  // A text leaves some of the names, and shares stay those of all kernels.
+  // A text leaves only some of the names; shares stay fractions of all kernels.
   groups_.show(selection_, {{{}, "^[ab]$", "kernel"}, EventGrouping::kName, false});
   EXPECT_EQ(groups_.rowCount(), 2);
   EXPECT_EQ(groups_.sum(), 140);
@@ -74,8 +74,8 @@ TEST_F(EventGroupsTest, KernelsOfATraceByHand) {
   EXPECT_EQ(groups_.rowCount(), 0);
 }
 
-// One stream computes, so that the summed kernels of a unit are its compute in the analyzer; and
-// all ranks together have the sums of each.
+// One stream computes, so the summed kernels of a unit are its compute in the analyzer. All ranks
+// together have the sums of the single ranks.
 TEST_F(EventGroupsTest, UnitsHaveTheAnalyzersCompute) {
   test::GeneratedRun generated;
   generated.ranks = 2;

@@ -34,7 +34,7 @@ class GpuTraceTest : public QtTest<QCoreApplication> {
     return out;
   }
 
-  // What the lanes show is what the analyzer computed, and each launch is found from both ends.
+  // The lanes show what the analyzer computed, and each launch is found from both ends.
   static void check_lanes(const RunData& run) {
     for (const auto& of : run.ranks) {
       const RankData& rank = *of;
@@ -102,8 +102,8 @@ TEST_F(GpuTraceTest, LaunchesAndIdleTimeOfATraceByHand) {
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(name_of(rank, rank.timeline.device_events[*next].event), "b");
 
-  // From the operator to its kernel, from the kernel to the call, and from idle time to the launch
-  // that ended it.
+  // Links go from the operator to its kernel, from the kernel to the call, and from idle time to
+  // the launch that ended it.
   const Selection::Item add{0, Source::kEvents, operators->rows[0].items()[3].ref};
   ASSERT_TRUE(other_end(rank, add).has_value());
   EXPECT_EQ(name_of(rank, other_end(rank, add)->ref), "c");

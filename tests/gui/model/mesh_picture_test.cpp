@@ -45,7 +45,7 @@ class MeshPictureTest : public QtTest<QCoreApplication> {
     const MeshEdit chosen = edit(axis, label);
     session_.edit(chosen.title, chosen.next);
   }
-  // What a command prints of the session's plan.
+  // Runs a command on the session's plan and returns what it prints.
   json said(QStringList arguments) {
     const QString path = folder_.path() + "/plan.json";
     QFile file(path);
@@ -71,7 +71,7 @@ class MeshPictureTest : public QtTest<QCoreApplication> {
   QTemporaryDir folder_;
 };
 
-// What each rank keeps is what `plan` prints, and the rest what `simulate` prints.
+// Each rank keeps what `plan` prints; the other figures are those of `simulate`.
 TEST_F(MeshPictureTest, NumbersAreTheCommands) {
   start();
   make("shard", "split: shard 4, tensor 2");
@@ -145,7 +145,7 @@ TEST_F(MeshPictureTest, EditsAreUndone) {
   EXPECT_EQ(session_.state(), before);
 }
 
-// What the form says of a degree that cannot be is the command's own sentence.
+// The form refuses an impossible degree with the command's own sentence.
 TEST_F(MeshPictureTest, ADegreeThatCannotBeIsRefusedInWords) {
   start();
   const json config = json::parse(std::ifstream(sample_run() + "/config.json"));
@@ -167,7 +167,7 @@ TEST_F(MeshPictureTest, ADegreeThatCannotBeIsRefusedInWords) {
       << error.toStdString() << standing.why.toStdString();
 }
 
-// The ranks of a run: their measured times are those of the table of ranks.
+// The measured times of a run's ranks are those of the table of ranks.
 TEST_F(MeshPictureTest, MeasuredTimesOfARun) {
   selection_.setRun(sample());
   session_.start(sample(), {sample_run()});
@@ -192,7 +192,7 @@ TEST_F(MeshPictureTest, MeasuredTimesOfARun) {
             report::communication_json(sample()->ranks.front()->figures.communication));
 }
 
-// 128 nodes of eight GPUs, of a file.
+// A machine from a file: 128 nodes of eight GPUs.
 TEST_F(MeshPictureTest, AMachineOfOnesOwn) {
   json spec = json::parse(
       std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/../../sim/hardware/specs/8xH100.json"));

@@ -129,7 +129,7 @@ TEST_F(ModelTest, BlocksAlikeNameTheirMedianTheWorstAndOutliers) {
       fold.data(Qt::ToolTipRole).toString(),
       QStringLiteral("layers.0 to 5: exposed %1; far from the others: %2").arg(spread, outliers));
   EXPECT_EQ(tree.indexOf("layers.2").data(Qt::ToolTipRole).toString(), "unit layers.2");
-  // Of one step, the text has the figures of that step.
+  // With one step chosen, the text has the figures of that step.
   tree.setWindow({run->ranks[0]->figures.steps[1].window});
   EXPECT_TRUE(fold.data(Qt::ToolTipRole).toString().contains("(layers.2)"));
   EXPECT_FALSE(fold.data(Qt::ToolTipRole).toString().contains(spread));
@@ -202,7 +202,7 @@ TEST_F(ModelTest, EventsAreFoundByNameAndWindow) {
   EXPECT_EQ(table.rowCount(), 0);
 }
 
-// The digits of a column compare, and a short event keeps its nanoseconds next to a long one.
+// A column has one unit, and a short event keeps its nanoseconds next to a long one.
 TEST_F(ModelTest, TimesOfEventsHaveOneUnit) {
   const RunPointer run = open_run(pytorch_run("fsdp2-default"));
   EventTable table;

@@ -72,7 +72,8 @@ TEST(LaneArrangementTest, LanesAreMovedHiddenAndPinned) {
   arrangement.toggleHidden("compute");
   EXPECT_TRUE(arrangement.move("exposed", -1, lanes));  // over the hidden one
   EXPECT_EQ(arrangement.arranged(lanes), (QStringList{"exposed", "host", "compute", "all-gather"}));
-  // Another run has a lane more and one less: it is below what is above it at first.
+  // Another run has one lane more and one less: the new lane is below the lane that precedes it by
+  // default.
   EXPECT_EQ(arrangement.arranged({"host", "operators", "compute", "exposed"}),
             (QStringList{"exposed", "host", "operators", "compute"}));
   arrangement.togglePin({3, "compute"});

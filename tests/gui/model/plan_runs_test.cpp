@@ -85,7 +85,8 @@ TEST_F(PlanRunsTest, TheRunIsMeasuredNextToItsPrediction) {
   }
   EXPECT_NEAR(sum, run.error(), 1e-9);
   EXPECT_EQ(run.run->ranks.size(), sample()->ranks.size());
-  // As the open run was captured: one rank of an emulated world of eight.
+  // The flags are those that the open run was captured with: one rank of an emulated world of
+  // eight.
   const QStringList arguments = read("arguments").split('\n');
   const auto value = [&](const char* flag) { return arguments.value(arguments.indexOf(flag) + 1); };
   EXPECT_EQ(arguments.front(), "capture");

@@ -46,7 +46,7 @@ TEST_F(ProposalsTest, ListsWhatAdviseSays) {
     EXPECT_EQ(shown.odds.text(), change.odds.text());
     EXPECT_EQ(shown.pays, change.pays());
   }
-  // Taken, it is a version with the same prediction.
+  // Once taken, it is a version with the same prediction.
   const Proposal first = proposals_.list().front();
   proposals_.take(0);
   ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
@@ -116,7 +116,7 @@ TEST_F(ProposalsTest, TheSpaceHasAllPlansOfTheSearch) {
   for (const size_t k : differing) {
     EXPECT_GE(values_of(space_knobs()[k], space).size(), 2U);
   }
-  // Taken, a point is a version with its step and its peak.
+  // Once taken, a point is a version with its step and its peak.
   const size_t last = space.points.size() - 1;
   const SpacePoint taken = space.points[last];
   proposals_.takePoint(last);
@@ -146,7 +146,7 @@ TEST_F(ProposalsTest, TheSearchKnowsTheMemoryOfTheGpu) {
     EXPECT_EQ(each.compared, compared);
     EXPECT_LE(each.reserved, available);
     EXPECT_EQ(each.available, available);
-    // Taken, it is a version that fits, with the same peak.
+    // Once taken, it is a version that fits, with the same peak.
     session_.edit(each.title, each.state);
     ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
     EXPECT_TRUE(session_.current()->hasStep());

@@ -105,7 +105,7 @@ TEST_F(RanksTest, SumsOfExposedCollectivesAddUp) {
     groups.show(selection_, /*all_ranks=*/false);
     EXPECT_EQ(groups.total(), run->ranks[rank]->figures.figures.exposed_comm);
     all += groups.total();
-    // Fewer rows than collectives, and each row's collective is in it.
+    // There are fewer rows than collectives, and each row has its collective.
     ExposedTable each;
     each.show(run, rank, selection_.window());
     EXPECT_LT(groups.rowCount(), each.rowCount());
@@ -119,7 +119,7 @@ TEST_F(RanksTest, SumsOfExposedCollectivesAddUp) {
   EXPECT_EQ(groups.total(), all);
 }
 
-// The spread of each matched collective from its starts on the common clock.
+// Computes the spread of each matched collective from its starts on the common clock.
 TEST_F(RanksTest, ArrivalSpreadsAreThoseOfTheStarts) {
   const RunPointer run = open_run(pytorch_run("fsdp2-default"));
   selection_.setRun(run);

@@ -64,7 +64,7 @@ TEST_F(RooflineTest, GroupingsOfAPlanSumToItsWork) {
   const PlanVersion& version = *session_.current();
   double flops = 0, busy = 0;
   for (const plan::Operator& op : version.prediction.priced.workload->operators) {
-    // Of causal attention, the half of the scores that is computed.
+    // Causal attention computes half of the scores.
     flops += static_cast<double>(op.flops) *
              (op.kind == plan::OperatorKind::kAttention && op.causal ? 0.5 : 1);
   }
@@ -106,7 +106,7 @@ TEST_F(RooflineTest, ARunOnAnUnknownMachineHasNoShares) {
   EXPECT_GT(measured.flops, 0);
   EXPECT_GT(measured.time, 0);
   EXPECT_EQ(measured.compute, 0);
-  // The same operators, but those that the trace does not show, which have no time.
+  // The same operators as recorded, except those that the trace does not show, which have no time.
   const double simulated = total(table_, false).flops;
   EXPECT_LE(measured.flops, simulated);
   EXPECT_NEAR(measured.flops, simulated, simulated * 1e-3);

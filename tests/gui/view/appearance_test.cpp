@@ -25,7 +25,7 @@
 namespace shardlens::gui {
 namespace {
 
-// What a user sees: text that is cut, covered or too faint, and words that are wrong.
+// Finds what a user would see: text that is cut, covered or too faint, and wrong words.
 class AppearanceTest : public MouseTest {
  protected:
   // The sample run as if it had been simulated.
@@ -211,7 +211,8 @@ TEST_F(AppearanceTest, ScrollBarsComeToRest) {
   }
 }
 
-// Also where the form takes its width after the table was fitted. Step and peak are never cut.
+// This holds also where the form takes its width after the table was fitted. Step and peak are
+// never cut.
 TEST_F(AppearanceTest, VersionsFitBesideTheForm) {
   for (const QSize size : {QSize(1280, 800), QSize(1920, 1080)}) {
     window_ = nullptr;
@@ -288,7 +289,7 @@ TEST_F(AppearanceTest, ThePeakOfOnePlanHasOneColumn) {
   EXPECT_EQ(titles().size(), 4);
 }
 
-// The verdict is why one opens the panel.
+// A user opens the panel for the verdict, so it is never cut.
 TEST_F(AppearanceTest, TheVerdictOfAProposalIsInSight) {
   window_ = nullptr;
   make();

@@ -101,8 +101,8 @@ TEST_F(CaptureTest, TellsItsStepsAndTheRunIsOpened) {
   EXPECT_EQ(processes(), 0);
 }
 
-// The sample's own plan, run again by the engine as it was captured: the run is B, next to what was
-// predicted of it, and the errors of its parts are that of the step.
+// The sample's own plan, run again by the engine as it was captured: the run is B, next to its
+// prediction, and the errors of its parts sum to that of the step.
 TEST_F(CaptureTest, AVersionOfThePlanIsRunAndCompared) {
   window_->open({QString::fromStdString(sample_run())});
   ASSERT_TRUE(wait_until([&] { return window_->session().current() != nullptr; }, kLongest));
@@ -131,7 +131,7 @@ TEST_F(CaptureTest, AVersionOfThePlanIsRunAndCompared) {
       << window_->lastError().toStdString();
   EXPECT_EQ(window_->compare().b(), run.run);
   EXPECT_EQ(processes(), 0);
-  // What the engine refuses is its message.
+  // The message is the engine's own.
   options.seq = 100'000;
   options.out = folder_.path() + "/run2";
   runs.start("too long", options);

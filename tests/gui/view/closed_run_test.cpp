@@ -1,4 +1,4 @@
-// A closed run must leave nothing in memory, of which a large trace takes most.
+// A closed run must leave nothing in memory, most of which a large trace takes.
 #include <memory>
 #include <string>
 
@@ -24,8 +24,8 @@ class ClosedRunTest : public WindowTest {
   }
 };
 
-// Also by lists that are not shown any more: of exposed collectives by unit, and of those that E
-// walks through.
+// Lists that are no longer shown must let go of it too: exposed collectives by unit, and those that
+// E walks through.
 TEST_F(ClosedRunTest, ARunIsLetGo) {
   open(sample_run());
   QComboBox* rows_are = nullptr;

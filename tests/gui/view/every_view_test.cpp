@@ -1,5 +1,5 @@
-// What the window shows, in each of its views, is what the commands print: for a capture, a run
-// that PyTorch recorded, eight ranks with GPUs and a plan without a run.
+// Each view of the window shows what the commands print: for a capture, a run that PyTorch
+// recorded, eight ranks with GPUs and a plan without a run.
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -64,7 +64,7 @@ class EveryViewTest : public WindowTest {
           << key << text.toStdString();
     }
   }
-  // What `simulate` says of the plan of a model that is shown.
+  // The output of `simulate` for the plan of a model that is shown.
   json simulated(const QString& config, const QString& hardware) {
     const QString plan = folder_.path() + "/plan.json";
     QFile file(plan);
@@ -172,7 +172,7 @@ TEST_F(EveryViewTest, ACapture) {
   expect_simulated(said({"simulate", "--workload", path}));
 }
 
-// With a record of the allocator from the first allocation on.
+// The run has a record of the allocator from the first allocation on.
 TEST_F(EveryViewTest, ARunThatPyTorchRecorded) {
   const QString path = QString::fromStdString(pytorch_run("fsdp2-memory"));
   open(path.toStdString());
@@ -188,7 +188,7 @@ TEST_F(EveryViewTest, ARunThatPyTorchRecorded) {
   EXPECT_EQ(highest, memory["steps"].back()["peak_allocated_bytes"]);
   EXPECT_EQ(highest, 6'219'632);  // the largest "Total Allocated" of the trace
   EXPECT_TRUE(text_of("memory").contains("Measured on cpu: " + bytesText(highest)));
-  // A trace does not have what backward keeps.
+  // A trace does not show what autograd keeps for backward.
   EXPECT_TRUE(text_of("memory").contains("activations that backward needs"));
 }
 
@@ -224,8 +224,8 @@ TEST_F(EveryViewTest, APlanWithoutARun) {
   EXPECT_FALSE(rank().residencies.empty());
 }
 
-// The inspector of a rank has what the header of Ownership has, also if the plan is recovered from
-// traces while they are shown.
+// The inspector of a rank says the same as the header of Ownership, also if the plan is recovered
+// from traces while they are shown.
 TEST_F(EveryViewTest, WhatARankKeeps) {
   for (const std::string& path : {sample_run(), pytorch_run("fsdp2-memory")}) {
     open(path);

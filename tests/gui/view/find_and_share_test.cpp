@@ -63,7 +63,7 @@ TEST_F(FindAndShareTest, FiltersLeaveTheRowsThatContainTheText) {
   EXPECT_LT(left, all);
 }
 
-// The total above the table is that of the rows that the filter leaves.
+// The total above the table is the sum of the rows that the filter leaves.
 TEST_F(FindAndShareTest, TheTotalIsOfTheRowsThatAreShown) {
   open(sample_run());
   const Panels::Docked& exposed = window_->panels().find("exposed");

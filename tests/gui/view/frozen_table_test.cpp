@@ -76,7 +76,7 @@ TEST_F(FrozenTableTest, AClickOnANameSelectsItsRow) {
   EXPECT_EQ(table.selectionModel()->selectedRows().front().row(), 3);
   EXPECT_EQ(chosen().unit, model_of(table).unitAt(table.model()->index(3, 0)));
   EXPECT_TRUE(table.hasFocus());
-  // It also scrolls nothing away.
+  // Nothing is scrolled out of view.
   EXPECT_EQ(table.horizontalScrollBar()->value(), table.horizontalScrollBar()->maximum());
 
   QTest::mouseClick(on_top(table, where), Qt::LeftButton, Qt::ControlModifier,
@@ -96,7 +96,7 @@ TEST_F(FrozenTableTest, AFilterHidesNamesAndRanks) {
   QApplication::processEvents();
   ASSERT_FALSE(table.isRowHidden(0));
   EXPECT_TRUE(rows_agree(table));
-  // Also of what is shown later.
+  // The filter applies also to rows that are shown later.
   QTest::keyClicks(filter, "norm");
   window_->context().selectUnit("model.layers.2");
   settle();

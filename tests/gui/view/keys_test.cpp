@@ -1,4 +1,4 @@
-// Keys go where the eye is, and what is shown fits.
+// Keys go to the panel that the user looks at, and texts fit their widgets.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -91,7 +91,7 @@ TEST_F(KeysTest, NoKeyGoesIntoACoveredPanel) {
   QTest::keyClicks(QApplication::focusWidget(), "mm");
   EXPECT_EQ(search->text(), "");
 
-  // From every panel that has the keyboard to every other one in front of it.
+  // The focus moves from every panel that has the keyboard to every other one in front of it.
   for (const Panels::Docked& from : window_->panels().all()) {
     for (const Panels::Docked& to : window_->panels().all()) {
       window_->panels().raise(from.row->id);
@@ -214,7 +214,7 @@ TEST_F(KeysTest, ColumnsStayWhenVersionsAreAdded) {
   EXPECT_GT(window_->session().versions().size(), 2);
 }
 
-// The keyboard goes on with what was searched for, although advice is listed before it.
+// After a search the keyboard is at its best plan, although advice is listed before it.
 TEST_F(KeysTest, AfterASearchItsBestPlanIsChosen) {
   open(sample_run());
   PlanProposals& proposals = window_->proposals();
@@ -293,7 +293,7 @@ TEST_F(KeysTest, AdviceIsBelowTitles) {
   const MenuTarget target = panel.targetAt(view.model()->index(0, 0));
   EXPECT_EQ(target.text, "");
   EXPECT_EQ(target.table.count("\r\n"), all + 1);  // with the header
-  // A click on a title takes nothing.
+  // A click on a title makes no version.
   const auto versions = window_->session().versions().size();
   const QPoint title = view.visualRect(view.model()->index(0, 0)).center();
   view.scrollToTop();
@@ -336,7 +336,7 @@ TEST_F(KeysTest, NoTextHasAFlagOfTheCommandLine) {
   }
 }
 
-// In every box: Modules, Ownership, both lists of Exposed, Events, and Ctrl+K.
+// Every search box is tried: Modules, Ownership, both lists of Exposed, Events, and Ctrl+K.
 TEST_F(KeysTest, SearchBoxesTakeRegularExpressions) {
   open(sample_run());
   window_->panels().raise("events");

@@ -416,7 +416,8 @@ TEST_F(MainWindowTest, AProjectKeepsRunsPlansAndNotes) {
   EXPECT_EQ(window_->panels().get<NotesPanel>().edit().toPlainText(), "what I found");
   ASSERT_EQ(scene().bookmarks.size(), 1);
   EXPECT_EQ(scene().bookmarks[0].time, 3'000'000);
-  // Saved again at once, possibly before the run is observed, it still has both plans.
+  // A project that is saved again at once, possibly before the run is observed, still has both
+  // plans.
   ASSERT_TRUE(window_->saveProject(file));
   EXPECT_EQ(load_project(file.toStdString()).plans.size(), 2);
   EXPECT_EQ(load_project(file.toStdString()).current, 1);

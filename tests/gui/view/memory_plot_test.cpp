@@ -72,7 +72,7 @@ TEST_F(MemoryPlotTest, TheCurveIsTheSimulators) {
   }
   EXPECT_GT(gathered, curve.points.size() / 4);
 
-  // The column of the peak is the highest of the picture, and reaches what its share is.
+  // The column of the peak is the highest of the picture, and as high as its share of the memory.
   double highest = 0, lowest = 0;
   for (const Recorder::Drawn& d : drawn(plot)) {
     if (d.what == What::kFill && d.opacity == 0.9) {

@@ -38,7 +38,8 @@ class PlanningPanelsTest : public WindowTest {
     QApplication::processEvents();
     return *window_->panels().find(id).panel;
   }
-  // Runs are of a program that writes a step and copies the sample run to its --out.
+  // Replaces the program that captures by one that writes a step and copies the sample run to its
+  // --out.
   void useProgramThatCopiesTheSample() {
     const QString program = folder_.path() + "/shardlens";
     QFile file(program);
@@ -113,7 +114,7 @@ TEST_F(PlanningPanelsTest, ThePlanSpaceIsBrushedAndAPointBecomesAVersion) {
   for (size_t i = 0; i < points.size(); ++i) {
     EXPECT_EQ(rectangle.contains(plot.placeOf(i)), std::ranges::find(brushed, i) != brushed.end());
   }
-  // Only what differs has a column.
+  // Only knobs that differ have a column.
   const auto* view = qobject_cast<QTableView*>(space.view());
   const std::vector<size_t> differing = differing_knobs(window_->proposals().space(), brushed);
   for (size_t k = 0; k < space_knobs().size(); ++k) {
@@ -203,7 +204,7 @@ TEST_F(PlanningPanelsTest, ScalingIsThatOfTheCommand) {
   EXPECT_TRUE(wait_for([&] {
     return cell(table, 3, "Step") == durationText(slow.figures.duration());
   })) << cell(table, 3, "Step").toStdString();
-  // The bars are what the rows are.
+  // The bars show the rows' figures.
   const auto& bars = *scaling.findChild<PartBars*>();
   ASSERT_EQ(bars.bars().size(), 11U);
   EXPECT_TRUE(bars.bars()[3].chosen);

@@ -65,7 +65,7 @@ TEST_F(ProgramTest, SelftestPasses) {
   EXPECT_TRUE(ended.out.contains("all checks passed")) << ended.out.toStdString();
 }
 
-// Neither needs a display.
+// Help and version need no display.
 TEST_F(ProgramTest, PrintsItsHelpAndTheVersionOfThePrograms) {
   const Ended help = run({"--help"}, {});
   EXPECT_EQ(help.code, 0) << help.error.toStdString();

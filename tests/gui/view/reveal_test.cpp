@@ -1,4 +1,4 @@
-// What is selected comes on screen, whichever panel, box or key selected it.
+// A selection becomes visible, whichever panel, box or key made it.
 #include <string>
 
 #include <QComboBox>
@@ -102,7 +102,7 @@ TEST_F(RevealTest, AnExposedCollectiveIsShownInItsLane) {
     EXPECT_TRUE(isItemSeen()) << row;
   }
 
-  // Also if its rank was folded.
+  // This holds also if its rank was folded.
   window_->timeline().setAllCollapsed(true);
   ASSERT_FALSE(isItemSeen());
   QTest::keyClick(&window_->timeline(), Qt::Key_E);
@@ -175,7 +175,7 @@ TEST_F(RevealTest, EveryModuleSelectsItsUnit) {
   EXPECT_EQ(chosen().unit, "model.layers.2");
 }
 
-// Also if the keyboard is at another row, which is of no unit.
+// This holds also if the keyboard is at another row, which belongs to no unit.
 TEST_F(RevealTest, ModulesShowsNoUnitWhenNoneIsSelected) {
   open(sample_run());
   auto& view = shown("modules");

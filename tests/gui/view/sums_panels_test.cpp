@@ -54,7 +54,7 @@ TEST_F(SumsPanelsTest, KernelsByName) {
   EXPECT_EQ(panel("events").view()->model(), &groups);
   click(*panel("events").view(), groups.index(1, 0));
   EXPECT_EQ(chosen().item, groups.groupAt(groups.index(1, 0)).longest);
-  // Of a step: fewer; without any, nothing.
+  // A step has fewer events; without events there are no groups.
   const int64_t all = groups.count();
   window_->context().selectStep(1);
   window_->panels().flush();
@@ -99,7 +99,7 @@ TEST_F(SumsPanelsTest, TheTreemapFollowsTheTimelineAndTheTree) {
   EXPECT_LT(treemap.map().sum, version.peak());
   window_->panels().showCursor(std::nullopt);
   EXPECT_EQ(treemap.map().sum, version.peak());
-  // So does the pointer in the plot next to it.
+  // The pointer in the plot next to it does so too.
   auto& plot = *panel("memory").findChild<MemoryPlot*>();
   QTest::mouseMove(&plot, QPoint(plot.width() / 4, plot.height() / 2));
   EXPECT_LT(treemap.time(), curve.points[curve.peak].time);

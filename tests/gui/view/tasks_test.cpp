@@ -29,7 +29,7 @@ class TasksTest : public WindowTest {
     ASSERT_TRUE(QTest::qWaitForWindowActive(window_.get(), kMostMilliseconds));
   }
 
-  // What has the keyboard: in a dialog if one is open.
+  // The widget that has the keyboard: in a dialog if one is open.
   QWidget* focused() {
     QApplication::processEvents();
     if (QWidget* dialog = QApplication::activeModalWidget()) {
@@ -64,7 +64,7 @@ class TasksTest : public WindowTest {
     window_->panels().flush();
     QApplication::processEvents();
   }
-  // For messages: what has the keyboard, and what the window reported.
+  // For messages: the widget that has the keyboard, and what the window reported.
   std::string state() {
     QWidget* dialog = QApplication::activeModalWidget();
     QWidget* popup = QApplication::activePopupWidget();

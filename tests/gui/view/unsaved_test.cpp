@@ -12,7 +12,7 @@
 namespace shardlens::gui {
 namespace {
 
-// What is unsaved, and whether there is a project.
+// A kind of unsaved work, and whether there is a project.
 struct State {
   const char* made;  // "notes", "version" or "bookmark"
   bool project;
