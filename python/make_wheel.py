@@ -41,7 +41,7 @@ def run(hook, *arguments, cwd=ROOT, **environment):
 
 
 def check(wheel):
-    """A wheel for others has every library that it needs, and a licence of each."""
+    """Checks that a wheel has every library that it needs, and a licence of each."""
     names = zipfile.ZipFile(wheel).namelist()
     for library in BUNDLED:
         if not any(name.startswith(f"shardlens.libs/lib{library}") for name in names):
@@ -52,7 +52,7 @@ def check(wheel):
 
 
 def repair(wheel, out, *options):
-    """auditwheel's copy of a wheel, with the libraries that it needs."""
+    """Returns auditwheel's copy of a wheel, with the libraries that it needs."""
     done = subprocess.run([sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", out, *options, wheel], capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"error: auditwheel failed\n{done.stdout}{done.stderr}")
@@ -87,7 +87,7 @@ def find_torch_beside(wheel):
 
 
 def for_torch(source, torch, directory):
-    """A copy of the engine's package for another torch, which is a part of its version: both wheels can be in one folder."""
+    """Copies the engine's package for another torch. The package's version names that torch, so that both wheels can be in one folder."""
     copy = Path(directory) / "python" / source.name
     shutil.copytree(source, copy)
     (copy.parent / "shardlens").mkdir()

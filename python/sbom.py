@@ -36,7 +36,7 @@ def component(name, package, licence, sysroot):
 
 
 def contents(archive, sysroot):
-    """The document, from the names in the wheel: its programs and libraries with their sums, and the libraries of which there is a licence."""
+    """Returns the document for the names in a wheel: its programs and libraries with their checksums, and the libraries that have a licence in it."""
     names = sorted(name for name in archive.namelist() if not name.endswith("/"))
     (metadata,) = [name for name in names if name.endswith(".dist-info/METADATA")]
     about = dict(re.findall(r"^(Name|Version): (.*)$", archive.read(metadata).decode(), re.M))

@@ -1,11 +1,11 @@
-"""Names of what exposes a collective: the words of `shardlens analyze`, joined by underscores."""
+"""Names of the causes for which a collective is exposed: the words of `shardlens analyze`, joined by underscores."""
 from __future__ import annotations
 
 from typing import Any
 
 from .shown import warn
 
-# Names before version 0.2, which accepts them too; the next one does not.
+# Names of version 0.1. Version 0.2 accepts both, the next version will not.
 _FORMER = {"first": "first_of_the_step", "last": "last_of_the_step", "no_prefetch": "not_prefetched", "late_host": "host_late",
            "queued": "behind_another_collective", "limiter": "held_by_the_limiter", "bandwidth": "limited_by_bandwidth",
            "host_is_compute": "host_waited", "peer": "waited_for_another_rank", "dependency": "needed_at_once", "one_queue": "one_hardware_queue"}
@@ -31,7 +31,7 @@ class Cause(str):
 
     @property
     def words(self) -> str:
-        """As in the program's tables."""
+        """The name as the program's tables print it."""
         return self.replace("_", " ")
 
 

@@ -1,4 +1,4 @@
-"""What an ATen operator costs: its kind, the sizes of its products, FLOPs, and the bytes that it reads and writes.
+"""The costs of an ATen operator: its kind, the sizes of its products, FLOPs, and the bytes that it reads and writes.
 
 A product is (batch, m, n, k): batch times [m, k]·[k, n]. FLOPs are those of torch.utils.flop_counter, where it has a formula.
 """
@@ -12,7 +12,7 @@ GEMM, GROUPED, ATTENTION, CONVOLUTION = "gemm", "grouped_gemm", "attention", "co
 _INDEX = ("index", "index_select", "gather", "scatter", "scatter_add", "index_put", "index_add", "_index_put_impl", "take_along_dim", "topk", "sort")
 _NORMS = ("norm", "rms_norm")
 _LOSSES = ("nll_loss", "_log_softmax", "cross_entropy", "binary_cross_entropy", "mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss")
-# Without memory of their own, or without a kernel.
+# Operators whose results have no memory of their own, or that have no kernel.
 NO_KERNEL = ("empty", "new_empty", "empty_like", "empty_strided", "new_empty_strided", "_efficientzerotensor", "resize_")
 # The first argument is overwritten and not read.
 _OVERWRITES = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "trunc_normal_")
@@ -38,7 +38,7 @@ def _gemm(a: Any, b: Any, batch: int = 1) -> Any:
 
 
 def _grouped(a: Any, b: Any, out: Any) -> Any:
-    """Of torch._grouped_mm, whose groups are chosen equally often."""
+    """The products of torch._grouped_mm, whose groups are chosen equally often."""
     if a.dim() == 2 and b.dim() == 3:
         groups = min(b.shape[0], a.shape[0])
         return Product(groups, -(-a.shape[0] // groups), b.shape[2], b.shape[1], 2 * a.shape[0] * b.shape[1] * b.shape[2])
@@ -52,7 +52,7 @@ def _grouped(a: Any, b: Any, out: Any) -> Any:
 
 
 def _convolution(x: Any, weight: Any, out: Any, transposed: Any, groups: Any) -> Any:
-    """As the product of the unfolded image and the kernels."""
+    """A convolution as the product of the unfolded image and the kernels."""
     spatial = math.prod((x if transposed else out).shape[2:])
     taps = math.prod(weight.shape[2:])
     rows = x.shape[0] * spatial

@@ -312,7 +312,7 @@ class Tracer:
         return self._ids[storage._cdata]
 
     def _tensor(self, tensor: Any, whole: bool = False) -> Any:
-        """The number of a tensor: its memory, size and dtype. `whole`: of all the memory that a view keeps alive."""
+        """The number of a tensor, by its memory, size and dtype. `whole`: counts all the memory that a view keeps alive."""
         from .export_operators import extent
 
         storage = self._keep(tensor)

@@ -34,7 +34,7 @@ def _same(a: os.stat_result, b: os.stat_result) -> bool:
 
 
 def _find(name: str, folder: int) -> os.stat_result | None:
-    """What has the name, without following a symlink; None if nothing has."""
+    """The stat of the entry with this name, without following a symlink; None if there is none."""
     try:
         return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

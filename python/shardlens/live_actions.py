@@ -31,7 +31,7 @@ _HOOKS = {
 class ActionLog:
     """The actions of one rank. `missing`: methods that this version of PyTorch does not have, so that their actions are not recorded.
 
-    `failure`: what went wrong inside a wrapper, or None. Nothing is recorded after it; what the wrapper is around runs as always.
+    `failure`: what went wrong inside a wrapper, or None. Nothing is recorded after it; the wrapped function runs as always.
     """
 
     def __init__(self, model: Any) -> None:
@@ -194,7 +194,7 @@ class ActionLog:
         return before, after
 
     def _see_settings(self, unit: Any) -> None:
-        """What a program may set anew for each microbatch."""
+        """Notes the settings that a program may change for each microbatch."""
         group = unit.group
         if not getattr(group, "reshard_after_backward", True):
             self.kept.add(unit.name)

@@ -1,4 +1,4 @@
-"""What autograd keeps for backward in one training step, by module: the activations of the first step, which is not recorded.
+"""Counts what autograd keeps for backward in one training step, by module: the activations of the first step, which is not recorded.
 
 The hooks of saved tensors return what they get, so training's numbers are the same.
 """
@@ -98,7 +98,7 @@ class ActivationLog:
         return hook
 
     def _standing_aside(self, original: Any) -> Callable[..., Any]:
-        """torch.func refuses to run beside hooks of saved tensors, even those of the recorder."""
+        """torch.func refuses to run while hooks of saved tensors are set, even those of the recorder."""
 
         @contextlib.contextmanager
         def disabled(*args: Any, **kwargs: Any) -> Iterator[Any]:

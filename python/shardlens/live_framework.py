@@ -1,4 +1,4 @@
-"""What drives a training loop, so that advice can name its settings."""
+"""Finds the framework that drives a training loop, so that advice can name its settings."""
 from __future__ import annotations
 
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""What FSDP1 does with each unit, for ActionLog: wrappers around the functions of torch.distributed.fsdp._runtime_utils that its hooks call.
+"""Records what FSDP1 does with each unit, for ActionLog, by wrappers around the functions of torch.distributed.fsdp._runtime_utils that its hooks call.
 
 They are functions of a module that look each other up there, so they are replaced in that module until the recording ends.
 """

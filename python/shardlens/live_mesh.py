@@ -243,7 +243,7 @@ def groups_of(meshes: Any, any_experts: bool) -> Any:
     for each in meshes:
         for name, dim in each.shard_dims.items():
             kinds.setdefault((each.expert is not None, dim), []).append(name)
-    # What most of the parameters are is last, for all that no other group has.
+    # The group with most parameters is last: its glob matches all that no other group has.
     ordered = sorted(kinds, key=lambda kind: len(kinds[kind]))
     named = any_experts and any("experts" in name.split(".") for each in meshes for name in each.shard_dims)
     if ordered == [] or (ordered == [(False, 0)] and not named):

@@ -1,5 +1,6 @@
-"""The optimizer of a recorded program as step settings: AdamW keeps two values for each parameter, SGD with momentum one, without momentum none. And what it
-keeps for each parameter on this rank, in bytes."""
+"""The optimizer of a recorded program as step settings, and the bytes that it keeps for each parameter on this rank.
+
+AdamW keeps two values for each parameter, SGD with momentum one, SGD without momentum none."""
 from __future__ import annotations
 
 from collections import Counter

@@ -6,7 +6,7 @@
         watch.step()
     watch.assert_overlap(min_hidden=0.9)
 
-In the other steps nothing of it is in the model. Training is never changed, and if anything in here fails, one warning says what.
+In other steps the model has no wrappers of it. Training is never changed, and if anything in here fails, one warning says what.
 """
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Watch:
         self._step = 0
         self._failed = False
         self._actions: _StepLog | None = None  # of the step that runs, if it is watched
-        self._pending: list[dict[str, Any]] = []  # watched steps of this rank that are not complete, or of which other ranks have not told
+        self._pending: list[dict[str, Any]] = []  # watched steps of this rank that are not complete, or whose figures other ranks have not sent
         self._began = 0
         self._marks: Any = None
         self._origin: Any = None
@@ -130,7 +130,7 @@ class Watch:
         if not self._failed and "torch" in sys.modules and isinstance(self._marks, DeviceMarks):
             sys.modules["torch"].cuda.synchronize()
         self._guarded(self._report)
-        # Of a step whose figures other ranks have not told yet, this rank's own are there.
+        # If other ranks have not sent their figures of a step, this rank's own are there.
         seen = next((self._figures(each, []) for each in reversed(self._pending) if "own" in each), self.last)
         if seen is None:
             raise AssertionError(f"no step was watched: watch(model, every={self._every}) watches step {self._every} first, and {self._step} steps ended")
@@ -210,7 +210,7 @@ class Watch:
 
     @staticmethod
     def _figures(seen: dict[str, Any], ranks: list[tuple[int, int | None]]) -> dict[str, Any]:
-        """What `last` has; `ranks`: (step, exposed) of each rank, empty if they are not known."""
+        """The contents of `last`; `ranks`: (step, exposed) of each rank, empty if they are not known."""
         own = seen["own"]
         busy, exposed = own["busy_ns"], own["exposed_ns"]
         return {

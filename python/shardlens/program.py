@@ -25,7 +25,7 @@ class ShardlensError(RuntimeError):
 
 
 def says_everything(excinfo: Any) -> bool:
-    """Whether an error needs no lines of this package, of an exception as pytest has it."""
+    """Whether an error's message is enough, so that pytest hides this package's lines of its traceback. `excinfo`: pytest's ExceptionInfo."""
     return isinstance(excinfo.value, (ShardlensError, ValueError))
 
 

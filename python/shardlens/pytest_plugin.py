@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("shardlens")
     group.addoption("--shardlens-run", metavar="DIR", help="the run directory, or traces, of the fixture shardlens_run")
-    group.addoption("--shardlens-baseline", metavar="PATH", help="what shardlens_run.check() compares with if it is not told")
+    group.addoption("--shardlens-baseline", metavar="PATH", help="the default baseline of shardlens_run.check()")
     parser.addini("shardlens_run", "the run directory of the fixture shardlens_run")
-    parser.addini("shardlens_baseline", "what shardlens_run.check() compares with if it is not told")
+    parser.addini("shardlens_baseline", "the default baseline of shardlens_run.check()")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -45,7 +45,7 @@ def record(directory: str | os.PathLike[str], *, model: torch.nn.Module, optimiz
 
     directory    where the run is written; created if it is missing. All ranks of one machine give the same one.
     model        the sharded model: after fully_shard, FullyShardedDataParallel or DistributedDataParallel.
-    optimizer    for the record of its kind and settings.
+    optimizer    the optimizer, whose kind and settings are recorded.
     warmup       steps before; None: until no rank compiles anything any more, at least 3.
     accumulate   microbatches per step; by default the number of the model's forwards in a recorded step.
     memory       also record allocations (larger traces).

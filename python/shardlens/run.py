@@ -166,7 +166,7 @@ class Run:
     def _prepare(self, command: Sequence[object], has_traces: bool) -> None:
         self._command, self._can_read_traces = command, has_traces
         self.verdicts: list[Verdict] = []  # of check(), in order
-        self.baseline: Place | None = None  # what check() compares with if it is not told
+        self.baseline: Place | None = None  # the default baseline of check()
         self._analysis: Analysis | None = None
         self._tables: dict[str, Rows[Any]] = {}
 
@@ -262,7 +262,7 @@ class Run:
         return Hidden(1 - exposed / busy, self.worst(unit))
 
     def peak_bytes(self, rank: int | None = None) -> int:
-        """The most bytes that PyTorch's allocator had given out in the recorded steps, of all ranks or of one.
+        """The peak of the bytes that PyTorch's allocator had given out in the recorded steps, of all ranks or of one.
 
         Errors: ValueError if the trace has no allocations: record(memory=True), or torch.profiler's profile_memory.
         """

@@ -1,9 +1,9 @@
-"""One line for a trainer's loop: it is recorded after compile and warm-up, and watched if that is asked for.
+"""Record the loop of a trainer with one line: it is recorded after compile and warm-up, and watched if that is asked for.
 
     Trainer(…, callbacks=[TrainerCallback("run")])              transformers, TRL
     lightning.Trainer(…, callbacks=[LightningCallback("run")])
     record_accelerate(accelerator, "run")                       after accelerator.prepare()
-    record_loop("run", model=model, optimizer=optimizer)        torchtitan's modules, or a loop of one's own
+    record_loop("run", model=model, optimizer=optimizer)        torchtitan's modules, or your own loop
 
 Each client imports its package when it is first used, and none is needed for the others.
 """

@@ -1,4 +1,4 @@
-"""accelerate: the model and optimizer that prepare() returned."""
+"""The client for accelerate, which records the model and the optimizer that prepare() returned."""
 from __future__ import annotations
 
 from typing import Any

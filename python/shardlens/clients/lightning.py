@@ -1,4 +1,4 @@
-"""Lightning's Trainer."""
+"""The client for Lightning's Trainer."""
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +11,7 @@ from .session import Session, outermost, sharded_root
 class LightningCallback(lightning.pytorch.Callback):
     """lightning.Trainer(…, callbacks=[LightningCallback("run")]). Arguments are those of Session.
 
-    A step is one of the optimizer, with all its microbatches. Its loss is that of the last one, which Lightning has divided by accumulate_grad_batches.
+    A step is one step of the optimizer, with all its microbatches. Its loss is the last microbatch's, which Lightning has divided by accumulate_grad_batches.
     """
 
     def __init__(self, directory: Any = None, **settings: Any) -> None:

@@ -1,4 +1,4 @@
-"""A loop that nothing calls back from: a step ends when the optimizer's step() returns. torchtitan's modules in a loop, and loops of one's own."""
+"""The client for loops without callbacks, such as a loop over torchtitan's modules: a step ends when the optimizer's step() returns."""
 from __future__ import annotations
 
 import functools

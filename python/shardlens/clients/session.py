@@ -1,4 +1,4 @@
-"""What all clients have in common: the recording, and the watch, of a loop that calls begin(), step() and end()."""
+"""The part that all clients share: it records and watches a loop that calls begin(), step() and end()."""
 from __future__ import annotations
 
 import atexit

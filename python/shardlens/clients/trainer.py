@@ -1,4 +1,4 @@
-"""transformers' Trainer, and TRL's trainers, which are subclasses of it."""
+"""The client for transformers' Trainer and for TRL's trainers, which are subclasses of it."""
 from __future__ import annotations
 
 from typing import Any
@@ -11,7 +11,7 @@ from .session import Session, outermost
 class TrainerCallback(transformers.TrainerCallback):
     """Trainer(…, callbacks=[TrainerCallback("run")]). Arguments are those of Session.
 
-    A step is one of the optimizer, with all its microbatches. The loss is not read: Trainer logs it.
+    A step is one step of the optimizer, with all its microbatches. The loss is not read: Trainer logs it.
     """
 
     def __init__(self, directory: Any = None, **settings: Any) -> None:
