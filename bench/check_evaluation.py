@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often `shardlens check` is wrong: one table over generated pairs, real captures and invalid inputs.
+"""Measures how often `shardlens check` is wrong: one table over generated pairs, real captures and invalid inputs.
 
     check_evaluation.py --bin build/release/bin [--pairs 400] [--captures 20] [--runs 3] [--keep DIR] [--skip-generated]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What shardlens.watch and the clients' session cost a training step, by the thread's CPU clock: one FSDP2 model on two Gloo ranks.
+"""Measures what shardlens.watch and the clients' session cost a training step, by the thread's CPU clock: one FSDP2 model on two Gloo ranks.
 
     client_cost.py [--steps 20] [--hidden 384] [--blocks 6]
 

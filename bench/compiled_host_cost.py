@@ -1,4 +1,4 @@
-"""Host time of code that torch.compile made, on tiny tensors of a CPU: per call, per kernel of its own, per product.
+"""Measures the host time of code that torch.compile made, on tiny tensors of a CPU: per call, per kernel of its own, per product.
 
     python3 bench/compiled_host_cost.py
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time of forward and backward of one layer's experts in fp32 on the CPU: Shardlens (grouped), the same library with a loop over the
+"""Measures forward and backward of one layer's experts in fp32 on the CPU: Shardlens (grouped), the same library with a loop over the
 experts, and transformers (eager, grouped_mm, batched_mm). All on the same machine, alternately; the median over rounds.
 
     bench/expert_times.py [--rounds 5] [--repeats 5] [--threads 1] [--bin build/release/bin]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How well other plans are predicted on this machine from runs of only full_shard.
+"""Measures how well other plans are predicted on this machine from runs of only full_shard.
 
     predicted_plans.py --bin build/release/bin [--worlds emulated,gloo] [--rounds 5] [--steps 8] [--keep DIR]
 

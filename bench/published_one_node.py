@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Published steps on one node that no constant was fitted to: measured, predicted, and whether the 90 % interval holds the measured figure.
+"""Predicts published steps on one node, to which no constant was fitted: measured, predicted, and whether the 90 % interval has the measured figure.
 
     bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the Python package costs: its import, and a call beyond the program itself and the parsing of its JSON. Medians, measured alternately.
+"""Measures what the Python package costs: its import, and a call beyond the program itself and the parsing of its JSON. Medians, measured alternately.
 
     python_cost.py --program build/release/bin/shardlens [--repeat 50]
 

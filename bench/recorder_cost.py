@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the recorder's wrapping costs beyond torch.profiler's own: CPU time of training steps on two Gloo ranks, in alternating blocks of one process.
+"""Measures what the recorder's wrapping costs beyond torch.profiler's own: CPU time of training steps on two Gloo ranks, in alternating blocks of one process.
 
     recorder_cost.py [--rounds 20] [--steps 2] [--hidden 384] [--blocks 6]
 

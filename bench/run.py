@@ -23,7 +23,7 @@ BUSY = 0.1  # of the processors, used by others: then what needs an idle machine
 
 
 def benchmarks(options):
-    """By name: what is measured, and the commands."""
+    """The benchmarks by name: what each measures, and its commands."""
     def rounds(whole, flag="--rounds", quick=2):
         return [flag, str(quick if options.quick else whole)]
 

@@ -1,4 +1,4 @@
-"""What accelerate makes of its config files: recorded for tests/core/plan/accelerate_plan_test.cpp.
+"""Records what accelerate makes of its config files, for tests/core/plan/accelerate_plan_test.cpp.
 
     python tests/tools/accelerate_plans.py tests/data/accelerate     writes expected.json (accelerate 1.15, transformers 5.23, torch 2.11)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How often `shardlens advise` is right, in the emulated world.
+"""Measures how often `shardlens advise` is right, in the emulated world.
 
     advice_evaluation.py changes --bin build/release/bin --out changes.jsonl [--seeds 0:24] [--device cuda] [--rounds 4]
     advice_evaluation.py waste --bin build/release/bin --out waste.jsonl [--seeds 0:50]
@@ -170,7 +170,7 @@ def certain_sign(change):
 
 
 def regret_of(row):
-    """Of the first recommendation, in parts of a step; 0 within noise; None if nothing was recommended."""
+    """The regret of the first recommendation, as a share of a step; 0 within noise; None if nothing was recommended."""
     best = min(row["changes"], key=lambda each: each["measured_ms"])
     first = next((each for each in row["changes"] if each["title"] in row["recommended"][:1]), None)
     if first is None:

@@ -1,4 +1,4 @@
-"""Reads the calls that tests/tools/file_calls.c has logged, and finds those that could destroy something foreign.
+"""Reads the calls that tests/tools/file_calls.c has logged, and finds those that could destroy what is not ours.
 
     call_log.py    finds the calls that it should in a log with one of each kind
 """

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every client of shardlens.clients with its real package on two Gloo ranks, those that CI does not install too, and the page docs/use/gate-ci.md.
+"""Runs every client of shardlens.clients with its real package on two Gloo ranks, also those that CI does not install, and the page docs/use/gate-ci.md.
 
     check_clients.py OUT [CASE…] [--page]      run it with a Python that has the packages of tests/tools/recorded_programs.txt and tensorboard
 

@@ -184,7 +184,7 @@ class Running:
 
 
 class Lab:
-    """What one fault needs: an empty folder, a temporary directory, and the programs that were started."""
+    """The things that one fault needs: an empty folder, a temporary directory, and the programs that were started."""
 
     def __init__(self, binaries, folder):
         self.binaries, self.folder, self.running = binaries, folder, []

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what must hold for any input, on random ones.
+"""Checks, on random inputs, properties that hold for any input.
 
     check_properties.py --bin DIR [--seeds A:B] [--only NAME]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether outputs and written files are as docs/schemas says: every --json, plan.json, run.json and model.json of the commands of output_cases.py.
+"""Checks that outputs and written files are as docs/schemas says: every --json, plan.json, run.json and model.json of the commands of output_cases.py.
 
     check_schemas.py --bin BIN [--filter REGEX] [--jobs N]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the structure gate is silent about one program and finds what was changed in it.
+"""Checks that the structure gate is silent about an unchanged program and finds each change of it.
 
     check_structure.py --bin DIR OUT [--recordings 21]   minutes; needs PyTorch
 

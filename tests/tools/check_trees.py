@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Plans, simulations, searches, advice, reports and the app's figures for models and plans made at random.
+"""Runs plans, simulations, searches, advice, reports and the app's figures on models and plans made at random.
 
     check_trees.py --bin DIR [--seeds A:B] [--figures] [--keep DIR]
 

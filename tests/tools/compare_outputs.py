@@ -119,7 +119,7 @@ class Programs:
 
 
 def digests():
-    """Of every input file, to tell a changed input from a changed program."""
+    """The digest of every input file, to tell a changed input from a changed program."""
     paths = [path for folder in output_cases.FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     return {output_cases.relative(path): hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in sorted(paths)}
 
@@ -360,7 +360,7 @@ def self_test(programs, options):
 
 
 def planted(programs, case):
-    """What is wrong with the differences found after a change of one of `analyze`'s answers."""
+    """Says what is wrong with the differences found after a change of one of `analyze`'s answers."""
     before, after = (programs.run(case) for _ in range(2))
     answer = after[0]["stdout"]
     answer["new"] = [1]

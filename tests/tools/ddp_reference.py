@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Buckets of PyTorch's DistributedDataParallel, recorded on two Gloo processes.
+"""Records the buckets of PyTorch's DistributedDataParallel on two Gloo processes.
 
     ddp_reference.py --out tests/data/ddp_buckets_large.json
 

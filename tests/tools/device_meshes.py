@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who is in the groups of 200 random meshes, as torch's DeviceMesh makes them: tests/data/meshes/device_meshes.json; and which parts of a
+"""Records the ranks in the groups of 200 random meshes, as torch's DeviceMesh makes them: tests/data/meshes/device_meshes.json; and which parts of a
 parameter each rank has, as DTensor and FSDP2 divide it: tests/data/meshes/dtensor_boxes.json.
 
     device_meshes.py [OUT]      writes the files into a directory (needs PyTorch, a minute)
@@ -64,7 +64,7 @@ def random_meshes():
 
 
 def groups_of_rank(axes, flattened):
-    """By name of an axis, or names of flattened ones: the members of this rank's group."""
+    """The members of this rank's group, by name of its axis, or by names of its axes if they are flattened."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 

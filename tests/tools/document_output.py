@@ -49,7 +49,7 @@ def blocks(text):
 
 
 def pattern(line, numbers_vary):
-    """What matches a line, without the spaces at its ends."""
+    """A pattern that matches a line, without the spaces at its ends."""
     out = []
     for part in re.split(rf"(…|~{NUMBER}|{NUMBER}|\s+)", line.strip()):
         if part == "…":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the engine's tests say with several versions of torch; scripts/engine_torch calls it.
+"""Compares the results of the engine's tests with several versions of torch; scripts/engine_torch calls it.
 
     engine_versions.py VERSION=FOLDER…      FOLDER: what each test program wrote with GTEST_OUTPUT=json:FOLDER/, and parity_table (parity_table.py --json)
 

@@ -1,4 +1,4 @@
-"""The memory of expert-parallel steps by PyTorch's own tracker, and the simulator's of the same steps.
+"""Compares the memory of expert-parallel steps, by PyTorch's own tracker, with the simulator's.
 
     expert_memory.py record tests/data/expert_memory.json --torchtitan DIR [--only TEXT]     torch 2.11; DIR: see torchtitan_program.py
     expert_memory.py compare tests/data/expert_memory.json --bin build/release/bin/shardlens [--only TEXT] [--alive]
@@ -38,14 +38,14 @@ def configurations():
 
 
 def rows_of_experts(rows, experts, skew):
-    """As expert_programs.py, which imports more than is needed here."""
+    """As in expert_programs.py, which imports more than is needed here."""
     shares = [(i + 1) ** -float(skew) for i in range(experts)]
     ends = [int(sum(shares[:i + 1]) / sum(shares) * rows + 0.5) for i in range(experts)]
     return [end - begin for begin, end in zip([0, *ends], ends)]
 
 
 def meshes_of(row):
-    """Of all ranks, and of the experts."""
+    """The mesh of all ranks, and the experts' mesh."""
     from torch.distributed.device_mesh import init_device_mesh
 
     ranks, world = row["expert"], row["world"]

@@ -1,4 +1,4 @@
-"""The collectives of expert-parallel programs, as PyTorch and torchtitan issue them: tests/data/expert/NAME.json.
+"""Records the collectives of expert-parallel programs, as PyTorch and torchtitan issue them: tests/data/expert/NAME.json.
 
     expert_programs.py --torchtitan DIR [--out FOLDER] [NAME…]     torch 2.11, transformers 5.23; DIR: see torchtitan_program.py
     expert_programs.py --list
@@ -133,7 +133,7 @@ class Meshes(tensor_programs.Meshes):
 
 
 def divide(model, row, config, meshes):
-    """As parallelize_qwen3 of torchtitan, with units that are the layers, their experts and the root."""
+    """Divides the model as torchtitan's parallelize_qwen3 does, with units that are the layers, their experts and the root."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torchtitan.distributed import NoParallel
     from torchtitan.distributed.expert_parallel import ExpertParallel, ReordererSequenceParallel

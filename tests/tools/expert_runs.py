@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Recorded runs of experts whose ranks get unequal numbers of rows: what `simulate --workload` says of them, next to what the program itself did.
+"""Records runs of experts whose ranks get unequal numbers of rows, and compares what `simulate --workload` says of them with what the program did.
 
     expert_runs.py OUT [NAME…] [--torchtitan DIR] [--again]     $SHARDLENS_PROGRAM names the program; DIR: see torchtitan_program.py
 

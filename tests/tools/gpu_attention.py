@@ -1,4 +1,4 @@
-"""The kernel that a GPU takes for attention, on a CPU, for programs of several ranks over Gloo.
+"""Runs the attention kernel of a GPU on a CPU, for programs of several ranks over Gloo.
 
 On a GPU scaled_dot_product_attention calls aten::_scaled_dot_product_flash_attention, for which context_parallel has its own code for DTensors; on a CPU it calls
 another operator, which context_parallel does not know. Here the operator of the GPU runs the CPU's kernel, and scaled_dot_product_attention calls it.

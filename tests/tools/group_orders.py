@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Orders of FSDP2's hooks and collectives in units with two groups of parameters, as torch records them.
+"""Records the order of FSDP2's hooks and collectives in units with two groups of parameters.
 
     group_orders.py [--out FILE]      torch 2.13 or later; makes tests/data/meshes/group_orders.json
 

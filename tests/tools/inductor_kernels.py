@@ -1,4 +1,4 @@
-"""What torch.compile makes of a transformer block: the kernels that inductor's scheduler fuses, and the bytes that each reads and writes.
+"""Records what torch.compile makes of a transformer block: the kernels that inductor's scheduler fuses, and the bytes that each reads and writes.
 
     python3 tests/tools/inductor_kernels.py OUT.json
 
@@ -192,7 +192,7 @@ def kernels_of(lowering):
 
 
 def saved_bytes(lowering):
-    """What forward hands to backward: bytes of activations, without parameters and inputs."""
+    """Bytes of the activations that forward hands to backward, without parameters and inputs."""
     inputs = set(lowering.graph_input_names)
     own = 0
     for output in lowering.graph_outputs[1:]:

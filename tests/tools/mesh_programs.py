@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""FSDP2 programs on meshes of four Gloo ranks: what the program says of their groups and parameters, next to what DTensor says.
+"""Runs FSDP2 programs on meshes of four Gloo ranks, and compares what Shardlens says of their groups and parameters with what DTensor says.
 
     mesh_programs.py OUT [NAME…] [--again] [--all]     $SHARDLENS_PROGRAM names the program
     mesh_programs.py OUT [NAME…] --changes             what two changes of a plan do to a step, predicted and measured
@@ -64,7 +64,7 @@ def build(name, change=None):
             return self.down(F.gelu(self.up(x)))
 
     class Experts(nn.Module):
-        """Of a rank's tokens as many go to each rank of the mesh axis `ep`, where as many are for each expert of that rank."""
+        """Experts with equal routing: each rank of the mesh axis `ep`, and each expert of a rank, gets the same number of a rank's tokens."""
 
         def __init__(self, ep):
             super().__init__()

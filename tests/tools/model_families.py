@@ -33,7 +33,7 @@ def shape_line(fqn, shape):
 
 
 def no_attention(module, query, key, value, attention_mask, **kwargs):
-    """Of attention's shapes, with gradients for all three, without a product."""
+    """A result of attention's shape with gradients for all three inputs, without a product."""
     groups = query.shape[1] // key.shape[1]
     out = value.repeat_interleave(groups, dim=1) + query.sum(-1, keepdim=True) + key.sum(-1, keepdim=True).repeat_interleave(groups, dim=1)
     return out.transpose(1, 2).contiguous(), None

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times of single operators on one GPU, as a CSV: what the simulator's constants of a GPU can be compared with.
+"""Measures single operators on one GPU and writes their times as a CSV, to compare the simulator's constants of a GPU with.
 
     operators_on_gpu.py [--out FILE] [--seconds 120]
 

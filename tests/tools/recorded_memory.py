@@ -120,7 +120,7 @@ class Program:
 
 
 def tracked_peak(program):
-    """The most bytes of tensors in a steady step, and what they were."""
+    """The peak of the bytes of tensors in a steady step, and what they were."""
     from torch.distributed._tools.mem_tracker import MemTracker
 
     class Tracker(MemTracker):

@@ -26,7 +26,7 @@ def failed_in(report):
 
 
 def listed(file):
-    """How often each test is in the list."""
+    """How often the list has each test."""
     count = {}
     for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
         if line.strip() and not line.startswith("#"):

@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""One training program on two Gloo ranks as people rewrite it, each recorded with shardlens.record: who communicates for which unit, and how long nothing else ran.
+"""Records one training program on two Gloo ranks in the forms in which people write it: which unit's communication ran, and was exposed.
+
+Checked are the units of all communication, and the time in which nothing else ran.
 
     rewritten_programs.py OUT [NAME…] [--bin DIR]     run it with build/test-python
 

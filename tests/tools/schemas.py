@@ -1,4 +1,4 @@
-"""What of a document is not as docs/schemas says, in words that name the key, its path and the schema's file. Needs the package jsonschema."""
+"""Finds what in a JSON document is not as docs/schemas says, in words that name the key, its path and the schema's file. Needs the package jsonschema."""
 import functools
 import json
 import re

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One training step of PyTorch FSDP2 on one GPU under different software: eager, compiled blocks, a CUDA graph, float8.
+"""Runs one training step of PyTorch FSDP2 on one GPU under different software: eager, compiled blocks, a CUDA graph, float8.
 
     software_on_gpu.py --model DIR --tokens FILE --software NAME [--steps N] [--batch B] [--seq T] [--record DIR] [--memory FILE]
 

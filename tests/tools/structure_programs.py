@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether the structure gate is silent about recordings of one program, for ten programs, and finds changes in each.
+"""Checks on ten programs that the structure gate is silent about two recordings of one program, and finds changes in each.
 
     structure_programs.py OUT --bin DIR [NAME…] [--recordings 7]      run it with build/test-python, or the Python of another torch
 

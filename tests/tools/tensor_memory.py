@@ -1,4 +1,4 @@
-"""The memory of tensor- and context-parallel steps by PyTorch's own trackers, and the simulator's of the same steps.
+"""Compares the memory of tensor- and context-parallel steps, by PyTorch's own trackers, with the simulator's.
 
     tensor_memory.py check                                                     the tracker on one layer against the closed form
     tensor_memory.py record tests/data/tensor_memory.json [--only TEXT]        runs the tracker (torch 2.11, transformers 5.23)

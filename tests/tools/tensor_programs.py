@@ -1,4 +1,4 @@
-"""The collectives of tensor-, sequence- and context-parallel programs, as PyTorch issues them: tests/data/tensor/NAME.json.
+"""Records the collectives of tensor-, sequence- and context-parallel programs, as PyTorch issues them: tests/data/tensor/NAME.json.
 
     tensor_programs.py [--out FOLDER] [NAME…]     torch 2.11, transformers 5.23; without NAMEs all programs
     tensor_programs.py --list

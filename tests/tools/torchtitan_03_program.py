@@ -1,4 +1,4 @@
-"""A training step of torchtitan 0.3, which computes head and loss in parts and differentiates each at once: its collectives, and for memory_tracker.py its memory.
+"""A training step of torchtitan 0.3, whose head and loss run in chunks with a backward each: its collectives, and its memory for memory_tracker.py.
 
     PYTHONPATH=TORCH python tests/tools/torchtitan_03_program.py record tests/data/torchtitan_03.json DIR
     PYTHONPATH=TORCH python tests/tools/torchtitan_03_program.py show DIR [--whole-loss]

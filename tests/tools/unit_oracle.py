@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Per-unit figures of a PyTorch FSDP trace of CPU ranks, computed independently of Shardlens and in another way.
+"""Per-unit figures of a PyTorch FSDP trace of CPU ranks, computed independently of Shardlens, by another method.
 
     unit_oracle.py TRACE.json[.gz]      prints one JSON object, times in integer nanoseconds
 

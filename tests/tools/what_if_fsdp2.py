@@ -159,7 +159,7 @@ def by_round(rounds):
 
 
 def difference(base, other):
-    """How much longer the other variant's step is than the base's, and the standard error, as shares of the base's step. Of what slows a round,
+    """By how much the other variant's step is longer than the base's, and the standard error, as shares of the base's step. Of what slows a round,
     both have their part, so differences are taken within rounds."""
     differences = [b - a for a, b in zip(by_round(base), by_round(other))]
     step = statistics.median(by_round(base))

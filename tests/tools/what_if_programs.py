@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ten FSDP2 programs on two Gloo ranks: what is simulated and advised from their recordings, and what their changed programs take.
+"""Compares, for ten FSDP2 programs on two Gloo ranks, what is simulated and advised from their recordings with what the changed programs take.
 
     what_if_programs.py OUT [NAME…] [--measure | --table] [--seconds S] [--rounds 14] [--steps 1] [--again]
 
@@ -62,7 +62,7 @@ def settings_of(name, options):
 
 
 def contents(plan):
-    """What a plan file does, however it is written: the keys in which the variants and the changes that `advise` tries differ."""
+    """The meaning of a plan file, however it is written: the keys in which the variants and the changes that `advise` tries differ."""
     of, names = {}, []
     for unit in plan["units"]:
         modules = unit["modules"] if isinstance(unit["modules"], list) else [unit["modules"]]

@@ -1,4 +1,4 @@
-"""The texts of the window's views, from `gui --figures`, compared with what the commands print for the same run, to the last digit.
+"""Compares the texts of the window's views, from `gui --figures`, with what the commands print for the same run, to the last digit.
 
 The expected texts are made here from the JSON of the commands, without the window's code. Compared are the headline, Modules, Exposed, Ranks, Order,
 What if (the run's own plan), Memory, and Advice with its search.
@@ -40,7 +40,7 @@ def duration(ns):
 
 
 def in_column(ns, largest):
-    """In the unit of the column's largest duration."""
+    """The duration in the unit of the column's largest one."""
     largest = abs(largest)
     if largest < 1000:
         return duration(ns)
@@ -221,7 +221,7 @@ def check_what_if(at, views, simulated, analyzed):
 
 
 def measured_peak(run, analyzed):
-    """The most that the allocator had in a recorded step: of the traces, else of metrics.jsonl; None: not measured."""
+    """The peak of the allocator in a recorded step: of the traces, else of metrics.jsonl; None: not measured."""
     peaks = []
     for rank in analyzed["ranks"]:
         records = [m for m in rank["memory"] if all("peak_allocated_bytes" in step for step in m["steps"])]

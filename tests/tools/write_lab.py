@@ -1,4 +1,4 @@
-"""Where check_writes.py runs a command: a folder with its inputs and something foreign, and what is there before and after."""
+"""Where check_writes.py runs a command: a folder with its inputs and with files that are not ours, and a snapshot of it before and after."""
 import atexit
 import contextlib
 import gzip
