@@ -31,7 +31,7 @@ jobs() {
   echo $((cores < limit ? cores : limit))
 }
 
-# Whether there is a terminal on which sudo can ask for a password. Standard input is none: nothing here reads it.
+# Whether there is a terminal on which sudo can ask for a password. Standard input does not count: nothing here reads it.
 has_terminal() { { : >/dev/tty; } 2>/dev/null; }
 
 # may_be_root COMMAND: fails, with what to run instead, if as_root could not do it. sudo asks for a password here, once, before anything is hidden
