@@ -4,10 +4,12 @@ What has run on which hardware is in one document, whose sentences the others qu
 
     check_documents.py [ROOT]       prints every violation as file:line, exit 1 if there is one
     check_documents.py --self-test  a tree with one violation of each kind must be found out
+    check_documents.py --words [REVISION]  prints the words of each document, and how many it had in that revision of git
 """
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -124,7 +126,7 @@ def check_questions(root, document):
 
 
 def check_names(root, documents, words, literals):
-    """What the pages for users and developers name; `words` of all sources, and their `literals`."""
+    """Checks what the pages for users and developers name; `words` of all sources, and their `literals`."""
     schemas = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in sorted(root.glob("docs/schemas/*.json"))}
     keys = set().union(*(document_names.keys_of(schema) for schema in schemas.values()))
     files = {file.name for file in root.glob("**/*") if file.suffix in (".h", ".cpp", ".py")}
@@ -169,6 +171,25 @@ def violations(root, most_words=MOST_WORDS):
     count = sum(len(text.split()) for _, text in documents)
     if count > most_words:
         yield f"docs: {count} words in all documents, at most {most_words} are wanted"
+
+
+def print_words(root, revision=None):
+    """Words of each document as `wc -w` counts them, the longest first; with a revision also the words that it had there."""
+    now = {file.relative_to(root).as_posix(): len(file.read_text(encoding="utf-8").split())
+           for file in [root / "README.md", root / "CONTRIBUTING.md", *root.glob("docs/**/*.md")]}
+    before = {}
+    if revision:
+        git = ["git", "-C", str(root)]
+        files = subprocess.run([*git, "ls-tree", "-r", "--name-only", revision, "README.md", "CONTRIBUTING.md", "docs"], check=True, capture_output=True, text=True)
+        for path in files.stdout.split():
+            if path.endswith(".md"):
+                before[path] = len(subprocess.run([*git, "show", f"{revision}:{path}"], check=True, capture_output=True, text=True).stdout.split())
+    total = {path: (now.get(path, 0), before.get(path, 0)) for path in {**now, **before}}
+    for path, (words, earlier) in sorted(total.items(), key=lambda row: (-row[1][0], row[0])):
+        print(f"{earlier:7} {words:7}  {path}" if revision else f"{words:7}  {path}")
+    pages, sums = len(now), [sum(column) for column in zip(*total.values())]
+    print(f"{sums[1]:7} {sums[0]:7}  {len(before)} pages then, {pages} now" if revision else f"{sums[0]:7}  {pages} pages, at most {MOST_WORDS} words")
+    return 0
 
 
 def self_test():
@@ -217,4 +238,6 @@ def self_test():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--words"] and len(sys.argv) <= 3:
+        sys.exit(print_words(pathlib.Path(__file__).resolve().parent.parent, *sys.argv[2:]))
     sys.exit(checking.run("check_documents", violations, self_test, "links and paths of the documents, and files that comments name, exist"))

@@ -1,4 +1,4 @@
-"""What documents name, and whether it exists: keys of plans and of other JSON, identifiers, source files, states of hardware.
+"""Checks that what documents name exists: keys of plans and of other JSON, identifiers, source files, states of hardware.
 
 Used by check_documents.py. `known` are the words of the sources, see words_of().
 """
