@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands(run, model):
-    """What is compared: reading, analysis, simulation, search, and messages."""
+    """The commands that are compared: reading, analysis, simulation, search, and messages."""
     return {
         "version": ["--version"],
         "analyze": ["analyze", run, "--json"],

@@ -23,7 +23,7 @@ CASES = {
 
 
 def differences(out, case):
-    """What is not as expected, as texts."""
+    """The differences from what is expected, as texts."""
     units, microbatches = CASES[case]
     for rank in (0, 1):
         found = json.loads((out / f"{case}.rank{rank}.json").read_text())

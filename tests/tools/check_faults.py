@@ -103,7 +103,7 @@ def fault(group, words, quick=False):
 
 
 def prepared(limit):
-    """What the child does first: a caller that ignores signals, as a shell's background jobs and nohup do, does not hand this on."""
+    """Called first in the child: a caller that ignores signals, as a shell's background jobs and nohup do, does not hand this on."""
     def act():
         for each in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1):
             signal.signal(each, signal.SIG_DFL)
@@ -238,7 +238,7 @@ class Lab:
         return json.loads(result.stdout)
 
     def left(self, least=0, ranks=(0, 1), out=None):
-        """What is on disk, as words; all of it must be readable and have at least so many steps."""
+        """Describes what is left on disk; all of it must be readable and have at least so many steps."""
         names = {entry.name for entry in (out or self.out).iterdir()}
         bad = [n for n in names if re.search(r"\.tmp|\.partial|\.now$|capture\.lock|\.[A-Za-z0-9]{6}$", n)]
         expect(not bad, f"left behind: {', '.join(bad)}")

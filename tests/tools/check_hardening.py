@@ -24,7 +24,7 @@ def readelf(*arguments):
 
 
 def faults_of(file, compiled=True):
-    """What this ELF file lacks."""
+    """The protections that this ELF file lacks."""
     header, segments, dynamic = readelf("-h", file), readelf("-l", file), readelf("-d", file)
     if "DYN" not in (re.search(r"Type:\s+(\w+)", header) or [""])[0]:
         yield "is not position-independent"

@@ -63,7 +63,7 @@ def last_step(out):
 
 
 def bytes_of_spool(out, rank):
-    """Of the file, and of its copy while older steps are removed."""
+    """Bytes of the file, and of its copy while older steps are removed."""
     total = 0
     for path in out.glob(f"rank{rank}.spool*"):
         with contextlib.suppress(FileNotFoundError):  # the copy has become the file

@@ -183,7 +183,7 @@ def generate(seed, directory):
 
 
 def compare(truth, found):
-    """What is wrong: clocks, missing or wrong matches, delays of other ranks."""
+    """The faults found: clocks, missing or wrong matches, delays of other ranks."""
     wrong = set()
     clocks = [c["offset_ns"] for c in found["clocks"]]
     if len(clocks) != len(truth["clocks"]) or any(abs(a - b) > 20_000 for a, b in zip(clocks, truth["clocks"])):

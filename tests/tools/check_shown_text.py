@@ -202,7 +202,7 @@ ANALYSES = [["analyze", "@"], ["analyze", "--by", "collective", "@"], ["analyze"
 
 
 def trace_strings(trace):
-    """What a trace's strings are: (name, function that gives each of them to `edit`)."""
+    """The strings of a trace: (name, function that gives each of them to `edit`)."""
     def at_events(match, key, inner=None):
         def give(document, edit):
             for event in document["traceEvents"]:

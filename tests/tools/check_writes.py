@@ -53,7 +53,7 @@ def is_directory(writer):
 
 
 def files_of(lab):
-    """Without marks and the like, which no one else has."""
+    """The files, without marks and the like, which only Shardlens writes."""
     return [name for name, value in lab.reference().items() if value[0] == "file" and not name.startswith(".")]
 
 

@@ -205,7 +205,7 @@ def _rank_main(rank, world, scratch, work):
 
 
 def run_on_ranks(world, work):
-    """What `work()` returns on each of `world` Gloo ranks, which are forks of this process."""
+    """The results of `work()` on each of `world` Gloo ranks, which are forks of this process."""
     with tempfile.TemporaryDirectory() as scratch:
         torch.multiprocessing.start_processes(_rank_main, (world, scratch, work), nprocs=world, start_method="fork")
         found = []

@@ -59,7 +59,7 @@ def settled(text, folders):
 
 
 def document(text):
-    """What JSON says, or a list of lines. Lines that are each JSON are a list of them."""
+    """The contents of JSON, or a list of lines. Lines that are each JSON are a list of them."""
     try:
         return json.loads(text)
     except ValueError:
@@ -98,7 +98,7 @@ class Programs:
         return self.has_window or all(command[0] != "gui" for command in case)
 
     def run(self, case):
-        """What each command of the case answered."""
+        """Runs each command of the case and returns its answer."""
         with tempfile.TemporaryDirectory(dir=self.work) as out:
             out = pathlib.Path(out)
             folders = {"out": out, "inputs": self.inputs, "bin": self.directory}

@@ -173,7 +173,7 @@ def divide(model, row, config, meshes):
 
 
 def by_columns(row, config):
-    """As torchtitan: where FSDP would cut the experts' first dimension into more parts than there are experts."""
+    """Whether torchtitan shards along dimension 1: where FSDP would cut the experts' first dimension into more parts than there are experts."""
     mesh = row["mesh"]
     return mesh.get("shard", 1) * mesh.get("tensor", 1) > experts_of(config)[0]
 

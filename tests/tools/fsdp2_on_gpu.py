@@ -93,7 +93,7 @@ class Llama(nn.Module):
 
 
 def batches(path, seq, batch, world_size, rank=0):
-    """As docs/reference/cli.md defines for --tokens: sample i is tokens[i·T … i·T+T]."""
+    """The batches that docs/reference/cli.md defines for --tokens: sample i is tokens[i·T … i·T+T]."""
     tokens = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint16).to(torch.int64)
     samples = (tokens.numel() - 1) // seq
     step = 0

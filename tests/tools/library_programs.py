@@ -124,7 +124,7 @@ def accelerate(run):
 
 @program("accelerate-fsdp2", packages=("accelerate", "transformers"))
 def accelerate_fsdp2(run):
-    """What accelerate's FSDP2 plugin makes of a model of transformers."""
+    """Makes what accelerate's FSDP2 plugin makes of a model of transformers."""
     from types import SimpleNamespace
 
     import torch

@@ -286,7 +286,7 @@ def compared(name, out):
 
 
 def asked(*arguments):
-    """What the program prints, or its message."""
+    """The program's output, or its message."""
     try:
         return program.ask(["plan", *arguments])
     except program.ShardlensError as error:

@@ -69,7 +69,7 @@ def plans():
 
 
 def write_inputs(folder):
-    """What the cases read and no file of the sources is."""
+    """Writes the inputs of the cases that no file of the sources is."""
     def write(name, document):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,7 +191,7 @@ def of_runs():
 
 
 def of_simulated_runs():
-    """What the simulator writes as a run, and what the other commands find in it."""
+    """The cases of runs that the simulator writes, and of what the other commands find in them."""
     for model in ("tests/data/llama-tiny", "tests/data/gpt2-tiny", "tests/data/qwen3-moe-tiny"):
         for flags in ((), ("--strategy", "hybrid_shard", "--accumulate", "2"), ("--strategy", "replicate"), *(("--plan", plan) for plan in own_plans())):
             yield (("simulate", "--model", model, "--hardware", "8xH100", *flags, "--out", "{out}/run", "--json"), ("analyze", "{out}/run", "--json"),

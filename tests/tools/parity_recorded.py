@@ -87,7 +87,7 @@ def totals(collectives):
 
 
 def differences(name, out):
-    """What does not agree, as a list of words."""
+    """The differences, as a list of words."""
     path, found = out / name, []
     run = shardlens.open(path)
     settings = json.loads((path / "run.json").read_text())["step_settings"]

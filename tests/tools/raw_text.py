@@ -16,7 +16,7 @@ def raw_characters(text):
 
 
 def raw_in(output, markdown=False):
-    """What is raw in an output's bytes: characters, bytes that are not UTF-8, lines that begin a runner's command; in Markdown also links."""
+    """The raw parts of an output's bytes: characters, bytes that are not UTF-8, lines that begin a runner's command; in Markdown also links."""
     found = set()
     try:
         text = output.decode("utf-8")

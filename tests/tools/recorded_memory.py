@@ -178,7 +178,7 @@ def record(rank, store, directory, options):
 
 
 def changes_of(case, options):
-    """What what-if predicts from the case: (the case that has the change, changed keys of the plan, further flags)."""
+    """The changes that what-if predicts from the case: (the case that has the change, changed keys of the plan, further flags)."""
     api, *rest = case.split("-")
     checkpointed = "checkpoint" in rest
     yield "-".join([api, *(rest[1:] if checkpointed else ["checkpoint", *rest])]), {"activation_checkpointing": [] if checkpointed else ["layers.*"]}, []

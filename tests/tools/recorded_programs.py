@@ -44,7 +44,7 @@ WAY_OUT = re.compile(r"--[a-z]|\b(expected|use|give|record|run|add|choose|remove
 
 
 class Run:
-    """What a program gets: its rank, its data, and the recorder or none."""
+    """The arguments of a program: its rank, its data, and the recorder or none."""
 
     def __init__(self, rank, world, store, directory):
         import torch
@@ -226,7 +226,7 @@ def ask(arguments, environment):
 
 
 def judged(command, code, said):
-    """What is wrong with how a command ended; "": nothing."""
+    """Says what is wrong with how a command ended; "": nothing."""
     if code is None:
         return f"{command} did not end in {COMMAND_SECONDS} s"
     if code < 0:

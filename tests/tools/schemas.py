@@ -112,6 +112,6 @@ def _in(name, steps):
 
 
 def problems(document, name):
-    """What is wrong with a document, by the schema of this name; [] if nothing is."""
+    """The faults of a document, by the schema of this name; [] if nothing is."""
     found = (text for error in validator(name).iter_errors(_shorter(document)) for text in _told(error, name))
     return sorted(set(found))

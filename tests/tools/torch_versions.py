@@ -81,7 +81,7 @@ def export(python, out, families):
 
 
 def collectives(path, out):
-    """What torch.distributed was called with, rank by rank."""
+    """The calls of torch.distributed, rank by rank."""
     return [json.loads(file.read_text()) for file in sorted(out.glob(f"{path.name}.c10d.*.json"))]
 
 

@@ -81,7 +81,7 @@ def contents(plan):
 
 
 def advised(settings):
-    """What `advise` says of the recording: exit code, own plan, recommendations, and each variant's change, if it has it."""
+    """The answer of `advise` about the recording: exit code, own plan, recommendations, and each variant's change, if it has it."""
     run = settings.out / "run"
     done = program.run(["advise", run, "--json", "--top", 50], exit_codes=(0, 5))
     advice = json.loads(done.stdout)
@@ -124,7 +124,7 @@ class Change:
         return abs(predicted - self.measured) <= max(0.03, 2 * self.error)
 
     def is_sign_right(self):
-        """Of what `advise` predicts, or where it has no such change, `simulate`."""
+        """Whether the sign is right that `advise` predicts or, where it has no such change, `simulate`."""
         predicted = self.advised["predicted"] if self.advised else self.predicted
         return self.is_within(predicted) if abs(predicted) < NO_EFFECT else predicted * self.measured > 0
 
@@ -146,7 +146,7 @@ def step_ms(line):
 
 
 def recording(line):
-    """How much longer the recorded steps took than the same program's steps among the variants, as a share."""
+    """By how much longer the recorded steps took than the same program's steps among the variants, as a share."""
     return line["baseline"]["measured_step_ns"] / 1e6 / step_ms(line) - 1
 
 

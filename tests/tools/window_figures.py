@@ -21,7 +21,7 @@ def printed(shardlens, *arguments, codes=(0,)):
 
 
 def rounded(value, digits):
-    """As printf rounds the double: by its exact value, halves to even."""
+    """Rounds as printf rounds the double: by its exact value, halves to even."""
     return f"{decimal.Decimal(value):.{digits}f}"
 
 
@@ -274,7 +274,7 @@ def check_advice(at, views, advice):
 
 
 def check_search(at, views, found):
-    """Of the command's front in three figures, the window lists what is also one of step and peak."""
+    """The window lists those plans of the command's front in three figures that are also on the front of step and peak."""
     front = found["pareto"]
     listed = [p for i, p in enumerate(front) if not any(
         q["step_ns"] <= p["step_ns"] and q["peak_allocated_bytes"] <= p["peak_allocated_bytes"]

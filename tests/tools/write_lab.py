@@ -72,7 +72,7 @@ def make_inputs(shardlens, folder):
 
 
 def snapshot(folder):
-    """What is there, by path: type, permissions, content."""
+    """The entries of a folder, by path: type, permissions, content."""
     found = {}
     for path in sorted(folder.rglob("*")):
         info, name = path.lstat(), str(path.relative_to(folder))
@@ -166,7 +166,7 @@ class Lab:
         return snapshot(self.folder)
 
     def reference(self):
-        """What the command writes to an output that does not exist: content by path below the output ("": the file itself)."""
+        """The files that the command writes to an output that does not exist: content by path below the output ("": the file itself)."""
         return self.options.references[self.writer.name]
 
     def old(self):
