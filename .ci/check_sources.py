@@ -146,7 +146,7 @@ def check_output(root, file):
             yield f"{path}:{number}: write_data writes a string as it is; use write_stdout, or add the file to DATA_FILES of check_sources.py"
         found = OUTPUT[file.suffix].search(code)
         if found:
-            yield f"{path}:{number}: {found.group()} writes text that may be a stranger's; use {OUTPUT_FILES[file.suffix == '.py']}"
+            yield f"{path}:{number}: {found.group()} writes text that may be untrusted; use {OUTPUT_FILES[file.suffix == '.py']}"
 
 
 def check_names(root):

@@ -31,7 +31,8 @@ struct MergeOptions {
   TableFlags table;
 };
 
-// What a run of many ranks need not keep of each of them for the table of `by`.
+// Drops what the table of `by` does not need from a rank, as a run of many ranks would keep it for
+// each.
 void drop_what_is_not_shown(analysis::RankAnalysis& rank, report::By by) {
   if (by != report::By::kSpan) {
     rank.detail.reset();

@@ -24,7 +24,7 @@ enum class ExitCode : int {
 
 // Base of every error that Shardlens throws deliberately. what() is one message that a user can act
 // on: what is wrong, the value seen, the value expected, and where; no trailing newline. A message
-// that is a string is escaped as a whole, since names in it may be a stranger's; Shown may have
+// that is a string is escaped as a whole, since names in it may be untrusted; Shown may have
 // several lines.
 class Error : public std::runtime_error {
  public:

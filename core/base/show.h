@@ -16,7 +16,7 @@ template <class... T>
 class ShownFormat;
 
 // How show() formats a value: strings and paths escaped, Shown as it is, numbers as numbers. Other
-// types do not compile: each would need an answer to what of it a stranger chose.
+// types do not compile: for each it would have to be said which part is untrusted.
 class ShownParts {
  public:
   static constexpr size_t kLongest = 4000;  // code points of one string

@@ -38,9 +38,9 @@ class Literal {
   std::string_view text_;
 };
 
-// Text for people, which stdout and stderr take (core/base/standard_output.h). It is made by
-// show() (core/base/show.h), which escapes every string that it is given, or from literals; so
-// nothing that a stranger chose is in it raw. It becomes a std::string, but no string becomes it.
+// Text for people, which stdout and stderr take (core/base/standard_output.h). It is made by show()
+// (core/base/show.h), which escapes every string that it is given, or from literals; so nothing
+// untrusted is in it raw. It becomes a std::string, but no string becomes it.
 class Shown {
  public:
   Shown() = default;

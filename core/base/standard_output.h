@@ -25,7 +25,7 @@ void write_stderr(ShownFormat<std::type_identity_t<T>...> format, const T&... va
 }
 
 // Writes to stdout what a program reads: JSON, CSV, a script; text whose format has its own way to
-// quote what a stranger chose. Errors: as write_stdout.
+// quote untrusted strings. Errors: as write_stdout.
 void write_data(std::string_view text);
 
 void flush_stdout();

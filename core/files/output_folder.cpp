@@ -238,7 +238,7 @@ std::optional<std::string> OutputFolder::small_file(const std::string& name) con
 
 Descriptor OutputFolder::open_special(const std::string& name) const {
   check_name(name);
-  // With O_NONBLOCK, a FIFO without a reader is ENXIO; otherwise opening would wait for ever.
+  // With O_NONBLOCK, a FIFO without a reader is ENXIO; otherwise opening would wait forever.
   constexpr int kSpecial = O_WRONLY | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
   constexpr auto kPause = std::chrono::milliseconds(5);
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);

@@ -232,9 +232,9 @@ bool becomes_link(std::string_view text, size_t at) {
   }
 }
 
-// Text for Markdown in which names, which may be a stranger's, are neither links, mentions,
-// references to issues, pictures, code, HTML nor cells. Links are looked for in what Markdown
-// makes, so a backslash would not help: a space of no width keeps their parts apart.
+// Text for Markdown in which untrusted names are neither links, mentions, references to issues,
+// pictures, code, HTML nor cells. Links are looked for in what Markdown makes, so a backslash would
+// not help: a space of no width keeps their parts apart.
 std::string cell(std::string_view text) {
   const std::string shown = elided(escaped(text), kLongestText);
   std::string out;

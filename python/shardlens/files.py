@@ -89,7 +89,7 @@ def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def _open_special(name: str, folder: int, seconds: float = 10) -> int:
-    """A descriptor of a device or a FIFO. A FIFO that no one reads within this time is an error; otherwise opening would wait for ever."""
+    """A descriptor of a device or a FIFO. A FIFO that no one reads within this time is an error; otherwise opening would wait forever."""
     flags = os.O_WRONLY | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     end = time.monotonic() + seconds
     while True:

@@ -64,7 +64,7 @@ struct MemoryOutline {  // what of a step can change memory
 // parameters are gathered into buffers of other streams, plans that differ only in when they gather
 // share this part. Items that concern gradients are in it on any stream, because later actions
 // depend on whether a gradient exists; on which other stream, makes no difference. A reduction's
-// output is allocated anew before each action that asks whether it exists, so when another stream
+// output is allocated again before each action that asks whether it exists, so when another stream
 // frees it makes no difference either.
 [[nodiscard]] MemoryOutline compute_part(const MemoryOutline& outline);
 

@@ -1,4 +1,4 @@
-"""shardlens.export: what it records of models of no family and of one of transformers, and that the program takes it."""
+"""shardlens.export: what it records of models without a family and of a model of transformers, and that the program takes it."""
 import importlib
 import json
 import re

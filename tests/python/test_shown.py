@@ -1,4 +1,4 @@
-"""Text for people has nothing of a stranger's raw."""
+"""Text for people has no untrusted string raw."""
 import pickle
 import subprocess
 import sys

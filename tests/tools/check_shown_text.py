@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts hostile strings into everything that a stranger may have written, and looks for them in all that is shown to people.
+"""Puts hostile strings into every untrusted input, and looks for them in all that is shown to people.
 
     check_shown_text.py --bin DIR               all of them (minutes)
     check_shown_text.py --bin DIR --quick       some of each kind, as CTest does

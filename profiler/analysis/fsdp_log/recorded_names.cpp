@@ -62,7 +62,7 @@ void name_units(const trace::Trace& trace, FsdpLog& log) {
   if (names.empty()) {
     return;
   }
-  // Assembled anew, because a log looks units up by the names with which they were added.
+  // Assembled again, because a log looks units up by the names with which they were added.
   FsdpLog named;
   std::set<std::string> taken;
   for (uint32_t unit = 0; unit < log.units.size(); ++unit) {

@@ -36,7 +36,7 @@ std::optional<Interval> window_of(const FsdpLog& log, uint32_t pass) {
 }
 
 // FSDP's own work on each track. Autograd numbers operators in it too: views of FSDP1's flat
-// parameter, which its hooks make anew where the parameter is not sharded.
+// parameter, which its hooks make again where the parameter is not sharded.
 std::unordered_map<uint32_t, IntervalSet> own_work(const FsdpLog& log, uint32_t pass) {
   std::unordered_map<uint32_t, std::vector<Interval>> calls;
   for (const FsdpEvent& e : log.events) {

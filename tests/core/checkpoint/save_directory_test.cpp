@@ -282,7 +282,7 @@ TEST_F(SaveDirectoryTest, TwoRunsAreNotMixed) {
   EXPECT_EQ(read_all(again).back(), values_at(2).back() + 1000);
 }
 
-// What has the name of a save, or of one that was interrupted, but is somebody's own.
+// Entries with the name of a save, or of an interrupted one, that Shardlens did not write.
 TEST_F(SaveDirectoryTest, ForeignEntriesStay) {
   const fs::path home = root_.string() + "_home";
   fs::remove_all(home);

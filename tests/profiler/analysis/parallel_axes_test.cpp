@@ -111,8 +111,8 @@ TEST(ParallelAxesTest, GloosCollectivesHaveTheGroupsThatOnlyFit) {
   EXPECT_THAT(group_names("fsdp2-hybrid"), ElementsAre("mesh_replicate", "mesh_shard"));
 }
 
-// Collectives of activations of a trace to whose list of groups one of a second axis was added: how
-// many ranks they have.
+// The numbers of ranks of a trace's collectives of activations, after a group of a second axis was
+// added to its list of groups.
 std::set<int64_t> ranks_of_activations(int64_t size_of_second) {
   trace::Trace trace = read("fsdp2-tensor");
   ProcessGroup second{"9", "mesh_cp", "", {0}, size_of_second};

@@ -190,7 +190,7 @@ TEST(RecordedActivationsTest, WhatIsInNoCheckpointOfTheUnitIsAPart) {
   EXPECT_EQ(workload.operators[18].forward, 2);
 }
 
-// Which of what runs again is whose is not known if one of two checkpoints keeps nothing.
+// If one of two checkpoints keeps nothing, it is not known which operators each runs again.
 TEST(RecordedActivationsTest, MorePartsThanCheckpointsAreOne) {
   plan::Workload workload = blocks_pass(0);
   add_activations({{"blocks.0", 50, 600}}, two_blocks(), workload);
