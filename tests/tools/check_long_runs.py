@@ -15,7 +15,7 @@ line for each step, the files of a spool never had more than 2 MiB, and the trac
 The app is the program of CTest that uses the window at random: it has a capture open, and memory may grow by 3 % and 4 MiB, because what is open
 differs. Every 1000 actions it opens the capture again and prints how much of its heap is in use, without the pictures of windows; the row "in use of
 it" has these figures.
-AddressSanitizer keeps freed blocks for a while, and the stack of every allocation for ever. The script limits the former to 32 MiB and the latter to one
+AddressSanitizer keeps freed blocks for a while, and the stack of every allocation forever. The script limits the former to 32 MiB and the latter to one
 frame: through libraries without frame pointers each stack is another one, and they took 5 MiB a minute. Exit 1 if an expectation fails.
 """
 import argparse

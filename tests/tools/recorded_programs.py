@@ -172,7 +172,7 @@ def record(name, program, out, environment):
                 processes.append(subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True))
         while any(process.poll() is None for process in processes) and time.monotonic() - begin < TRAINING_SECONDS:
             if any(process.poll() for process in processes):
-                time.sleep(1)  # the others see it, or would wait for ever
+                time.sleep(1)  # the others see it, or would wait forever
                 break
             time.sleep(0.05)
         slow = all(process.poll() is None for process in processes)

@@ -11,7 +11,7 @@ simulates its own plan and the others, and a table compares the changes. $SHARDL
 
 A change is measured as the mean over rounds of its median step minus that of the base in the same round; behind ± is the standard error of this
 mean. OUT/times.json has the seconds and the page faults of all steps of rank 0, by variant and round. With more than one step a round the first
-of each does not count. Page faults are memory that the allocator takes from the system anew, which costs time that is not simulated.
+of each does not count. Page faults are memory that the allocator takes from the system again, which costs time that is not simulated.
 """
 import argparse
 import gc
