@@ -187,6 +187,10 @@ bool is_c10d_operator(std::string_view name) {
          name == "record_param_comms" || name.find("wait_tensor") != std::string_view::npos;
 }
 
+bool is_redistribution(std::string_view name) {
+  return name == "Redistribute" || name == "RedistributeBackward";
+}
+
 std::optional<FsdpRange> parse_fsdp_range(std::string_view name) {
   constexpr std::string_view kFsdp1 = "FullyShardedDataParallel.";
   if (name.starts_with(kFsdp1)) {

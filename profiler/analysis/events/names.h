@@ -40,6 +40,8 @@ struct CommunicationKernel {
 [[nodiscard]] bool is_helper_operator(std::string_view name);
 // "c10d::…", "record_param_comms", "fsdp::…", "…wait_tensor".
 [[nodiscard]] bool is_c10d_operator(std::string_view name);
+// What DTensor does around a collective: "Redistribute", "RedistributeBackward".
+[[nodiscard]] bool is_redistribution(std::string_view name);
 
 // "FSDP::all_gather (layers.3)" (FSDP2 and Shardlens), "FullyShardedDataParallel._pre_forward"
 // (FSDP1, whose ranges contain no unit name).

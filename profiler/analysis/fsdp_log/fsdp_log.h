@@ -16,8 +16,9 @@
 
 namespace shardlens::analysis {
 
-// Which program wrote the ranges of a trace.
-enum class FsdpSource : uint8_t { kNone, kShardlens, kFsdp1, kFsdp2 };
+// Which program wrote the ranges of a trace. kProgram: none did; the program gathers its parameters
+// itself, and the log is made from its collectives (recover/program_units.h).
+enum class FsdpSource : uint8_t { kNone, kShardlens, kFsdp1, kFsdp2, kProgram };
 
 enum class FsdpCall : uint8_t {  // what FSDP did, by its ranges in the trace
   kPreForward,                   // `backward`: an activation checkpoint runs the forward again
@@ -27,6 +28,7 @@ enum class FsdpCall : uint8_t {  // what FSDP did, by its ranges in the trace
   kUnshard,       // call of the all-gather
   kCopyOut,       // the unit's hook has waited for the all-gather and copies out
   kReduce,        // call of the reduction
+  kReduceWait,    // only kProgram: the host waits for a reduction, outside of a hook
 };
 
 // Why FSDP gathered a unit's parameters.

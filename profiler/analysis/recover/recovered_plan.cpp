@@ -7,12 +7,11 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/layout/shard_layout.h"
 #include "core/plan/parameter_groups.h"
-#include "core/plan/resolve.h"
 #include "profiler/analysis/exposed/frozen_views.h"
 #include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/fsdp_log/sections.h"
+#include "profiler/analysis/recover/program_units.h"
 #include "profiler/analysis/recover/recovered_checkpoints.h"
 #include "profiler/analysis/recover/recovered_mesh.h"
 #include "profiler/analysis/timeline/timeline.h"
@@ -294,6 +293,11 @@ class Recovery {
     if (log_.source == FsdpSource::kShardlens) {
       note("traces of Shardlens do not contain the dialect (plan.json does): fsdp2 is assumed");
     }
+    if (log_.source == FsdpSource::kProgram) {
+      note(
+          "the program gathers its parameters itself; the plan is that of FSDP2 with the same "
+          "gathers and reductions, its units what one gather moves");
+    }
   }
 
   void reshard() {
@@ -465,6 +469,12 @@ class Recovery {
         ++(e.unshard_by == UnshardBy::kOwn ? own : e.after_backward ? after : before);
       }
     }
+    if (own + before + after == 0 && log_.source == FsdpSource::kProgram) {
+      // It would gather again as it gathers now.
+      p.backward_prefetch = p.forward_prefetch_lists.empty() ? plan::BackwardPrefetch::kNone
+                                                             : plan::BackwardPrefetch::kPre;
+      return;
+    }
     if (own + before + after < 2 - (before + after > 0 ? 1 : 0)) {
       note("backward gathers too few units to infer backward_prefetch: 'pre' is assumed");
       return;
@@ -537,9 +547,9 @@ std::string no_ranges(const Timeline& timeline) {
   }
   return fmt::format(
       "no ranges of FSDP or DDP in the trace, which has {} collectives; {}; if the program issues "
-      "its collectives itself, as with SimpleFSDP or under tensor parallelism without FSDP, no "
-      "plan describes them: use `shardlens analyze`; otherwise record the host, too "
-      "(ProfilerActivity.CPU)",
+      "its collectives itself, as with SimpleFSDP, record it with shardlens.record, which writes "
+      "the order of its parameters; under tensor parallelism without FSDP no plan describes them: "
+      "use `shardlens analyze`; otherwise record the host, too (ProfilerActivity.CPU)",
       timeline.collectives.size(), looked_for);
 }
 
@@ -556,6 +566,10 @@ RecoveredPlan recover_plan(const Trace& trace, const Timeline& timeline, const D
     if (!ddp.passes.empty()) {
       return recover_ddp(trace, ddp);
     }
+    if (timeline.rewritten) {
+      const Timeline program = with_program_units(trace, timeline);
+      return Recovery(trace, program).run();
+    }
     throw InputError(trace.metadata.source, no_ranges(timeline));
   }
   RecoveredPlan out = Recovery(trace, timeline).run();
@@ -563,35 +577,6 @@ RecoveredPlan recover_plan(const Trace& trace, const Timeline& timeline, const D
     out.plan.views = plan::Views::kFrozen;
   }
   return out;
-}
-
-bool name_units(RecoveredPlan& recovered, const plan::ModuleTree& tree) {
-  if (recovered.units.size() != tree.blocks.size() + 1) {
-    return false;
-  }
-  plan::Plan named = recovered.plan;
-  named.units.clear();
-  for (const uint32_t block : tree.blocks) {
-    named.units.push_back({});
-    named.units.back().globs = {tree.modules[block].fqn};
-  }
-  named.units.push_back({});
-  named.units.back().globs = {""};
-  const plan::ResolvedPlan resolved = plan::resolve(named, tree, recovered.world_size);
-  for (size_t i = 0; i < recovered.units.size(); ++i) {
-    const int64_t seen = recovered.units[i].padded_numel;
-    if (seen >= 0 && resolved.layout(static_cast<UnitId>(i)).padded_numel() != seen) {
-      return false;
-    }
-  }
-  for (size_t i = 1; i < recovered.units.size(); ++i) {
-    recovered.units[i].fqn = resolved.units[i].fqn;
-  }
-  for (size_t i = 0; i + 1 < recovered.plan.units.size(); ++i) {
-    recovered.plan.units[i].globs = named.units[i].globs;
-  }
-  recovered.names_units = true;
-  return true;
 }
 
 }  // namespace shardlens::analysis

@@ -81,12 +81,13 @@ inline constexpr std::string_view kUnnamedCheckpoints =
     "not "
     "name them, and the plan has none (shardlens.record writes them to plan.json)";
 
-// Recovers the plan from the ranges of FSDP or DDP and the arguments of collectives, from the last
+// Recovers the plan from the ranges of FSDP or DDP, or from the units of a program that gathers its
+// parameters itself (program_units.h), and the arguments of collectives, from the last
 // complete step with forward and backward. The trace must be read with ReadOptions::keep_args
 // (otherwise sizes are missing).
 //
 // Errors  InputError for a trace without such ranges, or without a step with forward and backward;
-//         the message lists what was searched for.
+//         the message lists what was searched for. Those of with_program_units().
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace);
 // The same with the trace's timeline, and with its log of DDP if the timeline has none of FSDP.
 [[nodiscard]] RecoveredPlan recover_plan(const trace::Trace& trace,
@@ -110,7 +111,8 @@ inline constexpr std::string_view kUnnamedCheckpoints =
 [[nodiscard]] RecoveredPlan recover_ddp(const trace::Trace& trace, const DdpLog& log);
 
 // Names the units of an FSDP1 trace, which has no names, after the model's blocks, if their numbers
-// are equal and their sizes (where in the trace) match. Returns whether it did.
+// are equal and their sizes (where in the trace) match. Returns whether it did. Implemented in
+// named_units.cpp.
 bool name_units(RecoveredPlan& recovered, const plan::ModuleTree& tree);
 
 }  // namespace shardlens::analysis

@@ -71,17 +71,22 @@ FunctionalWaits::FunctionalWaits(const Sources& sources, const Timeline& timelin
   std::ranges::stable_sort(launched_, {}, &Launched::launched);
 }
 
-std::optional<Nanoseconds> FunctionalWaits::begin(const Collective& c) const {
+uint32_t FunctionalWaits::event_of(const Collective& c) const {
   const auto wait = waits_.find(c.event);
-  return wait == waits_.end() ? std::nullopt : std::optional(trace_.events[wait->second].start);
+  return wait == waits_.end() ? trace::kNoIndex : wait->second;
+}
+
+std::optional<Nanoseconds> FunctionalWaits::begin(const Collective& c) const {
+  const uint32_t wait = event_of(c);
+  return wait == trace::kNoIndex ? std::nullopt : std::optional(trace_.events[wait].start);
 }
 
 std::optional<Nanoseconds> FunctionalWaits::after(const Collective& c) const {
-  const auto wait = waits_.find(c.event);
-  if (wait == waits_.end()) {
+  const uint32_t wait = event_of(c);
+  if (wait == trace::kNoIndex) {
     return std::nullopt;
   }
-  const Event& event = trace_.events[wait->second];
+  const Event& event = trace_.events[wait];
   return timeline_.device ? ready_after(event.track, event.start) : std::optional(event.start);
 }
 

@@ -20,6 +20,8 @@ class FunctionalWaits {
   // On a CPU when the wait began. With a device, when the work that was launched next after the
   // wait could have started: the host only enqueues a stream's wait.
   [[nodiscard]] std::optional<Nanoseconds> after(const Collective& c) const;
+  // The call of the wait: an event. kNoIndex: none was for it.
+  [[nodiscard]] uint32_t event_of(const Collective& c) const;
   // When the host called the wait.
   [[nodiscard]] std::optional<Nanoseconds> begin(const Collective& c) const;
 

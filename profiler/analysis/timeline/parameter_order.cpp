@@ -327,8 +327,99 @@ std::string name_of_several(const OrderedPiece& first, const OrderedPiece& last)
   return fmt::format("{} … {}", words(first), words(last));
 }
 
+// The parameters of a piece that no collective has moved yet, in the order in which they are moved.
+using LeftParameters = std::vector<const ShardedParameter*>;
+
+// Takes the parameters that a collective of this size moves: one; some that follow each other; or
+// any that have this sum. Empty: none have it.
+LeftParameters take_parameters(int64_t elements, LeftParameters& left) {
+  const auto take = [&left](size_t begin, size_t end) {
+    const auto from = left.begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto until = left.begin() + static_cast<std::ptrdiff_t>(end);
+    LeftParameters taken(from, until);
+    left.erase(from, until);
+    return taken;
+  };
+  const auto one = std::ranges::find(left, elements, &ShardedParameter::elements);
+  if (one != left.end()) {
+    const auto at = static_cast<size_t>(one - left.begin());
+    return take(at, at + 1);
+  }
+  for (size_t begin = 0; begin < left.size(); ++begin) {
+    int64_t sum = 0;
+    for (size_t end = begin; end < left.size() && sum < elements;) {
+      sum += left[end++]->elements;
+      if (sum == elements) {
+        return take(begin, end);
+      }
+    }
+  }
+  Sizes sizes;
+  for (const ShardedParameter* each : left) {
+    sizes.insert(each->elements);
+  }
+  LeftParameters taken;
+  if (Sizes rest = sizes; take_sum(elements, rest)) {
+    std::erase_if(left, [&](const ShardedParameter* each) {
+      if (sizes.count(each->elements) == rest.count(each->elements)) {
+        return false;
+      }
+      sizes.erase(sizes.find(each->elements));
+      taken.push_back(each);
+      return true;
+    });
+  }
+  return taken;
+}
+
+// See MovedParameters::parameters.
+class ParameterNames {
+ public:
+  ParameterNames(std::span<const ShardedParameter> all,
+                 const std::vector<OrderedPiece>& pieces,
+                 bool backward)
+      : all_(all) {
+    for (const OrderedPiece& piece : pieces) {
+      left_.push_back(piece.parameters);
+      if (backward) {
+        std::ranges::reverse(left_.back());
+      }
+    }
+  }
+
+  std::vector<uint32_t> take(const TakenPieces& from, int64_t elements) {
+    LeftParameters taken;
+    if (from.first == from.last) {
+      taken = take_parameters(elements, left_[from.first]);
+    } else {
+      int64_t sum = 0;
+      for (uint32_t piece = from.first; piece <= from.last; ++piece) {
+        for (const ShardedParameter* each : left_[piece]) {
+          sum += each->elements;
+          taken.push_back(each);
+        }
+      }
+      if (sum != elements) {
+        return {};  // only parts of the first or the last one
+      }
+      std::fill(left_.begin() + from.first, left_.begin() + from.last + 1, LeftParameters());
+    }
+    std::vector<uint32_t> out;
+    for (const ShardedParameter* each : taken) {
+      out.push_back(static_cast<uint32_t>(each - all_.data()));
+    }
+    std::ranges::sort(out);
+    return out;
+  }
+
+ private:
+  std::span<const ShardedParameter> all_;
+  std::vector<LeftParameters> left_;  // by piece
+};
+
 // `pieces`: in the order of the modules.
-std::vector<MovedParameters> moved_in_order(std::span<const int64_t> elements,
+std::vector<MovedParameters> moved_in_order(std::span<const ShardedParameter> parameters,
+                                            std::span<const int64_t> elements,
                                             std::vector<OrderedPiece> pieces,
                                             bool backward) {
   if (backward) {
@@ -345,11 +436,13 @@ std::vector<MovedParameters> moved_in_order(std::span<const int64_t> elements,
   if (taken.empty()) {
     taken = tiled(elements, pieces, backward);
   }
+  ParameterNames names(parameters, pieces, backward);
   std::vector<MovedParameters> out;
   for (size_t i = 0; i < taken.size(); ++i) {
     const OrderedPiece &first = pieces[taken[i].first], &last = pieces[taken[i].last];
     MovedParameters& each = out.emplace_back();
     each.ambiguous = search->is_ambiguous(i);
+    each.parameters = names.take(taken[i], elements[i]);
     if (first.unit == last.unit) {
       each.unit = first.unit;
       each.module = taken[i].first == taken[i].last ? module_of(first, elements[i]) : first.unit;
@@ -394,12 +487,12 @@ std::vector<MovedParameters> moved_parameters(std::span<const int64_t> elements,
                                               std::span<const trace::ShardedParameter> parameters,
                                               bool backward) {
   const std::vector<OrderedPiece> pieces = pieces_of(parameters);
-  std::vector<MovedParameters> out = moved_in_order(elements, pieces, backward);
+  std::vector<MovedParameters> out = moved_in_order(parameters, elements, pieces, backward);
   const std::vector<OrderedPiece> moved = possibly_after_blocks(pieces);
   if (moved.empty()) {
     return out;
   }
-  const std::vector<MovedParameters> other = moved_in_order(elements, moved, backward);
+  const std::vector<MovedParameters> other = moved_in_order(parameters, elements, moved, backward);
   for (size_t i = 0; i < std::min(out.size(), other.size()); ++i) {
     out[i].ambiguous = out[i].ambiguous || other[i].ambiguous || out[i].unit != other[i].unit;
   }

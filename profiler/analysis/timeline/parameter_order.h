@@ -14,6 +14,9 @@ struct MovedParameters {
   std::string unit;        // of a bucket of several units: the first and the last, "a … b"
   std::string module;      // the innermost that has all of them; of several units as `unit`
   bool ambiguous = false;  // several units are possible; then `unit` is one of them
+  // Indices of the parameters. Of those of a unit that have the same size, the next one in the
+  // order of the modules. Empty: not known.
+  std::vector<uint32_t> parameters;
   friend bool operator==(const MovedParameters&, const MovedParameters&) = default;
 };
 

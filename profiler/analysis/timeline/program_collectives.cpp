@@ -15,6 +15,7 @@
 #include "profiler/analysis/timeline/captured_work.h"
 #include "profiler/analysis/timeline/communicator_of.h"
 #include "profiler/analysis/timeline/functional_waits.h"
+#include "profiler/analysis/timeline/gathering_passes.h"
 #include "profiler/analysis/timeline/parameter_order.h"
 #include "profiler/analysis/timeline/program_compute.h"
 #include "profiler/analysis/timeline/sharding_parts.h"
@@ -32,6 +33,7 @@ struct ProgramCall {  // a collective of the program's
   Collective* collective = nullptr;
   int64_t elements = 0;  // of a rank's part
   bool backward = false;
+  std::vector<uint32_t> parameters = {};  // of Trace::sharded_parameters
 };
 
 // Forwards and backwards of the model, by what they move.
@@ -54,20 +56,13 @@ class ProgramCollectives {
       total_ += each.elements;
       if (each.trained) {
         trained_.push_back(each);
+        of_trained_.push_back(static_cast<uint32_t>(&each - all_.data()));
       }
     }
   }
 
   void attribute() {
-    std::map<size_t, std::vector<ProgramCall>> of_step;
-    for (Collective& c : timeline_.collectives) {
-      if (const auto call = call_of(c)) {
-        of_step[step_of(c)].push_back(*call);
-      }
-    }
-    for (auto& [step, calls] : of_step) {
-      attribute_step(calls);
-    }
+    find_units();
     if (timeline_.rewritten) {
       attribute_program_compute(sources_, std::move(marks_), timeline_);
     }
@@ -79,6 +74,21 @@ class ProgramCollectives {
                misfits_);
     }
   }
+
+  // Only sets the units of collectives.
+  void find_units() {
+    std::map<size_t, std::vector<ProgramCall>> of_step;
+    for (Collective& c : timeline_.collectives) {
+      if (const auto call = call_of(c)) {
+        of_step[step_of(c)].push_back(*call);
+      }
+    }
+    for (auto& [step, calls] : of_step) {
+      attribute_step(calls);
+    }
+  }
+
+  [[nodiscard]] std::vector<GatheringPass> take_passes() { return std::move(passes_); }
 
  private:
   static std::vector<uint32_t> operators_named(const Sources& sources, std::string_view prefix) {
@@ -167,8 +177,18 @@ class ProgramCollectives {
         attribute_pass(pass, kind, true);
       }
       mark_pass(pass);
+      add_pass(pass);
       begin = end;
     }
+  }
+
+  void add_pass(std::span<const ProgramCall> calls) {
+    GatheringPass& pass = passes_.emplace_back();
+    for (const ProgramCall& each : calls) {
+      pass.moves.push_back({static_cast<uint32_t>(each.collective - timeline_.collectives.data()),
+                            each.backward, waits_.event_of(*each.collective), each.parameters});
+    }
+    pass.backward = backward_of_pass_;
   }
 
   // See [Note: Compute between collectives].
@@ -180,12 +200,14 @@ class ProgramCollectives {
       return each.backward && each.collective->kind == CollectiveKind::kAllGather &&
              each.collective->unit;
     });
+    backward_of_pass_.reset();
     std::optional<Nanoseconds> backward;  // where the backward of the next unit begins
     std::optional<uint32_t> reduced;
     for (const ProgramCall& each : pass) {
       const Collective& c = *each.collective;
       if (each.backward && !backward) {
         backward = backward_begin(called(each));
+        backward_of_pass_ = backward;
         // Until a unit is known: what is gathered again is so before it is used.
         marks_.push_back({*backward, c.unit ? Owner{Section::kBackward, *c.unit} : Owner{}});
       }
@@ -259,6 +281,10 @@ class ProgramCollectives {
     }
     for (size_t i = 0; i < calls.size(); ++i) {
       Collective& c = *calls[i]->collective;
+      const bool all = kind == CollectiveKind::kAllGather;
+      for (const uint32_t index : moved[i].parameters) {
+        calls[i]->parameters.push_back(all ? index : of_trained_[index]);
+      }
       timeline_.rewritten = true;
       set_purpose(c, sharding_purpose(kind), backward);
       c.needed_at = waits_.after(c);
@@ -289,7 +315,8 @@ class ProgramCollectives {
   Timeline& timeline_;
   const std::vector<ShardedParameter>& all_;
   std::vector<ShardedParameter> trained_;
-  int64_t total_ = 0;  // elements of all
+  std::vector<uint32_t> of_trained_;  // their indices in `all_`
+  int64_t total_ = 0;                 // elements of all
   RangeFinder backward_;
   std::vector<Nanoseconds> nodes_;  // starts of autograd's nodes
   FunctionalWaits waits_;
@@ -299,6 +326,8 @@ class ProgramCollectives {
   std::map<std::string, uint32_t> modules_;
   int64_t misfits_ = 0;
   std::vector<OwnerMark> marks_;
+  std::optional<Nanoseconds> backward_of_pass_;  // when that of the last marked pass began
+  std::vector<GatheringPass> passes_;
 };
 
 }  // namespace
@@ -308,6 +337,14 @@ void attribute_program_collectives(const Sources& sources, Timeline& timeline) {
       timeline.ddp.passes.empty() && !timeline.captured) {
     ProgramCollectives(sources, timeline).attribute();
   }
+}
+
+std::vector<GatheringPass> gathering_passes(const Trace& trace, const Timeline& timeline) {
+  Timeline own = timeline;  // units are found again, in a copy
+  const Sources sources(trace, own.lists, {});
+  ProgramCollectives program(sources, own);
+  program.find_units();
+  return program.take_passes();
 }
 
 }  // namespace shardlens::analysis

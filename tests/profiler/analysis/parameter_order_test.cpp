@@ -77,6 +77,33 @@ TEST(ParameterOrderTest, OrderWithinABlockDoesNotMatter) {
   EXPECT_EQ(moved[11].module, "norm");
 }
 
+// Of two parameters of a size the one that comes first in the order of the calls' direction.
+TEST(ParameterOrderTest, WhichParametersEachMoves) {
+  const std::vector<int64_t> forward{kEmbedding, kSquare,       kNorm,
+                                     kSquare,    kWide + kWide, kNorm + kEmbedding};
+  const auto moved = moved_parameters(forward, model(1), false);
+  ASSERT_EQ(moved.size(), 6U);
+  EXPECT_THAT(moved[0].parameters, ElementsAre(0));
+  EXPECT_THAT(moved[1].parameters, ElementsAre(2));  // layers.0.attention.q
+  EXPECT_THAT(moved[2].parameters, ElementsAre(1));  // layers.0.norm
+  EXPECT_THAT(moved[3].parameters, ElementsAre(3));  // layers.0.attention.k
+  EXPECT_THAT(moved[4].parameters, ElementsAre(4, 5));
+  EXPECT_THAT(moved[5].parameters, ElementsAre(6, 7));
+  const auto back = moved_parameters(
+      std::vector<int64_t>{kNorm + kEmbedding, kWide, kWide, kSquare}, model(1), true);
+  ASSERT_EQ(back.size(), 4U);
+  EXPECT_THAT(back[1].parameters, ElementsAre(5));  // layers.0.mlp.down
+  EXPECT_THAT(back[2].parameters, ElementsAre(4));
+  EXPECT_THAT(back[3].parameters, ElementsAre(3));
+  // Buckets of a size cut units, so that their ends are not known.
+  const int64_t block = kNorm + 2 * kSquare + 2 * kWide;
+  const auto cut =
+      moved_parameters(std::vector<int64_t>{kEmbedding + block - kWide, kWide + kNorm + kEmbedding},
+                       model(1), false);
+  ASSERT_EQ(cut.size(), 2U);
+  EXPECT_THAT(cut[0].parameters, IsEmpty());
+}
+
 // Backward needs neither the embedding nor, here, the first of two equal parameters.
 TEST(ParameterOrderTest, BackwardGathersSomeOfTheParametersAgain) {
   const std::vector<int64_t> backward{kEmbedding, kNorm, kWide,   kSquare,
