@@ -87,6 +87,7 @@ struct Observation {
   plan::StepSettings settings;
   std::optional<plan::ModelConfig> config;  // of the model that ran; nullopt: unknown
   bool pytorch = false;                     // ran under PyTorch's FSDP or DDP
+  bool rewritten = false;                   // gathers its parameters itself (program_units.h)
   std::string framework;                    // what drove the training loop; "": not recorded
   HostMode host = HostMode::kAhead;
   std::string emulated;  // the hardware that emulated collectives model; "": real ones

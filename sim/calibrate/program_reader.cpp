@@ -187,6 +187,13 @@ std::span<const Nanoseconds> ProgramReader::passes_in(const Interval& host) cons
   return {begin, std::lower_bound(begin, passes_.end(), host.end)};
 }
 
+// The microbatch of the step that runs at an instant.
+size_t ProgramReader::pass_at(Nanoseconds instant, const Interval& host) const {
+  const std::span<const Nanoseconds> passes = passes_in(host);
+  const auto after = std::ranges::upper_bound(passes, instant);
+  return static_cast<size_t>(std::max<std::ptrdiff_t>(1, after - passes.begin()) - 1);
+}
+
 bool ProgramReader::evaluates_in(const Interval& host) const {
   return std::ranges::any_of(timeline_.fsdp.events, [&host](const FsdpEvent& e) {
     return e.call == FsdpCall::kPreForward && e.forward == e.pass && !e.grad &&
@@ -245,6 +252,15 @@ void ProgramReader::add_ranges(const Interval& host, std::vector<Range>& out) co
       }
       continue;
     }
+    if (e.call == FsdpCall::kReduceWait) {
+      const auto ends = hooks_.find({Hook::kBackwardEnd, 0});
+      if (ends != hooks_.end()) {
+        const size_t at =
+            ends->second[std::min<size_t>(pass_at(e.when.start, host), ends->second.size() - 1)];
+        out.push_back({{Piece::Kind::kWaitingCall, Piece::Gap::kNext, e.when, at}, kHook});
+      }
+      continue;
+    }
     const bool reduces = e.call == FsdpCall::kReduce;
     const Op op = e.call == FsdpCall::kUnshard   ? Op::kAllGather
                   : e.call == FsdpCall::kCopyOut ? Op::kCopyOut
@@ -279,10 +295,10 @@ void ProgramReader::add_copies(const FsdpEvent& event,
   for (auto each = first;
        each != index_.operators.end() && trace_.events[*each].start < event.when.end; ++each) {
     const Event& copy = trace_.events[*each];
-    if (copy.track != event.track || copy.start < within) {
+    const std::string_view name = trace_.name(copy);
+    if (copy.track != event.track || copy.start < within || analysis::is_redistribution(name)) {
       continue;
     }
-    const std::string_view name = trace_.name(copy);
     if (analysis::is_c10d_operator(name) && !name.starts_with("fsdp::")) {
       called = true;
       call_end = std::max(call_end, copy.end());
@@ -473,8 +489,12 @@ std::array<bool, kCollectiveKindCount> blocking_kinds(std::span<const trace::Tra
       return {};
     }
     std::vector<std::vector<Nanoseconds>> instants(trace.tracks.size());  // begins and ends
+    const bool functional = timelines[rank].fsdp.source == analysis::FsdpSource::kProgram;
     for (const Event& event : trace.events) {
-      if (event.phase == trace::EventPhase::kComplete) {
+      const std::string_view name = trace.name(event);
+      if (event.phase == trace::EventPhase::kComplete &&
+          !(functional &&
+            (analysis::is_c10d_operator(name) || analysis::is_helper_operator(name)))) {
         instants.at(event.track).push_back(event.start);
         instants.at(event.track).push_back(event.end());
       }
@@ -490,13 +510,17 @@ std::array<bool, kCollectiveKindCount> blocking_kinds(std::span<const trace::Tra
       const std::vector<Nanoseconds>& track = instants.at(call.track);
       const auto next = std::upper_bound(track.begin(), track.end(), call.end());
       const auto kind = static_cast<size_t>(*each.kind);
+      const Nanoseconds until = functional ? each.needed_at.value_or(each.when.end) : each.when.end;
       all[kind] += each.when.length();
-      waited[kind] += next != track.end() && *next >= each.when.end ? each.when.length() : 0;
+      waited[kind] += next != track.end() && *next >= until ? each.when.length() : 0;
     }
   }
   std::array<bool, kCollectiveKindCount> out{};
   for (size_t kind = 0; kind < out.size(); ++kind) {
     out[kind] = all[kind] > 0 && waited[kind] >= all[kind] - all[kind] / 10;
+  }
+  if (timelines.front().fsdp.source == analysis::FsdpSource::kProgram) {
+    out[static_cast<size_t>(CollectiveKind::kAllGather)] = false;
   }
   return out;
 }

@@ -62,6 +62,7 @@ class ProgramReader {
   [[nodiscard]] std::optional<size_t> position(const Action& action, size_t count) const;
   [[nodiscard]] bool in_fsdp(const trace::Event& event) const;
   [[nodiscard]] std::span<const Nanoseconds> passes_in(const analysis::Interval& host) const;
+  [[nodiscard]] size_t pass_at(Nanoseconds instant, const analysis::Interval& host) const;
   [[nodiscard]] bool evaluates_in(const analysis::Interval& host) const;
   [[nodiscard]] bool optimizes_in(const analysis::Interval& host) const;
   [[nodiscard]] bool same_collectives(const analysis::Interval& host) const;
@@ -97,7 +98,9 @@ class ProgramReader {
 
 // Which kinds of collectives the host waited for where it issued them: nothing is recorded on its
 // thread between the call and the end of the collective, for at least nine tenths of the time of
-// the kind's collectives. Always false on a device, where such waits are the stream's.
+// the kind's collectives. Always false on a device, where such waits are the stream's. Of a program
+// that gathers itself the calls of waits do not count, and its gathers are not blocking: the plan
+// says where they are waited for.
 [[nodiscard]] std::array<bool, kCollectiveKindCount> blocking_kinds(
     std::span<const trace::Trace> traces, std::span<const analysis::Timeline> timelines);
 

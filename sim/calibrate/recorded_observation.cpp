@@ -12,6 +12,7 @@
 #include "core/schedule/planned/awaited_communications.h"
 #include "profiler/analysis/analyzed_run.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
+#include "profiler/analysis/recover/program_units.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "sim/calibrate/launched_kernels.h"
 #include "sim/calibrate/observation.h"
@@ -199,7 +200,12 @@ struct ProgramRun {
   analysis::RecoveredWorkload recorded;  // the pass that the workload is from
   std::vector<UnitNames> names;          // by rank
   GroupSizes unnamed;
-  bool guesses_microbatches = false;  // the settings do not say how a step accumulates
+  bool guesses_microbatches = false;    // the settings do not say how a step accumulates
+  std::vector<Timeline> of_units = {};  // by rank; of a program that gathers its parameters itself
+
+  [[nodiscard]] std::span<const Timeline> timelines() const {
+    return of_units.empty() ? run.matched() : std::span<const Timeline>(of_units);
+  }
 };
 
 // Each rank's own pass, if all ranks of the run were recorded, their plan is known, and an
@@ -306,7 +312,7 @@ void observe_steps(const ProgramRun& program,
 // which it ran.
 void observe_program(ProgramRun program, Observation& out) {
   const std::vector<trace::Trace>& traces = program.run.run().traces;
-  const std::span<const Timeline> timelines = program.run.matched();
+  const std::span<const Timeline> timelines = program.timelines();
   for (const trace::Diagnostic& each : program.run.matching().diagnostics) {
     trace::add_diagnostic(out.diagnostics, each.severity, each.message, each.count);
   }
@@ -405,6 +411,16 @@ Observation observe_recovered(const analysis::AnalyzedRun& run) {
                      {replicas > 1 ? replicas : out.plan.shards(), out.plan.shards()}};
   program.names.assign(opened.traces.size(), names);
   program.guesses_microbatches = true;
+  out.rewritten = recovered.source == analysis::FsdpSource::kProgram;
+  if (out.rewritten) {
+    for (const trace::Diagnostic& each : recovered.diagnostics) {
+      trace::add_diagnostic(out.diagnostics, each.severity, each.message, each.count);
+    }
+    const std::span<const Timeline> matched = run.matched();
+    for (size_t rank = 0; rank < matched.size(); ++rank) {
+      program.of_units.push_back(analysis::with_program_units(opened.traces[rank], matched[rank]));
+    }
+  }
   observe_program(std::move(program), out);
   return out;
 }

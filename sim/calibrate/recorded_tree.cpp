@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/plan/parameter_groups.h"
 #include "core/workload/communications.h"
+#include "profiler/trace/sharded_parameters.h"
 #include "sim/calibrate/unit_of_module.h"
 
 namespace shardlens::sim {
@@ -113,6 +115,23 @@ plan::ModuleTree replicated_tree(const analysis::RecoveredPlan& recovered) {
   return tree;
 }
 
+// The blocks of a program whose units are parameters are the modules around them that are numbered.
+void find_blocks(const analysis::RecoveredPlan& recovered, plan::ModuleTree& tree) {
+  std::set<std::string> blocks;
+  for (const analysis::RecoveredUnit& unit : recovered.units) {
+    for (const std::string& part : parts_of(unit.fqn)) {
+      blocks.insert(trace::block_of_parameter(part));
+    }
+  }
+  tree.blocks.clear();
+  for (uint32_t i = 1; i < tree.modules.size(); ++i) {
+    if (blocks.contains(tree.modules[i].fqn)) {
+      tree.modules[i].type = "Recorded";
+      tree.blocks.push_back(i);
+    }
+  }
+}
+
 // Over how many ranks the unit's parameters are divided before FSDP shards them, by its plan: over
 // the expert axis. With tensor parallelism the trace does not say which parameters are divided, so
 // the recovered plan divides none, and a rank's part counts as the whole.
@@ -164,6 +183,9 @@ plan::ModuleTree recorded_tree(const analysis::RecoveredPlan& recovered) {
     }
   }
   plan::ModuleTree tree = builder.take();
+  if (recovered.source == analysis::FsdpSource::kProgram) {
+    find_blocks(recovered, tree);
+  }
   bool sized = false;
   for (uint32_t i = 0; i < tree.modules.size(); ++i) {
     for (const analysis::RecoveredUnit& unit : recovered.units) {
