@@ -10,8 +10,8 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-constexpr std::array<std::string_view, 4> kNames{"pytorch", "accelerate", "transformers",
-                                                 "torchtitan"};
+constexpr std::array<std::string_view, 5> kNames{"pytorch", "accelerate", "transformers",
+                                                 "torchtitan", "simple_fsdp"};
 
 // A setting of an fsdp_config, which accelerate and transformers write differently.
 struct FsdpSetting {
@@ -153,6 +153,40 @@ Lines of_torchtitan(const FrameworkProgram& of, const PlanEdit& edit, std::strin
   return {};
 }
 
+Lines of_simple_fsdp(const PlanEdit& edit, std::string_view value) {
+  switch (edit.key) {
+    case PlanKey::kReshard:
+      return value == "auto"
+                 ? Lines{"# gather again in backward: around the gather a checkpoint whose policy is",
+                         "# MUST_RECOMPUTE for all_gather_into_tensor and wait_tensor, compiled",
+                         "# (torchtitan: parallelism.fsdp_reshard_after_forward = \"always\")"}
+                 : Lines{"# keep what was gathered: around the gather no checkpoint that recomputes it",
+                         "# (torchtitan: parallelism.fsdp_reshard_after_forward = \"never\")"};
+    case PlanKey::kUnits:
+      return {
+          "from torch._inductor.fx_passes.overlap_manual_scheduling import "
+          "manual_overlap_bucketing",
+          "# in the compiler's backend, for each unit of the plan its module or a list of them:",
+          "graph = manual_overlap_bucketing(graph, module_bucket_plans=units)"};
+    case PlanKey::kForwardPrefetch:
+    case PlanKey::kBackwardPrefetch:
+      return value == "0" || value == "none"
+                 ? Lines{"torch._inductor.config.reorder_for_compute_comm_overlap = False"}
+                 : Lines{"# compiled: gathers are called before the compute that can hide them",
+                         "torch._inductor.config.reorder_for_compute_comm_overlap = True"};
+    case PlanKey::kMesh:
+      return {fmt::format("mesh = init_device_mesh(device, ({}, {}), "
+                          "mesh_dim_names=(\"dp_replicate\", \"dp_shard\"))",
+                          edit.numbers.first, edit.numbers.second),
+              "# distribute_tensor(parameter, mesh, (Replicate(), Shard(0)))"};
+    case PlanKey::kCheckpoints:
+    case PlanKey::kMicrobatches:
+      return edit.pytorch;
+    default:
+      return {"# no setting does this: the program's own gathers and reductions have to change"};
+  }
+}
+
 }  // namespace
 
 std::string_view name_of(Framework framework) {
@@ -183,6 +217,8 @@ std::vector<std::string> framework_settings(const FrameworkProgram& program, con
       return of_transformers(program, edit, value);
     case Framework::kTorchtitan:
       return of_torchtitan(program, edit, value);
+    case Framework::kSimpleFsdp:
+      return of_simple_fsdp(edit, value);
   }
   return {};
 }

@@ -11,10 +11,12 @@
 
 namespace shardlens::plan {
 
-// The framework that drove the recorded program's training loop. kPytorch: the program itself.
-enum class Framework : uint8_t { kPytorch, kAccelerate, kTransformers, kTorchtitan };
+// What drove the recorded program's training loop, or what its parameters are gathered by.
+// kPytorch: the program itself, with PyTorch's FSDP. kSimpleFsdp: it gathers them itself, as
+// SimpleFSDP does.
+enum class Framework : uint8_t { kPytorch, kAccelerate, kTransformers, kTorchtitan, kSimpleFsdp };
 
-// "pytorch", "accelerate", "transformers", "torchtitan".
+// "pytorch", "accelerate", "transformers", "torchtitan", "simple_fsdp".
 [[nodiscard]] std::string_view name_of(Framework framework);
 [[nodiscard]] std::optional<Framework> framework_named(std::string_view name);
 
@@ -32,6 +34,9 @@ struct FrameworkProgram {
 // PlanEdit::pytorch's calls on the model that the framework has wrapped. Frameworks have rules of
 // their own: accelerate also makes units of embeddings and heads under FSDP2, and torchtitan's
 // selective checkpoints begin with the second block.
+//
+// kSimpleFsdp: what the program or its compiler does instead of calls of FSDP, as comments where it
+// is no call.
 //
 // Source  accelerate 1.15: utils/launch.py, utils/dataclasses.py; transformers 5.24:
 //         training_args.py; torchtitan 0.2.2: config/job_config.py.

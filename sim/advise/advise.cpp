@@ -131,8 +131,10 @@ class Adviser {
                                            : std::min(out_.available, options.memory_limit);
     }
     out_.steps = uncertainty_.steps();
-    out_.framework =
-        plan::framework_named(run->observation().framework).value_or(plan::Framework::kPytorch);
+    out_.framework = run->observation().rewritten
+                         ? plan::Framework::kSimpleFsdp
+                         : plan::framework_named(run->observation().framework)
+                               .value_or(plan::Framework::kPytorch);
     const Calibration* measured = run->machine()->calibration();
     out_.all_gathers_block =
         measured != nullptr && measured->blocking[static_cast<size_t>(CollectiveKind::kAllGather)];
@@ -181,7 +183,8 @@ class Adviser {
         edit);
     if (settings.empty()) {
       settings = edit.pytorch;
-      if (out_.framework != plan::Framework::kPytorch && !settings.empty()) {
+      if (out_.framework != plan::Framework::kPytorch &&
+          out_.framework != plan::Framework::kSimpleFsdp && !settings.empty()) {
         settings.insert(settings.begin(),
                         fmt::format("# {} has no setting for this; on the model that it wrapped:",
                                     name_of(out_.framework)));
@@ -226,6 +229,9 @@ class Adviser {
       out.title += (out.title.empty() ? "" : "; ") + each->title;
       out.pytorch.insert(out.pytorch.end(), each->pytorch.begin(), each->pytorch.end());
       add_lines(*each, out.lines);
+    }
+    if (out_.framework == plan::Framework::kSimpleFsdp) {
+      out.pytorch = out.lines;
     }
     scenario.plan.source = out.title;
     Prediction then;
