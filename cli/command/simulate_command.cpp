@@ -149,7 +149,9 @@ ExitCode run(const SimulateOptions& options) {
       {.timeline = !out.empty(), .communication = options.json || divided, .alive = !options.json});
   const auto& recorded = scenario.model->run();
   if (recorded != nullptr && scenario.machine == recorded->machine()) {
-    sim::Uncertainty(recorded).add_to(scenario, result.prediction);
+    const sim::Uncertainty uncertainty(recorded);
+    uncertainty.add_to(scenario, result.prediction);
+    result.few_steps = uncertainty.steps() < sim::Uncertainty::kEnoughSteps;
   } else {
     sim::Uncertainty(scenario.machine).add_to(scenario, result.prediction);
   }

@@ -131,6 +131,11 @@ void print_simulated(const SimulatedResult& result) {
                  tokens ? fmt::format(", {:.0f} to {:.0f} {}/s", tokens->low, tokens->high,
                                       now.settings.seq ? "tokens" : "samples")
                         : "");
+    if (result.few_steps && now.interval->high - now.interval->low > figures.duration() / 2) {
+      write_stdout(
+          "so wide because few recorded steps hardly show how much steps differ; record 8 or "
+          "more\n");
+    }
   }
   if (const std::string text = sim::far_extrapolations_text(now.extrapolated); !text.empty()) {
     write_stdout("priced beyond what was measured: {}\n", text);
