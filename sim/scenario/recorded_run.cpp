@@ -55,7 +55,7 @@ void require_predictable(const analysis::AnalyzedRun& analyzed) {
   }
   const analysis::Timeline& timeline = analyzed.timeline(0);
   if (timeline.captured && timeline.fsdp.source == analysis::FsdpSource::kNone &&
-      timeline.ddp.passes.empty()) {
+      timeline.ddp.passes.empty() && !timeline.rewritten) {
     throw InputError(run.source,
                      "every step of the trace replays CUDA graphs, which show no operators: record "
                      "a step before the graphs are captured too (a smaller warmup of "

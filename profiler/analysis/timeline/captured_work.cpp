@@ -282,8 +282,13 @@ class Repetition {
   Repetition(const Sources& sources,
              std::vector<SeenEvent>& events,
              Timeline& timeline,
-             const std::vector<StepWork>& uncaptured)
-      : sources_(sources), events_(events), timeline_(timeline), uncaptured_(uncaptured) {}
+             const std::vector<StepWork>& uncaptured,
+             bool program)
+      : sources_(sources),
+        events_(events),
+        timeline_(timeline),
+        uncaptured_(uncaptured),
+        program_(program) {}
 
   // False: no uncaptured step is like it.
   bool attribute(const StepWork& step) {
@@ -316,16 +321,17 @@ class Repetition {
     if (best.different * kMostDifferent > best_replay->size()) {
       return false;
     }
-    take_over(*best_replay, *best_step, best);
+    take_over(step, *best_replay, *best_step, best);
     return true;
   }
 
  private:
-  void take_over(const Places& replay, const Places& step, const Fit& fit) {
+  void take_over(const StepWork& of, const Places& replay, const Places& step, const Fit& fit) {
+    const std::unordered_set<uint32_t> captured(of.captured.begin(), of.captured.end());
     std::unordered_set<uint32_t> open;
     for (uint32_t i = 0; i < replay.size(); ++i) {
       SeenEvent& seen = events_[replay[i]];
-      if (seen.owner.section != Section::kNone) {
+      if (seen.owner.section != Section::kNone || (program_ && !captured.contains(replay[i]))) {
         continue;
       }
       if (fit.same[i] == kNoPlace) {
@@ -400,6 +406,7 @@ class Repetition {
   std::vector<SeenEvent>& events_;
   Timeline& timeline_;
   const std::vector<StepWork>& uncaptured_;
+  bool program_;  // gathers its parameters itself, so nothing else of the step has an owner
 };
 
 }  // namespace
@@ -421,8 +428,17 @@ void CapturedWork::attribute(std::vector<SeenEvent>& events, Timeline& timeline)
   std::vector<StepWork> uncaptured;
   // Each uncaptured step is compared with each replay, and more steps say nothing new.
   constexpr size_t kMostCompared = 8;
+  // The passes of a program that gathers its parameters itself are known later.
+  const bool program =
+      !sources_.trace.sharded_parameters.empty() && timeline.fsdp.source == FsdpSource::kNone;
+  const auto runs_pass = [&](const StepWork& step) {
+    return program ? std::ranges::any_of(
+                         step.all,
+                         [&](uint32_t i) { return events[i].nature == Nature::kCommunication; })
+                   : !step.pass.empty();
+  };
   for (const StepWork& step : steps) {
-    if (step.captured.empty() && !step.pass.empty() && uncaptured.size() < kMostCompared) {
+    if (step.captured.empty() && runs_pass(step) && uncaptured.size() < kMostCompared) {
       uncaptured.push_back(step);
     }
   }
@@ -439,7 +455,7 @@ void CapturedWork::attribute(std::vector<SeenEvent>& events, Timeline& timeline)
       }
     }
   }
-  Repetition repetition(sources_, events, timeline, uncaptured);
+  Repetition repetition(sources_, events, timeline, uncaptured, program);
   for (const StepWork& step : steps) {
     if (!step.captured.empty()) {
       if (!repetition.attribute(step) && planned_ != nullptr) {

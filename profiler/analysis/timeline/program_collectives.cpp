@@ -109,7 +109,7 @@ class ProgramCollectives {
   }
 
   [[nodiscard]] std::optional<ProgramCall> call_of(Collective& c) const {
-    if (!c.kind || c.issuer == trace::kNoIndex ||
+    if (!c.kind || c.issuer == trace::kNoIndex || c.basis == Basis::kAnnotation ||
         (c.kind != CollectiveKind::kAllGather && c.kind != CollectiveKind::kReduceScatter &&
          c.kind != CollectiveKind::kAllReduce)) {
       return std::nullopt;
@@ -127,6 +127,7 @@ class ProgramCollectives {
       ranks = most / least;
     }
     const int64_t elements = c.kind == CollectiveKind::kAllReduce ? most : least;
+    // Nothing has the sizes of what a CUDA graph launched; it takes over what it repeats.
     if (elements <= 0 || !may_be_of_parameters(*c.kind, ranks)) {
       return std::nullopt;
     }
@@ -334,7 +335,7 @@ class ProgramCollectives {
 
 void attribute_program_collectives(const Sources& sources, Timeline& timeline) {
   if (!sources.trace.sharded_parameters.empty() && timeline.fsdp.source == FsdpSource::kNone &&
-      timeline.ddp.passes.empty() && !timeline.captured) {
+      timeline.ddp.passes.empty()) {
     ProgramCollectives(sources, timeline).attribute();
   }
 }

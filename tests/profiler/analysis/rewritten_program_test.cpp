@@ -98,6 +98,76 @@ TEST(RewrittenProgramTest, CompiledRegionsHaveNames) {
   EXPECT_TRUE(analyzed_form("simple").ranks.at(0).detail->regions.empty());
 }
 
+// A replay of a CUDA graph has neither calls nor sizes: its units are those of the step before.
+TEST(RewrittenProgramTest, AReplayHasTheUnitsOfTheUncapturedStep) {
+  using test::kComputeStream;
+  using test::kGatherStream;
+  using test::kReduceStream;
+  using test::kUs;
+  test::DeviceStep s;
+  s.b.trace.sharded_parameters = {{"layers.0.w.weight", "layers.0", 50, 4, 1, true},
+                                  {"layers.1.w.weight", "layers.1", 60, 4, 1, true}};
+  const auto wait = [&](Nanoseconds at) {
+    s.b.op("_c10d_functional::wait_tensor", at * kUs, (at + 1) * kUs);
+  };
+  s.nccl(CollectiveKind::kAllGather, kGatherStream, 10, 20, 30, "fsdp", 50);
+  wait(12);
+  s.kernel(14, 30, 130);
+  s.nccl(CollectiveKind::kAllGather, kGatherStream, 18, 40, 50, "fsdp", 60);
+  wait(22);
+  s.kernel(24, 130, 330);
+  s.b.op("autograd::engine::evaluate_function: CompiledFunctionBackward", 40 * kUs, 90 * kUs);
+  s.kernel(42, 330, 530);
+  s.nccl(CollectiveKind::kReduceScatter, kReduceStream, 46, 530, 540, "fsdp", 60);
+  s.kernel(54, 530, 630);
+  s.nccl(CollectiveKind::kReduceScatter, kReduceStream, 56, 630, 640, "fsdp", 50);
+  // The same work on streams of the graph's choice, launched once.
+  constexpr Nanoseconds kReplay = 200'000;
+  constexpr uint32_t kGraph = 1'000'000;
+  s.b.step(2, kReplay * kUs, (kReplay + 100'000) * kUs);
+  const uint32_t launch =
+      s.b.trace.add_complete(trace::Category::kCudaRuntime, "cudaGraphLaunch", s.b.main,
+                             (kReplay + 10) * kUs, (kReplay + 20) * kUs);
+  s.b.trace.events[launch].correlation = kGraph;
+  const auto captured = [&](const std::string& name, int64_t stream, Nanoseconds start,
+                            Nanoseconds end) {
+    const auto event = static_cast<uint32_t>(s.b.trace.events.size());
+    s.b.device(trace::Category::kKernel, name, stream, -1, (kReplay + start) * kUs,
+               (kReplay + end) * kUs);
+    s.b.trace.events[event].correlation = kGraph;
+  };
+  const std::string gather = std::string(kernel_name(CollectiveKind::kAllGather)) + "_RING_LL";
+  const std::string reduce = std::string(kernel_name(CollectiveKind::kReduceScatter)) + "_RING_LL";
+  captured(gather, 81, 20, 30);
+  captured("gemm", kComputeStream, 30, 130);
+  captured(gather, 81, 40, 50);
+  captured("gemm", kComputeStream, 130, 330);
+  captured("gemm", kComputeStream, 330, 530);
+  captured(reduce, 82, 530, 540);
+  captured("gemm", kComputeStream, 530, 630);
+  captured(reduce, 82, 630, 640);
+  const RankAnalysis rank = s.analyzed().ranks.at(0);
+  std::map<std::pair<std::string, UnitPart>, int> found;
+  for (const UnitSpan& span : rank.detail->spans) {
+    if (span.part && span.kind != UnitSpan::Kind::kCompute) {
+      ++found[{span.owner, *span.part}];
+    }
+  }
+  EXPECT_EQ(found, (std::map<std::pair<std::string, UnitPart>, int>{
+                       {{"layers.0", UnitPart::kAllGatherForward}, 2},
+                       {{"layers.0", UnitPart::kReduceScatter}, 2},
+                       {{"layers.1", UnitPart::kAllGatherForward}, 2},
+                       {{"layers.1", UnitPart::kReduceScatter}, 2}}));
+  std::map<std::string, Nanoseconds> compute;
+  for (const UnitFigures& unit : rank.units) {
+    if (unit.is_unit) {
+      compute[unit.fqn] = unit.compute_forward + unit.compute_backward;
+    }
+  }
+  EXPECT_EQ(compute,
+            (std::map<std::string, Nanoseconds>{{"layers.0", 400 * kUs}, {"layers.1", 800 * kUs}}));
+}
+
 // The same on a device, where the host only enqueues the waits; times in microseconds.
 TEST(RewrittenProgramTest, AStepOnADevice) {
   using test::kGatherStream;
