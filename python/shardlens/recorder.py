@@ -161,6 +161,7 @@ class Recorder:
         from .live_actions import ActionLog
         from .live_activations import ActivationLog
         from .live_checkpoints import CheckpointLog
+        from .live_forward import ForwardWatch
         from .live_units import gradient_sync, is_a, unwrap_ddp
 
         self._rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
@@ -183,7 +184,7 @@ class Recorder:
         if not compiled:  # a compiled region decides itself what it saves
             self._activations = ActivationLog(inner)
             self._activations.install()
-        self._hook = self._model.register_forward_pre_hook(self._on_forward, with_kwargs=True)
+        self._hook = ForwardWatch(self._model, self._on_forward)
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
