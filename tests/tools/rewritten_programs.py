@@ -67,24 +67,44 @@ def make_model():
     return Model()
 
 
-def fsdp2(model):
+def blocks_of(together):
+    """Numbers of the blocks that are in one unit or bucket."""
+    return [range(first, min(first + together, LAYERS)) for first in range(0, LAYERS, together)]
+
+
+def fsdp2(model, resharded=True, together=1):
     from torch.distributed.fsdp import fully_shard
 
-    for layer in model.layers:
-        fully_shard(layer, reshard_after_forward=True)
+    for blocks in blocks_of(together):
+        layers = [model.layers[i] for i in blocks]
+        fully_shard(layers if together > 1 else layers[0], reshard_after_forward=resharded)
     return fully_shard(model, reshard_after_forward=False)
 
 
-def simple(model):
-    """Each parameter becomes a DTensor, and a property of its name: reading it gathers, and autograd reduces."""
+def gathered_again():
+    """Contexts of a checkpoint around a gather, which runs again in backward."""
+    from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
+
+    return create_selective_checkpoint_contexts(lambda context, function, *args, **kwargs: CheckpointPolicy.MUST_RECOMPUTE)
+
+
+def simple(model, resharded=False):
+    """Each parameter becomes a DTensor, and a property of its name: reading it gathers, and autograd reduces. `resharded`, which needs a compiler:
+    it is gathered again in backward."""
     from torch import nn
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
+    from torch.utils.checkpoint import checkpoint
 
     mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("fsdp",))
 
+    def whole(parameter):
+        return parameter.redistribute(placements=(Replicate(),)).to_local(grad_placements=(Partial("avg"),))
+
     def gathered(name):
-        return property(lambda self: self._parameters[name].redistribute(placements=(Replicate(),)).to_local(grad_placements=(Partial("avg"),)))
+        if resharded:
+            return property(lambda self: checkpoint(whole, self._parameters[name], use_reentrant=False, context_fn=gathered_again))
+        return property(lambda self: whole(self._parameters[name]))
 
     for module in list(model.modules()):
         own = dict(module.named_parameters(recurse=False))
@@ -95,12 +115,14 @@ def simple(model):
     return model
 
 
-def bucketing_backend():
-    """One gather and one reduction for each block, by the pass that torchtitan uses; nothing is fused, so that it compiles soon."""
+def bucketing_backend(together=1):
+    """One gather and one reduction for each block, or for several together, by the pass that torchtitan uses; nothing is fused, so that it compiles
+    soon."""
     from torch._dynamo.backends.common import aot_autograd
     from torch._inductor.fx_passes.overlap_manual_scheduling import manual_overlap_bucketing
 
-    plan = ["embed", *(f"layers.{i}" for i in range(LAYERS)), ["norm", "head"]]
+    buckets_of = [[f"layers.{i}" for i in blocks] for blocks in blocks_of(together)]
+    plan = ["embed", *(names if together > 1 else names[0] for names in buckets_of), ["norm", "head"]]
 
     def buckets(graph, example_inputs):
         return manual_overlap_bucketing(graph, module_bucket_plans=plan, insert_overlap_deps=False)
@@ -108,7 +130,8 @@ def bucketing_backend():
     return aot_autograd(fw_compiler=buckets, bw_compiler=buckets, keep_inference_input_mutations=True)
 
 
-def program(form):
+def program(form, resharded=None, together=1):
+    """`resharded`: whether parameters are freed after forward; None: as the form does by default. `together`: blocks in one unit or bucket."""
     model = make_model()
     if form == "fsdp2-block":
         for layer in model.layers:
@@ -116,10 +139,10 @@ def program(form):
     if form == "fsdp2-whole":
         model.compile()
     if form.startswith("fsdp2"):
-        return fsdp2(model)
-    model = simple(model)
+        return fsdp2(model, resharded is not False, together)
+    model = simple(model, bool(resharded))
     if form == "simple-buckets":
-        model.compile(fullgraph=True, backend=bucketing_backend())
+        model.compile(fullgraph=True, backend=bucketing_backend(together))
     elif form != "simple":
         model.compile(fullgraph=True)
     return model
