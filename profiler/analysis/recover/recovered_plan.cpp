@@ -535,7 +535,15 @@ class Recovery {
 };
 
 // Why there is no plan in a trace without ranges of FSDP or DDP, and what to do.
-std::string no_ranges(const Timeline& timeline) {
+std::string no_ranges(const Trace& trace, const Timeline& timeline) {
+  if (!trace.sharded_parameters.empty() && !timeline.collectives.empty()) {
+    return fmt::format(
+        "no ranges of FSDP in the trace, and its collectives do not fit the order of the {} "
+        "sharded "
+        "parameters that no fully_shard gathers, so no plan describes them, as under tensor "
+        "parallelism without FSDP: use `shardlens analyze`",
+        trace.sharded_parameters.size());
+  }
   const std::string looked_for =
       "looked for user_annotation events named 'FSDP::…' (PyTorch FSDP2, Shardlens), "
       "'FullyShardedDataParallel.…' (PyTorch FSDP1) and 'DistributedDataParallel.forward', and for "
@@ -570,7 +578,7 @@ RecoveredPlan recover_plan(const Trace& trace, const Timeline& timeline, const D
       const Timeline program = with_program_units(trace, timeline);
       return Recovery(trace, program).run();
     }
-    throw InputError(trace.metadata.source, no_ranges(timeline));
+    throw InputError(trace.metadata.source, no_ranges(trace, timeline));
   }
   RecoveredPlan out = Recovery(trace, timeline).run();
   if (find_frozen_views(trace, timeline, Partition(timeline), timeline.span)) {
