@@ -68,6 +68,19 @@ QString launch_text(const RankData& rank, uint32_t call) {
             : text;
 }
 
+// How the unit was found, where no range of the host shows it.
+void basis_row(analysis::Basis basis, Sheet& sheet) {
+  const QString text = basis == analysis::Basis::kAnnotation ? QObject::tr("by an annotation")
+                       : basis == analysis::Basis::kOrder
+                           ? QObject::tr("by its place in the order (hatched in the timeline)")
+                       : basis == analysis::Basis::kAmbiguous
+                           ? QObject::tr("several are possible (grey in the timeline)")
+                           : QString();
+  if (!text.isEmpty()) {
+    sheet.row(QObject::tr("unit found"), text);
+  }
+}
+
 QString of_collective(const RunData& run, const RankData& rank, uint32_t index) {
   const Collective& c = rank.timeline.collectives[index];
   Sheet sheet(
@@ -97,6 +110,7 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
       sheet.row(QObject::tr("step"), QString::number(*span->step));
     }
   }
+  basis_row(c.basis, sheet);
   if (c.issued) {
     sheet.row(QObject::tr("issued"),
               QObject::tr("%1, started %2 later")
@@ -143,6 +157,7 @@ QString of_event(const RunData& run, const RankData& rank, uint32_t index) {
   if (!owner.empty()) {
     sheet.row(QObject::tr("unit"), escaped(owner));
   }
+  basis_row(rank.basis_of_event(index), sheet);
   sheet.row(QObject::tr("duration"), durationText(event.duration));
   sheet.row(QObject::tr("ran"),
             QObject::tr("%1 to %2")

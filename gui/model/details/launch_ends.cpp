@@ -53,6 +53,7 @@ std::optional<size_t> position_of(const RankData& rank, const Selection::Item& i
       break;
     case Lane::Source::kSections:
     case Lane::Source::kResidency:
+    case Lane::Source::kRegions:
       return std::nullopt;
   }
   if (const auto own = device_event_of(rank.trace, rank.timeline, item.ref)) {

@@ -175,6 +175,14 @@ std::vector<LaneRow> RankData::rows_of_idle() const {
   return rows_of(std::move(items));
 }
 
+std::vector<LaneRow> RankData::rows_of_regions() const {
+  std::vector<LaneItem> items;
+  for (uint32_t i = 0; i < regions.size(); ++i) {
+    items.push_back({regions[i].when.start, regions[i].when.end, i});
+  }
+  return rows_of(std::move(items));
+}
+
 std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
   std::map<Kind, std::vector<LaneItem>> items;
   for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
@@ -190,7 +198,7 @@ std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
 
 void RankData::make(const trace::PlannedInputs* planned) {
   std::vector<LaneRow> sections, operators, calls, compute, exposed_parts, copies, gathered,
-      idle_time;
+      idle_time, pieces;
   std::map<Kind, std::vector<LaneRow>> collectives;
   const std::function<void()> parts[] = {[&] { copies = rows_of_events(Nature::kCopy); },
                                          [&] { compute = rows_of_events(Nature::kCompute); },
@@ -221,6 +229,10 @@ void RankData::make(const trace::PlannedInputs* planned) {
                                            gathered = rows_of_residencies();
                                          },
                                          [&] { orders = orders_of(trace, timeline, planned); },
+                                         [&] {
+                                           regions = analysis::regions_of(trace, timeline);
+                                           pieces = rows_of_regions();
+                                         },
                                          [&] { index_spans(); }};
   trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
   const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows,
@@ -232,6 +244,7 @@ void RankData::make(const trace::PlannedInputs* planned) {
   add(Kind::kHost, Lane::Source::kSections, sections);
   add(Kind::kHost, Lane::Source::kEvents, operators, Lane::kOperators);
   add(Kind::kHost, Lane::Source::kEvents, calls, Lane::kCalls);
+  add(Kind::kHost, Lane::Source::kRegions, pieces);
   add(Kind::kCompute, Lane::Source::kEvents, compute);
   for (auto& [kind, rows] : collectives) {
     add(kind, Lane::Source::kCollectives, rows);
@@ -269,7 +282,36 @@ std::string RankData::owner_of(uint32_t collective) const {
   return span != nullptr ? span->owner : "<none>";
 }
 
+const analysis::Place* RankData::place_of(uint32_t event) const {
+  if (timeline.device) {
+    const auto position = device_event_of(trace, timeline, event);
+    return position ? &timeline.place(timeline.device_events[*position]) : nullptr;
+  }
+  const Nanoseconds start = trace.events[event].start;
+  auto each =
+      std::ranges::lower_bound(timeline.host_events, start, {},
+                               [](const analysis::DeviceEvent& other) { return other.when.start; });
+  while (each != timeline.host_events.end() && each->when.start == start && each->event != event) {
+    ++each;
+  }
+  return each != timeline.host_events.end() && each->event == event ? &timeline.place(*each)
+                                                                    : nullptr;
+}
+
+analysis::Basis RankData::basis_of_event(uint32_t event) const {
+  const analysis::Place* place = place_of(event);
+  return place == nullptr || place->basis == analysis::Basis::kRange ? analysis::Basis::kNone
+                                                                     : place->basis;
+}
+
 std::string RankData::owner_of_event(uint32_t event) const {
+  if (basis_of_event(event) != analysis::Basis::kNone) {
+    const analysis::Owner& owner = place_of(event)->owner;
+    return owner.unit != kNoUnit ? unit_label(timeline.units[owner.unit])
+           : owner.section == analysis::Section::kNone
+               ? ""
+               : "<" + std::string(name_of(owner.section)) + ">";
+  }
   uint32_t launch = event;
   if (const auto position = device_event_of(trace, timeline, event)) {
     launch = timeline.device_events[*position].launch;

@@ -16,6 +16,7 @@
 #include "gui/model/lanes/queue_curve.h"
 #include "gui/model/lanes/residency.h"
 #include "profiler/analysis/analysis.h"
+#include "profiler/analysis/timeline/regions.h"
 #include "profiler/trace/run.h"
 
 namespace shardlens::gui {
@@ -42,9 +43,17 @@ inline constexpr int kKindCount = 7;
 //
 // Layout  `ref` of an item: kEvents an index into Trace::events, kCollectives and kExposed into
 //         Timeline::collectives, kSections into Timeline::sections.parts(), kResidency into
-//         RankData::residencies, kIdle into RankData::idle().
+//         RankData::residencies, kIdle into RankData::idle(), kRegions into RankData::regions.
 struct Lane {
-  enum class Source : uint8_t { kEvents, kCollectives, kExposed, kSections, kResidency, kIdle };
+  enum class Source : uint8_t {
+    kEvents,
+    kCollectives,
+    kExposed,
+    kSections,
+    kResidency,
+    kIdle,
+    kRegions
+  };
   static constexpr char kOperators[] = "operators";
   static constexpr char kCalls[] = "launches";
   Kind kind = Kind::kCompute;
@@ -77,6 +86,7 @@ class RankData {
   std::vector<analysis::StepOrder> orders;  // planned, issued and started collectives, per step
   std::vector<Residency> residencies;       // on_device(); empty for traces without actions
   std::vector<Residency> allocations;       // the same, as the host issued them
+  std::vector<analysis::Region> regions;    // compiled code and CUDA graphs, by start
   LaunchLinks links;                        // of traces of a device; otherwise empty
   QueueCurve queue;                         // as links
   Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData
@@ -91,6 +101,9 @@ class RankData {
   // The unit ("(root)" for the root) or section that the host was working on when it launched the
   // event; "": unknown.
   [[nodiscard]] std::string owner_of_event(uint32_t event) const;
+  // How the unit or section of an event of compute or copies was found; kNone: by a range of the
+  // host, or not at all.
+  [[nodiscard]] analysis::Basis basis_of_event(uint32_t event) const;
   // The outermost operator of the host's thread `track` at the instant, as index into
   // Trace::events; only in traces of a device.
   [[nodiscard]] std::optional<uint32_t> operator_at(uint32_t track, Nanoseconds instant) const;
@@ -103,6 +116,9 @@ class RankData {
   [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_residencies() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_idle() const;
+  [[nodiscard]] std::vector<LaneRow> rows_of_regions() const;
+  // Where the timeline has the event; nullptr: it is none of compute or copies.
+  [[nodiscard]] const analysis::Place* place_of(uint32_t event) const;
   [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
   void index_spans();
   std::vector<uint32_t> span_by_collective_;  // index into figures.detail->spans; kNoIndex: none

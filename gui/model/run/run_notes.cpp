@@ -29,7 +29,10 @@ QStringList notes_of(const RunData& run) {
     out.append(
         translated("The plan %1. The lanes are those of a GPU with enough memory.").arg(run.unfit));
   }
-  if (!run.run.plan_problem.empty()) {
+  const bool rewritten = !run.ranks.empty() && run.ranks.front()->timeline.rewritten;
+  if (!run.run.plan_problem.empty() && rewritten) {
+    out.append(translated("There is no planned order: %1").arg(shown_text(run.run.plan_problem)));
+  } else if (!run.run.plan_problem.empty()) {
     out.append(
         translated(
             "The plan.json next to the traces could not be used, so there is no planned order, "

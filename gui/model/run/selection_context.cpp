@@ -21,6 +21,8 @@ Interval interval_of(const RankData& rank, const Selection::Item& item) {
       return rank.residencies[item.ref].when;
     case Lane::Source::kIdle:
       return rank.idle()[item.ref].when;
+    case Lane::Source::kRegions:
+      return rank.regions[item.ref].when;
     case Lane::Source::kCollectives:
     case Lane::Source::kExposed:
       break;
@@ -41,6 +43,7 @@ std::optional<std::string> unit_of(const RankData& rank, const Selection::Item& 
     case Lane::Source::kResidency:
       return rank.residencies[item.ref].unit;
     case Lane::Source::kIdle:
+    case Lane::Source::kRegions:
       return std::nullopt;
     case Lane::Source::kSections:
       break;

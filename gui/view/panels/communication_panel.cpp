@@ -4,6 +4,8 @@
 #include <QTableView>
 
 #include "gui/model/tables/communication_table.h"
+#include "gui/model/tables/group_overlaps.h"
+#include "gui/view/panel_parts/overlap_map.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
@@ -11,17 +13,19 @@
 namespace shardlens::gui {
 namespace {
 
-// The ranks' communication by purpose, group and kind, in the run and under the edited plan.
+// What the ranks communicate for: by purpose, group and kind, of the run and of the edited plan.
+// Below it, of several groups, how long each pair of them ran at the same time.
 class CommunicationPanel final : public Panel {
  public:
   explicit CommunicationPanel(const PanelContext& context) : Panel(context) {
     setView(*view_);
-    stack({note_, view_});
+    stack({note_, view_, map_});
     watchWidth();
     connect(&session(), &PlanSession::simulatedOne, this, &CommunicationPanel::refresh);
   }
   void planChanged() override { refresh(); }
   void becameVisible() override { fill(); }
+  void setTheme(const Theme& theme) override { map_->setTheme(theme); }
 
  protected:
   void selectionChanged() override { refresh(); }
@@ -38,6 +42,7 @@ class CommunicationPanel final : public Panel {
   void fill() {
     const bool empty = table_.rowCount() == 0;
     table_.show(selection(), session());
+    map_->show(group_overlaps(selection()));
     note_->setText(
         table_.rowCount() == 0
             ? tr("Nothing communicates in what is chosen.")
@@ -50,6 +55,7 @@ class CommunicationPanel final : public Panel {
   }
   CommunicationTable table_;
   QTableView* view_ = make_table(table_, tr("Communication by purpose"));
+  OverlapMap* map_ = new OverlapMap;
   QLabel* note_ = make_note();
   std::vector<int> elided_;
 };

@@ -12,6 +12,7 @@
 namespace shardlens::gui {
 namespace {
 
+using analysis::Basis;
 using analysis::Interval;
 
 constexpr double kLabelPixels = 14;  // narrower boxes have no text
@@ -68,6 +69,8 @@ QString label_of(const RankData& rank, const Lane& lane, uint32_t ref) {
       return short_name(rank.residencies[ref].unit);
     case Lane::Source::kIdle:
       return idle_text(rank, ref);
+    case Lane::Source::kRegions:
+      return shown_text(rank.regions[ref].name);
     default:
       return short_name(rank.owner_of(ref));
   }
@@ -105,6 +108,40 @@ QRectF draw_residency(Canvas& canvas,
   return full;
 }
 
+// How the unit of an item was found.
+Basis basis_of(const RankData& rank, const Lane& lane, uint32_t ref) {
+  if (lane.source == Lane::Source::kCollectives) {
+    return rank.timeline.collectives[ref].basis;
+  }
+  return lane.source == Lane::Source::kEvents && lane.name == nullptr ? rank.basis_of_event(ref)
+                                                                      : Basis::kNone;
+}
+
+// An item whose unit only its place in an order shows is hatched, one whose unit is ambiguous is
+// grey.
+void draw_basis(Canvas& canvas, Basis basis, const QRectF& at) {
+  if (basis == Basis::kOrder) {
+    canvas.hatch(at, Ink::kBackground);
+  } else if (basis == Basis::kAmbiguous) {
+    canvas.fill(at, Ink::kIdle);
+  }
+}
+
+Ink ink_of(const Lane& lane) {
+  switch (lane.source) {
+    case Lane::Source::kExposed:
+      return Ink::kExposed;
+    case Lane::Source::kIdle:
+      return Ink::kIdle;
+    case Lane::Source::kResidency:
+      return Ink::kGathered;
+    case Lane::Source::kRegions:
+      return Ink::kPanel;
+    default:
+      return ink_of(lane.kind);
+  }
+}
+
 // `item`: the tile's, nullptr if it is not a single one.
 void draw_tile(Canvas& canvas,
                const DrawnRank& drawn,
@@ -113,10 +150,7 @@ void draw_tile(Canvas& canvas,
                const QRectF& at,
                double opacity) {
   const bool exposed = lane.source == Lane::Source::kExposed;
-  const Ink ink = exposed                                   ? Ink::kExposed
-                  : lane.source == Lane::Source::kIdle      ? Ink::kIdle
-                  : lane.source == Lane::Source::kResidency ? Ink::kGathered
-                                                            : ink_of(lane.kind);
+  const Ink ink = ink_of(lane);
   QRectF named = at;
   if (lane.source == Lane::Source::kResidency && item != nullptr) {
     named = draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);
@@ -126,8 +160,14 @@ void draw_tile(Canvas& canvas,
   if (exposed && at.width() > 2) {
     canvas.hatch(at, Ink::kExposed);
   }
+  if (lane.source == Lane::Source::kRegions && at.width() > 2) {
+    canvas.frame(at.adjusted(0, 0, -1, -1), Ink::kFaintText);
+  }
   if (item == nullptr) {
     return;
+  }
+  if (at.width() > 4 && opacity == 1) {
+    draw_basis(canvas, basis_of(drawn.rank, lane, item->ref), at);
   }
   if (lane.source == Lane::Source::kCollectives && at.width() > 4 && opacity == 1) {
     draw_exposed_part(canvas, drawn, item->ref, at);

@@ -192,6 +192,9 @@ QString lane_label(const Lane& lane) {
   if (lane.source == Lane::Source::kIdle) {
     return QObject::tr("idle");
   }
+  if (lane.source == Lane::Source::kRegions) {
+    return QObject::tr("regions");
+  }
   return lane.name != nullptr ? QObject::tr(lane.name) : QString::fromUtf8(label_of(lane.kind));
 }
 
@@ -206,6 +209,8 @@ QString lane_name(const Lane& lane) {
       return QStringLiteral("gathered units");
     case Lane::Source::kIdle:
       return QStringLiteral("idle");
+    case Lane::Source::kRegions:
+      return QStringLiteral("regions");
     default:
       return QString::fromUtf8(lane.name != nullptr ? lane.name : label_of(lane.kind));
   }

@@ -13,7 +13,7 @@ using analysis::Interval;
 
 namespace {
 
-// FQN of the unit, "<section>", or a text that is neither for idle time.
+// FQN of the unit, "<section>", or a text that is neither for idle time and regions.
 std::string owner_of(const RankData& rank, const Lane& lane, uint32_t ref) {
   switch (lane.source) {
     case Lane::Source::kCollectives:
@@ -28,6 +28,8 @@ std::string owner_of(const RankData& rank, const Lane& lane, uint32_t ref) {
       return rank.residencies[ref].unit;
     case Lane::Source::kIdle:
       return "<idle>";
+    case Lane::Source::kRegions:
+      return "<region>";
     case Lane::Source::kEvents:
       break;
   }

@@ -121,6 +121,9 @@ QString description_of(const RunData& run, const Selection::Item& item) {
     case Lane::Source::kIdle:
       what = QObject::tr("idle, %1").arg(idle_text(rank, item.ref));
       break;
+    case Lane::Source::kRegions:
+      what = shown_text(rank.regions[item.ref].name);
+      break;
     default: {
       what = QStringLiteral("%1 (%2)").arg(label_of(rank.timeline.collectives[item.ref]),
                                            shown_text(unit_label(rank.owner_of(item.ref))));
