@@ -48,8 +48,8 @@ class GroupNames {
     }
   }
 
-  // The outermost modules that have only these parameters, "norm, head"; the parameter itself where
-  // its module has others too. "": all.
+  // The outermost modules, up to blocks, that have only these parameters, "norm, head"; the
+  // parameter itself where its module has others too. "": all.
   [[nodiscard]] std::string of(const Parameters& group) const {
     if (group.size() == all_.size()) {
       return "";
@@ -67,6 +67,9 @@ class GroupNames {
       for (std::string_view at = best; !at.empty() && in_group[at] == inside_.at(std::string(at));
            at = module_around(at)) {
         best = at;
+        if (at == all_[i].unit) {
+          break;  // a list of blocks is no module that runs
+        }
       }
       if (named.insert(best).second) {
         out += (out.empty() ? "" : ", ") + std::string(best);
@@ -283,7 +286,7 @@ class ProgramLog {
 
   // Why the pass does not gather and reduce the units; "": it does.
   [[nodiscard]] std::string problem_of(const Moves& pass) const {
-    std::set<uint32_t> gathered;
+    std::set<std::pair<uint32_t, bool>> gathered;  // unit, in backward
     for (const ProgramMove& move : pass) {
       if (move.parameters.empty()) {
         return fmt::format("{} {}",
@@ -292,17 +295,20 @@ class ProgramLog {
                                : "the order of the model's parameters does not say what is in",
                            words(move));
       }
-      // A reduction has no gradients of frozen parameters.
       const std::optional<uint32_t> unit = of_parameter_[move.parameters.front()];
       Parameters expected = unit ? groups_[*unit] : Parameters();
-      if (!gathers(move)) {
+      if (!gathers(move)) {  // it has no gradients of frozen parameters
         std::erase_if(expected, [this](uint32_t each) { return !all_[each].trained; });
       }
-      if (expected != move.parameters) {
+      // Backward may need only some of them.
+      const bool fits = gathers(move) && move.backward
+                            ? std::ranges::includes(expected, move.parameters)
+                            : expected == move.parameters;
+      if (!fits) {
         return fmt::format("{} has other parameters together than the gathers of forward have",
                            words(move));
       }
-      if (gathers(move) && !move.backward && !gathered.insert(*unit).second) {
+      if (gathers(move) && !gathered.insert({*unit, move.backward}).second) {
         return fmt::format("{} is one of several", words(move));
       }
     }

@@ -159,6 +159,35 @@ TEST(ProgramUnits, HooksAreWhereTheStepWaits) {
           Seen(kReduceWait, "layers.0", "layers.0", 54), Seen(kReduceWait, "embed", "embed", 56)));
 }
 
+// Backward does not read the embedding, and of the bucket only one parameter.
+TEST(ProgramUnits, BackwardGathersWhatItReads) {
+  ProgramStep step({{"embed.weight", "", 100, 4, 1, true},
+                    {"layers.0.norm.weight", "layers.0", 8, 4, 1, true},
+                    {"layers.0.w.weight", "layers.0", 50, 4, 1, true}});
+  step.gather(10, 100);
+  step.wait(12);
+  step.product(14);
+  step.gather(16, 58);
+  step.wait(18);
+  step.product(20);
+  step.step.b.op("autograd::engine::evaluate_function: CompiledFunctionBackward", 30 * test::kUs,
+                 50 * test::kUs);
+  step.gather(32, 50);
+  step.wait(34);
+  step.product(36);
+  step.reduce(38, 58);
+  step.product(42);
+  step.reduce(44, 100);
+  std::vector<std::string> gathered;
+  const Timeline timeline = step.timeline();
+  for (const FsdpEvent& e : timeline.fsdp.events) {
+    if (e.call == FsdpCall::kUnshard && e.backward) {
+      gathered.push_back(timeline.fsdp.units[e.unit].fqn);
+    }
+  }
+  EXPECT_THAT(gathered, ElementsAre("layers.0"));
+}
+
 // A plan has one unit for what it gathers and for what it reduces.
 TEST(ProgramUnits, OtherBucketsOfReductionsAreRefused) {
   ProgramStep step({{"layers.0.w.weight", "layers.0", 50, 4, 1, true},
