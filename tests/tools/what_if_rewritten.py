@@ -150,7 +150,7 @@ def plan_of(variant, plan, freed):
     if variant == PAIRS:
         return pairs_of(plan)
     for unit in plan["units"]:
-        if modules_of(unit) != [""]:
+        if modules_of(unit) not in ([""], ["embed"]):  # backward does not read an embedding
             unit["reshard_after_forward"] = not freed
     return plan
 
