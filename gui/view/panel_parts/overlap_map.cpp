@@ -9,7 +9,7 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kCellHeight = 22, kTitleHeight = 20, kMapMargin = 8, kWidestCell = 110;
+constexpr double kCellHeight = 22, kMapTitle = 20, kMapMargin = 8, kWidestCell = 110;
 
 QString percent_text(double share) {
   return QObject::tr("%1 %").arg(100 * share, 0, 'f', 0);
@@ -31,7 +31,7 @@ void OverlapMap::show(GroupOverlaps overlaps) {
 
 QSize OverlapMap::sizeHint() const {
   const double cells = kCellHeight * static_cast<double>(overlaps_.rows.size() + 1);
-  return {360, static_cast<int>(kTitleHeight + cells + kMapMargin)};
+  return {360, static_cast<int>(kMapTitle + cells + kMapMargin)};
 }
 
 double OverlapMap::namesWidth() const {
@@ -50,14 +50,14 @@ QRectF OverlapMap::cellAt(size_t row, size_t column) const {
                    std::max<double>(1, static_cast<double>(overlaps_.columns.size())),
                kWidestCell);
   return {left + each * static_cast<double>(column),
-          kTitleHeight + kCellHeight * static_cast<double>(row + 1), each, kCellHeight};
+          kMapTitle + kCellHeight * static_cast<double>(row + 1), each, kCellHeight};
 }
 
 void OverlapMap::drawOn(Canvas& canvas) const {
   if (overlaps_.rows.empty()) {
     return;
   }
-  canvas.text({kMapMargin, 0, width() - 2 * kMapMargin, kTitleHeight},
+  canvas.text({kMapMargin, 0, width() - 2 * kMapMargin, kMapTitle},
               tr("Share of a group's time in which the column ran too"), Ink::kFaintText);
   for (qsizetype column = 0; column < overlaps_.columns.size(); ++column) {
     const QRectF below = cellAt(0, static_cast<size_t>(column));
