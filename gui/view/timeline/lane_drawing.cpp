@@ -127,7 +127,7 @@ void draw_basis(Canvas& canvas, Basis basis, const QRectF& at) {
   }
 }
 
-Ink ink_of(const Lane& lane) {
+Ink lane_ink(const Lane& lane) {
   switch (lane.source) {
     case Lane::Source::kExposed:
       return Ink::kExposed;
@@ -150,7 +150,7 @@ void draw_tile(Canvas& canvas,
                const QRectF& at,
                double opacity) {
   const bool exposed = lane.source == Lane::Source::kExposed;
-  const Ink ink = ink_of(lane);
+  const Ink ink = lane_ink(lane);
   QRectF named = at;
   if (lane.source == Lane::Source::kResidency && item != nullptr) {
     named = draw_residency(canvas, drawn, drawn.rank.residencies[item->ref], at, opacity);
