@@ -64,6 +64,14 @@ bool same_ranks(const mesh::Group& a, const mesh::Group& b) {
 
 }  // namespace
 
+int64_t ResolvedPlan::most_shards() const {
+  int64_t out = shards();
+  for (const Unit& unit : units) {
+    out = std::max(out, groups[unit.gather].size);
+  }
+  return out;
+}
+
 mesh::GroupId ResolvedPlan::group_named(std::string_view name) const {
   const auto found = std::ranges::find(groups, name, &mesh::Group::name);
   return found == groups.end() ? mesh::kNoGroup

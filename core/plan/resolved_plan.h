@@ -88,6 +88,12 @@ struct ResolvedPlan {
   // too; in this engine the shard is then the parameter.
   bool copies_in_group_of_one = false;
 
+  // Ranks of the largest group that gathers a unit: experts may be sharded where the rest is not.
+  [[nodiscard]] int64_t most_shards() const;
+  // Layout per_parameter: unsharded parameters are copied out of what was gathered.
+  [[nodiscard]] bool copies_out() const {
+    return plan.layout == Layout::kPerParameter && (most_shards() > 1 || copies_in_group_of_one);
+  }
   // Ranks that shard the parameters; that have copies of each shard.
   [[nodiscard]] int64_t shards() const { return groups[kShardGroup].size; }
   [[nodiscard]] int64_t replicas() const { return groups[kReplicateGroup].size; }

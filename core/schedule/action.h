@@ -27,8 +27,8 @@ enum class Op : uint8_t {
   kFree,
   // The sharded parameters of `unit` are cast to param_dtype (and, per-parameter layout, packed)
   // into this rank's slice of `buffer`. Omitted if the all-gather can read the shard itself (flat
-  // layout without a cast). Under no_shard with a cast, the slice is the whole buffer, and no
-  // all-gather follows.
+  // layout without a cast). Under no_shard with a cast, and in a group of one rank, the slice is
+  // the whole buffer, and no all-gather follows.
   kCopyIn,
   // Gathers all ranks' slices of `buffer` over `group`. Input: the slice that kCopyIn wrote or, if
   // there was no kCopyIn, the local shard (over the group of the kept sub-mesh, the buffer
@@ -45,7 +45,7 @@ enum class Op : uint8_t {
   kUseShard,
   // The unit's unsharded gradients are cast to reduce_dtype (and packed) into `buffer`,
   // kReduceInput. If the buffer was not newly allocated (accumulation without sync), they are added
-  // to it.
+  // to it. With `buffer` kReduceOutput: kReduceInput is copied into it (a group of one rank).
   kReduceCopyIn,
   // Reduce-scatters kReduceInput (kUnshardedGrad if no copy-in was needed) of `unit` into `buffer`,
   // kReduceOutput, over `group`. If the buffer was not newly allocated, it contains a partial sum

@@ -62,7 +62,8 @@ const char* refusal(const Dialect& s, const UnitData& u, UnitId unit, const Hook
         return "it has not run forward";
       }
       return s.options.dialect == plan::Dialect::kFsdp1 && u.spec.has_parameters &&
-                     (s.sharded() || s.copies_in(u)) && !u.needs_pre_backward && !u.ran_pre_backward
+                     (s.sharded(u) || s.copies_in(u)) && !u.needs_pre_backward &&
+                     !u.ran_pre_backward
                  ? "its backward has run already; fsdp1 needs a forward before each backward"
                  : nullptr;
     case Hook::kGradsReady:

@@ -12,7 +12,7 @@ void Fsdp1::unshard(UnitId unit, bool forward) {
     push(Op::kHostWait, Stream::kCompute, unit, {}, comm->pop_free());
     cause = before;
   }
-  const bool gathers = (sharded() || copies_in(u)) && !u.allocated && !u.pending;
+  const bool gathers = (sharded(u) || copies_in(u)) && !u.allocated && !u.pending;
   if (gathers) {
     issue_gather(unit);
   }
@@ -40,10 +40,10 @@ void Fsdp1::reshard(UnitId unit, bool give_back, bool forward, bool grad_mode) {
   UnitData& u = units[unit];
   u.points_to_shard = true;
   u.skipped_sharded_views = options.use_orig_params && forward && grad_mode &&
-                            (u.after_forward == AfterForward::kKeep || !sharded());
+                            (u.after_forward == AfterForward::kKeep || !sharded(u));
   u.prefetched = false;
   // no_shard frees its low-precision copy after backward.
-  const bool frees = give_back || (!sharded() && !forward);
+  const bool frees = give_back || (!sharded(u) && !forward);
   if (frees && u.pending) {
     wait_unshard(unit);  // an unused prefetch; its storage must not be freed while it is written
   }
@@ -64,7 +64,7 @@ void Fsdp1::reshard(UnitId unit, bool give_back, bool forward, bool grad_mode) {
 }
 
 bool Fsdp1::frees_in_backward(UnitId unit) const {
-  return sharded() && (sync() || units[unit].after_forward == AfterForward::kFree);
+  return sharded(units[unit]) && (sync() || units[unit].after_forward == AfterForward::kFree);
 }
 
 void Fsdp1::prefetch(UnitId target, bool forward, Cause why) {
@@ -159,7 +159,7 @@ void Fsdp1::end_forward(UnitId unit, const HookEvent& event) {
     u.post_forward_index = static_cast<uint32_t>(post_forward_order.size());
   }
   post_forward_order.push_back(unit);
-  const bool give_back = unit != 0 && sharded() && u.after_forward == AfterForward::kFree;
+  const bool give_back = unit != 0 && sharded(u) && u.after_forward == AfterForward::kFree;
   reshard(unit, give_back, /*forward=*/true, event.grad_mode);
   if (event.grad_mode) {
     // A use that failed does not cancel the backward of an earlier one.
@@ -173,7 +173,7 @@ void Fsdp1::end_forward(UnitId unit, const HookEvent& event) {
 void Fsdp1::drop_prefetched() {
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     if (units[unit].pending || units[unit].prefetched) {
-      reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/false);
+      reshard(unit, sharded(units[unit]), /*forward=*/false, /*grad_mode=*/false);
     }
   }
 }
@@ -262,7 +262,7 @@ void Fsdp1::user_unshard(UnitId unit) {
 }
 
 void Fsdp1::user_reshard(UnitId unit) {
-  reshard(unit, sharded(), /*forward=*/false, /*grad_mode=*/true);
+  reshard(unit, sharded(units[unit]), /*forward=*/false, /*grad_mode=*/true);
 }
 
 }  // namespace shardlens::schedule

@@ -34,7 +34,7 @@ void Fsdp2::wait_unshard(UnitId unit) {
 void Fsdp2::reshard(UnitId unit) {
   UnitData& u = units[unit];
   if (u.phase == Phase::kForward) {
-    if (u.after_forward == AfterForward::kKeep || (!sharded() && !options.copies_in_group_of_one)) {
+    if (u.after_forward == AfterForward::kKeep || !sharded(u)) {
       return;
     }
     if (u.after_forward == AfterForward::kSubMesh) {
@@ -200,7 +200,7 @@ void Fsdp2::post_backward(UnitId unit, Grads grads) {
     reshard(unit);
   }
   // Without a shard axis the all-reduce is the only reduction.
-  const bool waits = !sharded() && options.replicate > 1 && !u.all_reduce;
+  const bool waits = !sharded(u) && options.replicate > 1 && !u.all_reduce;
   if ((!u.sync && !last_module) || waits) {
     accumulate_in_reduce_dtype(unit);
     return;
@@ -210,8 +210,8 @@ void Fsdp2::post_backward(UnitId unit, Grads grads) {
   }
   if (u.has_grad || u.accumulated) {
     fsdp2_reduce(unit);
-    if (last_module && (sharded() || options.replicate > 1)) {
-      const bool all_reduces = sharded() && u.stored;
+    if (last_module && (sharded(u) || options.replicate > 1)) {
+      const bool all_reduces = sharded(u) && u.stored;
       wait(Stream::kCompute, unit,
            event_of(unit, all_reduces ? UnitEvent::kStored : UnitEvent::kReduced));
     }

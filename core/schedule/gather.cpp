@@ -5,8 +5,8 @@ namespace shardlens::schedule {
 void Gathers::limit_gathers(UnitId unit) {
   // FSDP2's per-parameter layout is limited by the gather slot instead; FSDP1 waits at every
   // unshard (Fsdp1::unshard).
-  if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 || !sharded() ||
-      units[unit].spec.copy_out) {
+  if (!options.limit_all_gathers || options.dialect != plan::Dialect::kFsdp2 ||
+      !sharded(units[unit]) || units[unit].spec.copy_out) {
     return;
   }
   EventId newest = kNoEvent;  // compute runs in order: a wait for the newest covers the older ones
@@ -25,7 +25,7 @@ void Gathers::issue_gather(UnitId unit) {
   UnitData& u = units[unit];
   u.pending = true;
   u.state = UnitState::kUnsharding;
-  if (!sharded() && !copies_in(u)) {
+  if (copied(u) || (!sharded(u) && !copies_in(u))) {
     return;  // the shard is the whole flat parameter
   }
   if (u.sub_shard_event) {
@@ -46,7 +46,7 @@ void Gathers::issue_gather(UnitId unit) {
     const bool on_host = u.spec.cpu_offload && !u.sub_sharded;
     push(on_host ? Op::kToDevice : Op::kCopyIn, Stream::kCopyIn, unit, buffer);
     const EventId copied = record(Stream::kCopyIn, unit, UnitEvent::kCopiedIn);
-    if (!sharded()) {
+    if (!sharded(u)) {
       return;  // no_shard with a cast: the copy is the result; wait_gather waits for it
     }
     wait(Stream::kAllGather, unit, copied);
@@ -60,7 +60,13 @@ void Gathers::wait_gather(UnitId unit, bool keep) {
   UnitData& u = units[unit];
   u.pending = false;
   u.state = UnitState::kUnsharded;
-  if (!sharded()) {
+  if (copied(u)) {
+    push(Op::kCopyIn, Stream::kCompute, unit,
+         alloc(BufferKind::kUnsharded, unit, Stream::kCompute));
+    u.allocated = true;
+    return;
+  }
+  if (!sharded(u)) {
     if (copies_in(u)) {
       wait(Stream::kCompute, unit, event_of(unit, UnitEvent::kCopiedIn));
     }
@@ -116,7 +122,7 @@ void Gathers::free_unsharded(UnitId unit) {
   }
   u.allocated = false;
   free(current(BufferKind::kUnsharded, unit));
-  if (sharded() && options.limit_all_gathers && options.dialect == plan::Dialect::kFsdp2 &&
+  if (sharded(u) && options.limit_all_gathers && options.dialect == plan::Dialect::kFsdp2 &&
       !u.spec.copy_out) {
     push(Op::kRecord, Stream::kCompute, unit, {}, comm->push_free());
   }
@@ -129,12 +135,12 @@ void Gathers::drop_pending(UnitId unit) {
   }
   u.pending = false;
   u.state = u.sub_sharded ? UnitState::kSubSharded : UnitState::kSharded;
-  if (!sharded() && !copies_in(u)) {
+  if (copied(u) || (!sharded(u) && !copies_in(u))) {
     return;
   }
   // The storage must not be reused while the all-gather still writes to it.
   wait(Stream::kCompute, unit,
-       event_of(unit, sharded() ? UnitEvent::kGathered : UnitEvent::kCopiedIn));
+       event_of(unit, sharded(u) ? UnitEvent::kGathered : UnitEvent::kCopiedIn));
   if (per_parameter(u)) {
     free(current(BufferKind::kGathered, unit));
   } else {

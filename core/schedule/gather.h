@@ -6,14 +6,14 @@ namespace shardlens::schedule {
 
 // Parameters: all-gathers, copy-outs, and when their buffers are freed.
 struct Gathers : ScheduleState {
-  [[nodiscard]] bool sharded() const {
-    return options.shard > 1 || (options.force_collectives && options.replicate == 1);
-  }
+  // Whether the unit's parameters are gathered, or copied as if they were.
+  [[nodiscard]] bool sharded(const UnitData& unit) const { return is_sharded(unit.spec, options); }
+  [[nodiscard]] static bool copied(const UnitData& unit) { return is_copied(unit.spec); }
   [[nodiscard]] static bool copies_in(const UnitData& unit) {
     return unit.spec.copy_in || unit.spec.cpu_offload;
   }
   [[nodiscard]] bool per_parameter(const UnitData& unit) const {
-    return unit.spec.copy_out && sharded();
+    return unit.spec.copy_out && sharded(unit);
   }
   // Allocates, copies in and issues the all-gather; the unit is then pending.
   void issue_gather(UnitId unit);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/schedule/comm_state.h"
+#include "core/schedule/schedule_state.h"
 
 namespace shardlens::schedule {
 namespace {
@@ -17,13 +18,13 @@ constexpr size_t index(Stream stream) {
 }  // namespace
 
 Ledger::Ledger(std::span<const UnitSpec> units, const ScheduleOptions& options)
-    : options_(options),
-      sharded_(options.shard > 1 || (options.force_collectives && options.replicate == 1)) {
+    : options_(options) {
   for (const UnitSpec& spec : units) {
     Unit unit;
     unit.name = spec.name;
     unit.kept = spec.kept;
-    unit.flat_gather = !spec.copy_out || !sharded_;
+    unit.sharded = is_sharded(spec, options);
+    unit.flat_gather = unit.sharded && !spec.copy_out;
     unit.copy_in = spec.copy_in || spec.cpu_offload || options.cpu_offload;
     units_.push_back(std::move(unit));
   }
@@ -94,7 +95,7 @@ Result<void> Ledger::allocate(const Action& action) {
   }
   const bool unsharded =
       action.buffer.kind == BufferKind::kUnsharded || action.buffer.kind == BufferKind::kGathered;
-  if (unsharded && units_[action.unit].flat_gather && sharded_) {
+  if (unsharded && units_[action.unit].flat_gather) {
     while (!frees_.empty() && sees(action.stream, Stream::kCompute, frees_.front())) {
       frees_.pop_front();
     }
@@ -171,7 +172,7 @@ Result<void> Ledger::gather(const Action& action) {
 Result<void> Ledger::use_full(const Action& action) {
   Unit& unit = units_[action.unit];
   const Buffer& buffer = unit.buffers[static_cast<size_t>(BufferKind::kUnsharded)];
-  if (sharded_ || unit.copy_in) {
+  if (unit.sharded || unit.copy_in) {
     if (!buffer.live || !buffer.written) {
       return broken(action, "the unit is not unsharded");
     }
@@ -285,7 +286,9 @@ Result<void> Ledger::consume(const Action& action) {
       tick(Stream::kCompute);
       return {};
     case Op::kReduceCopyIn:
-      return write_from(action, BufferKind::kUnshardedGrad);
+      return write_from(action, action.buffer.kind == BufferKind::kReduceOutput
+                                    ? BufferKind::kReduceInput
+                                    : BufferKind::kUnshardedGrad);
     case Op::kReduceScatter:
     case Op::kAllReduce:
     case Op::kStoreGrad:

@@ -62,6 +62,7 @@ class Ledger {
   struct Unit {
     std::string name;
     mesh::GroupId kept = mesh::kNoGroup;  // UnitSpec::kept
+    bool sharded = true;                  // its parameters are gathered, or copied as if they were
     bool flat_gather = true;              // gathered in place, no copy-out
     bool copy_in = false;
     bool full = false;
@@ -88,7 +89,6 @@ class Ledger {
   void settle_gathers();
 
   ScheduleOptions options_;
-  bool sharded_ = false;
   std::vector<Unit> units_;
   std::vector<Clock> events_;
   std::vector<bool> recorded_;

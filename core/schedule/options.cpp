@@ -25,8 +25,7 @@ std::vector<UnitId> groups_of(const std::vector<UnitId>& list,
 std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
   std::vector<UnitSpec> specs;
   specs.reserve(plan.units.size());
-  const bool per_parameter = plan.plan.layout == plan::Layout::kPerParameter &&
-                             (plan.shards() > 1 || plan.copies_in_group_of_one);
+  const bool per_parameter = plan.copies_out();
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const plan::Unit& unit = plan.units[id];
     UnitSpec spec;
@@ -47,6 +46,8 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
     if (spec.has_parameters) {
       spec.copy_in = per_parameter || plan.casts_parameters(id);
       spec.copy_out = per_parameter;
+      spec.one_rank =
+          plan.plan.dialect == plan::Dialect::kFsdp2 && plan.groups[unit.gather].size == 1;
       spec.reduce_cast = plan.reduce_dtype(id) != plan.param_dtype(id);
       spec.reduce_copy_in = per_parameter || spec.reduce_cast;
     }
@@ -73,19 +74,13 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
 }
 
 ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
-  // A step has FSDP's collectives if any unit is sharded: experts may be where the rest is not.
-  int64_t shard = plan.shards();
-  for (const plan::Unit& unit : plan.units) {
-    shard = std::max(shard, plan.groups[unit.gather].size);
-  }
   return ScheduleOptions{.dialect = plan.plan.dialect,
                          .layout = plan.plan.layout,
                          .backward_prefetch = plan.plan.backward_prefetch,
                          .forward_prefetch = plan.plan.forward_prefetch,
                          .limit_all_gathers = plan.plan.limit_all_gathers,
-                         .shard = shard,
-                         .replicate = plan.replicas(),
-                         .copies_in_group_of_one = plan.copies_in_group_of_one};
+                         .shard = plan.most_shards(),
+                         .replicate = plan.replicas()};
 }
 
 Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last) {

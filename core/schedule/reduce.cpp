@@ -93,14 +93,14 @@ void Reductions::fsdp2_reduce(UnitId unit) {
   }
   finish_all_reduce(unit);
   const BufferId input = reduce_input(unit, Stream::kCompute);
-  if (!sharded() && !replicated) {
+  if (!sharded(u) && !replicated) {
     store(unit, Stream::kCompute, input);
     free(input);
     return;
   }
-  const Stream reads = sharded() ? Stream::kReduceScatter : Stream::kAllReduce;
+  const Stream reads = sharded(u) ? Stream::kReduceScatter : Stream::kAllReduce;
   wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
-  if (!sharded()) {
+  if (!sharded(u)) {
     push(Op::kAllReduce, reads, unit, input, kNoEvent, u.spec.replicate);
     store(unit, reads, input);
     comm->reduces.push_back({base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)});
@@ -108,7 +108,11 @@ void Reductions::fsdp2_reduce(UnitId unit) {
   }
   const BufferId output = u.partial ? current(BufferKind::kReduceOutput, unit)
                                     : alloc(BufferKind::kReduceOutput, unit, reads);
-  push(Op::kReduceScatter, reads, unit, output, kNoEvent, u.spec.reduce);
+  if (copied(u)) {
+    push(Op::kReduceCopyIn, reads, unit, output);
+  } else {
+    push(Op::kReduceScatter, reads, unit, output, kNoEvent, u.spec.reduce);
+  }
   u.partial = replicated && !u.all_reduce;
   if (!replicated) {
     store(unit, reads, output);
@@ -126,10 +130,10 @@ void Reductions::fsdp2_reduce(UnitId unit) {
 
 void Reductions::fsdp1_reduce(UnitId unit) {
   UnitData& u = units[unit];
-  const Stream reads = sharded() ? Stream::kReduceScatter : Stream::kAllReduce;
+  const Stream reads = sharded(u) ? Stream::kReduceScatter : Stream::kAllReduce;
   wait(reads, unit, record(Stream::kCompute, unit, UnitEvent::kGradReady));
   const BufferId input = reduce_input(unit, reads);
-  if (!sharded()) {  // FSDP1 all-reduces over a group of one rank too
+  if (!sharded(u)) {  // FSDP1 all-reduces over a group of one rank too
     push(Op::kAllReduce, reads, unit, input, kNoEvent, u.spec.replicate);
     store(unit, reads, input);
     free(input, reads);

@@ -24,6 +24,7 @@ struct UnitSpec {
   bool trainable = true;               // false: all parameters are frozen
   bool copy_in = false;                // the all-gather reads a copy of the shard (cast, packing)
   bool copy_out = false;               // per-parameter layout
+  bool one_rank = false;               // `gather` has one: see [Note: Groups of one rank]
   bool reduce_cast = false;            // gradients are reduced in another dtype than their own
   bool reduce_copy_in = false;         // the reduction reads a copy of the gradient (cast, packing)
   bool cpu_offload = false;            // shard and gradient are on the host
@@ -48,9 +49,6 @@ struct ScheduleOptions {  // what a plan says about all units
   // fsdp1. false: a unit that is kept after forward and has no backward stays unsharded, as in
   // PyTorch.
   bool use_orig_params = true;
-  // fsdp2. Units that copy in are freed after forward in a group of one rank too, as in PyTorch;
-  // false: only a group of several ranks frees.
-  bool copies_in_group_of_one = false;
 };
 
 enum class UnitState : uint8_t { kSharded, kUnsharding, kUnsharded, kSubSharded };
@@ -112,6 +110,12 @@ struct Dialect;
 // the last group, so that they are read when all groups have been waited for. As in torch 2.13,
 // fsdp2 only: the second group prefetches all groups of the previous unit, last first; only the
 // last group waits for the reductions of earlier units.
+//
+// [Note: Groups of one rank] There is no collective over a group of one rank. With copy_out, as in
+// PyTorch, the unit's parameters are nevertheless copies and its gradients are copied twice: the
+// shard when compute waits for the parameters, and the input of the reduction in place of the
+// reduce-scatter (torch 2.11, FSDPParamGroup.wait_for_unshard(), foreach_reduce()). Without it the
+// shard is the parameter. Of the units of a plan, only those of experts may be in such a group.
 //
 // [Note: Gradients of the last module] kGradsReady with kLast: a program has computed its loss with
 // the unit's last module, which it calls by itself after the forward of the root, and

@@ -66,6 +66,15 @@ struct UnitData {
   bool points_to_shard = true;
 };
 
+// See [Note: Groups of one rank].
+[[nodiscard]] inline bool is_copied(const UnitSpec& unit) {
+  return unit.one_rank && unit.copy_out;
+}
+[[nodiscard]] inline bool is_sharded(const UnitSpec& unit, const ScheduleOptions& options) {
+  const bool one = unit.one_rank || options.shard == 1;
+  return !one || is_copied(unit) || (options.force_collectives && options.replicate == 1);
+}
+
 // The state of a schedule, and the actions that it adds for the current hook. Unit ids are local
 // here (0 is this root); push() converts them to the ids of the interface.
 //

@@ -123,7 +123,12 @@ void ProgramReader::find_positions() {
       communications_[item.index].back().second = i;
     } else if (item.kind == PlannedItem::Kind::kAction) {
       const schedule::Action& action = in_.planned.actions[item.index].action;
-      actions_[{action.op, action.unit}].push_back(i);
+      // The copies of a reduction over one rank are in one range: see sim::copy_time().
+      const bool second = action.op == Op::kReduceCopyIn &&
+                          action.buffer.kind == schedule::BufferKind::kReduceOutput;
+      if (!second) {
+        actions_[{action.op, action.unit}].push_back(i);
+      }
     }
   }
   for (uint32_t i = 0; i < in_.workload.operators.size(); ++i) {

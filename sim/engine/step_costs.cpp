@@ -109,7 +109,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     out.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, sent.all_reduce_full);
     out.reduce_copy_in =
         model.copy_of(schedule::Op::kReduceCopyIn, part.full * element, part.full * reduce);
-    if (plan.copies_in_group_of_one && shards.size == 1) {  // in place of the reduce-scatter
+    if (shards.size == 1 && plan.copies_out()) {  // and in place of the reduce-scatter
       out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
     }
     out.store = reduce == master ? 0
@@ -207,7 +207,9 @@ Nanoseconds copy_time(const schedule::Action& action, const UnitCosts& unit, boo
       return action.buffer.kind == schedule::BufferKind::kSubShard ? unit.sub_copy_out
                                                                    : unit.copy_out;
     case schedule::Op::kReduceCopyIn:
-      return unit.reduction(action.grads).reduce_copy_in;
+      return action.buffer.kind == schedule::BufferKind::kReduceOutput
+                 ? 0  // a part of the copy-in
+                 : unit.reduction(action.grads).reduce_copy_in;
     case schedule::Op::kStoreGrad:
       return adds ? unit.reduction(action.grads).store_add : unit.reduction(action.grads).store;
     case schedule::Op::kToDevice:

@@ -98,7 +98,9 @@ void add_work(const plan::Workload& workload,
     } else if (item.kind == schedule::PlannedItem::Kind::kAction) {
       const schedule::PlannedAction& each = planned.actions[item.index];
       const bool gathers = each.action.op == schedule::Op::kCopyOut;
-      if (gathers || each.action.op == schedule::Op::kReduceCopyIn) {
+      const bool packs = each.action.op == schedule::Op::kReduceCopyIn &&
+                         each.action.buffer.kind == schedule::BufferKind::kReduceInput;
+      if (gathers || packs) {
         const Section section = is_of_backward(each.hook) ? Section::kBackward : Section::kForward;
         out.copies.push_back({gathers, {name(each.action.unit), section}, std::move(out.after)});
         out.after.clear();

@@ -118,7 +118,7 @@ std::vector<std::string> planned_collectives(const RecordedProgram& program,
                         : line(each.kind, group, each.bytes));
     } else if (item.kind == PlannedItem::Kind::kAction) {
       const Action& action = step.actions[item.index].action;
-      if (collective_of(action.op) && plan.groups[action.group].size > 1) {
+      if (collective_of(action.op)) {
         const plan::Unit& unit = plan.units[action.unit];
         const plan::UnitMessages of = plan::unit_messages(plan, action.unit, sizes[action.unit]);
         out.push_back(line(*collective_of(action.op), plan.groups[action.group],

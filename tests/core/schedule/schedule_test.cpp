@@ -174,6 +174,53 @@ TEST(ScheduleTest, OneRankCommunicatesOnlyWhenForced) {
   }
 }
 
+// As torch 2.11's FSDPParamGroup.wait_for_unshard() and foreach_reduce(): copies, no collectives.
+// The experts' mesh may have one rank where that of the rest has several.
+TEST(ScheduleTest, AGroupOfOneRankCopiesWhereOthersCommunicate) {
+  std::vector<UnitSpec> units = blocks(2);
+  for (UnitSpec& unit : units) {
+    unit.copy_in = unit.copy_out = unit.reduce_copy_in = true;
+  }
+  units[1].one_rank = true;
+  Ledger ledger(units, two_ranks());
+  Driver on(units, two_ranks());
+  const auto played = [&](Hook hook, UnitId unit) {
+    const ActionList actions = on(hook, unit);
+    for (const Action& action : actions) {
+      const Result<void> legal = ledger.consume(action);
+      EXPECT_TRUE(legal.ok()) << legal.message();
+    }
+    return words(actions);
+  };
+  played(Hook::kRootPreForward, 0);
+  played(Hook::kPreForward, 0);
+  EXPECT_THAT(played(Hook::kPreForward, 1),
+              ElementsAre("stream_wait copy_in", "stream_wait all_gather", "free gathered",
+                          "alloc unsharded", "copy_in unsharded", "use_full"));
+  EXPECT_THAT(played(Hook::kPostForward, 1), ElementsAre("use_shard", "free unsharded"));
+  played(Hook::kPreForward, 2);
+  played(Hook::kPostForward, 2);
+  played(Hook::kPostForward, 0);
+  played(Hook::kPreBackward, 0);
+  // The root gathered it ahead. Its own prefetch of the unit before it gathers nothing.
+  EXPECT_THAT(
+      played(Hook::kPreBackward, 2),
+      ElementsAre("stream_wait compute", "alloc unsharded", "copy_out unsharded", "record compute",
+                  "stream_wait copy_in", "stream_wait all_gather", "free gathered", "use_full"));
+  played(Hook::kGradsReady, 2);
+  EXPECT_THAT(played(Hook::kPreBackward, 1),
+              ElementsAre("alloc unsharded", "copy_in unsharded", "use_full"));
+  EXPECT_THAT(played(Hook::kGradsReady, 1),
+              ElementsAre("use_shard", "free unsharded", "stream_wait compute", "free reduce_input",
+                          "free reduce_output", "alloc reduce_input", "reduce_copy_in reduce_input",
+                          "free unsharded_grad", "record compute", "stream_wait reduce_scatter",
+                          "alloc reduce_output", "reduce_copy_in reduce_output",
+                          "store_grad reduce_output", "record reduce_scatter"));
+  played(Hook::kGradsReady, 0);
+  played(Hook::kBackwardEnd, 0);
+  EXPECT_TRUE(ledger.finish().ok()) << ledger.finish().message();
+}
+
 TEST(ScheduleTest, HybridReducesOverBothAxes) {
   ScheduleOptions options = two_ranks();
   options.replicate = 2;

@@ -132,8 +132,9 @@ TEST(RecordedProgram, WithoutAShardAxisFsdp2StillCopies) {
   EXPECT_EQ(count(replicated, schedule::Op::kAllGather), 0);
   EXPECT_EQ(count(replicated, schedule::Op::kCopyIn), count(own, schedule::Op::kAllGather));
   EXPECT_EQ(count(replicated, schedule::Op::kAllReduce), count(own, schedule::Op::kReduceScatter));
+  // Into the reduction's input, and from there into its output.
   EXPECT_EQ(count(replicated, schedule::Op::kReduceCopyIn),
-            count(own, schedule::Op::kReduceScatter));
+            2 * count(own, schedule::Op::kReduceScatter));
   EXPECT_EQ(replicated.figures.overlap, 0);
   EXPECT_GT(replicated.figures.exposed_comm, 0);
   EXPECT_GT(replicated.figures.exposed_copy, own.figures.exposed_copy / 2);
