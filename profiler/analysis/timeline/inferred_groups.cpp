@@ -43,12 +43,24 @@ class GroupFinder {
  public:
   explicit GroupFinder(const Trace& trace) : trace_(trace), groups_(listed_groups(trace)) {}
 
-  [[nodiscard]] bool may_differ() const { return groups_.size() > 1; }
+  // Whether collectives may have several groups, those of one rank included.
+  [[nodiscard]] bool may_differ() const {
+    return groups_.size() > 1 ||
+           (groups_.size() == 1 &&
+            std::ranges::any_of(trace_.metadata.groups,
+                                [](const ProcessGroup& each) { return each.size == 1; }));
+  }
 
   // The groups that fit what the collective does, and over how many ranks.
   [[nodiscard]] std::vector<const ListedGroup*> of(const Collective& c) const {
     const bool of_parameters = c.part != UnitPart::kOther;
     std::vector<const ListedGroup*> fitting;
+    if (groups_.size() == 1) {  // with one rank there is nothing to exchange
+      if (!over_one_rank(c)) {
+        fitting.push_back(&groups_.front());
+      }
+      return fitting;
+    }
     if (!of_parameters && !c.unit) {
       return fitting;  // of the loss, of the gradients' norm, …: any group may do that
     }
@@ -79,13 +91,21 @@ class GroupFinder {
     }
   }
 
+  // Sizes of the call of an all-gather or a reduce-scatter, which differ by the ranks.
+  [[nodiscard]] CallSize sizes_of(const Collective& c) const {
+    const bool known = c.issuer != trace::kNoIndex && (c.kind == CollectiveKind::kAllGather ||
+                                                       c.kind == CollectiveKind::kReduceScatter);
+    return known ? call_size(trace_, trace_.events[c.issuer]) : CallSize();
+  }
+
+  [[nodiscard]] bool over_one_rank(const Collective& c) const {
+    const CallSize size = sizes_of(c);
+    return size.in > 0 && size.in == size.out;
+  }
+
   // From the sizes of its call; 0: not in the trace, or the same on both sides.
   [[nodiscard]] int64_t ranks_of(const Collective& c) const {
-    if (c.issuer == trace::kNoIndex ||
-        (c.kind != CollectiveKind::kAllGather && c.kind != CollectiveKind::kReduceScatter)) {
-      return 0;
-    }
-    const CallSize size = call_size(trace_, trace_.events[c.issuer]);
+    const CallSize size = sizes_of(c);
     const int64_t large = std::max(size.in, size.out), small = std::min(size.in, size.out);
     return small > 0 && large % small == 0 && large > small ? large / small : 0;
   }

@@ -135,6 +135,19 @@ TEST(ParallelAxesTest, GroupsOfOneSizeSayHowManyRanksACollectiveHas) {
   EXPECT_THAT(ranks_of_activations(4), ElementsAre(0)) << "2 or 4";
 }
 
+// As of experts that each rank has for itself: their mesh for FSDP has one rank.
+TEST(ParallelAxesTest, CollectivesAreOfTheOnlyGroupOfSeveralRanks) {
+  trace::Trace trace = read("fsdp2-default");
+  ASSERT_EQ(trace.metadata.groups.size(), 1U);
+  const int64_t world = trace.metadata.groups.front().size;
+  ASSERT_GT(world, 1);
+  trace.metadata.groups.push_back({"1", "mesh_efsdp", "", {0}, 1});
+  for (const Collective& each : make_timeline(trace).collectives) {
+    EXPECT_EQ(each.ranks, world);
+    EXPECT_EQ(each.listed_group, 0U);
+  }
+}
+
 class RecordedRunTest : public testing::Test {
  protected:
   void SetUp() override {
