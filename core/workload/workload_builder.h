@@ -92,7 +92,7 @@ class WorkloadBuilder : public DividedBuilder {
   void loss_of(const Unfused& part, int64_t vocabulary);
   void whole_loss(int64_t vocabulary);
   void loss_in_parts(const Head& head, int64_t vocabulary, int64_t rows);
-  void begin_sum(std::vector<Step>& part, size_t sum, const Head& head) const;
+  static void begin_sum(std::vector<Step>& part, size_t sum);
   // Of one part: the head's product, the loss, and what differentiates them. Returns the index of
   // the product.
   size_t add_part(const Head& head, int64_t vocabulary);

@@ -203,34 +203,31 @@ size_t WorkloadBuilder::add_part(const Head& head, int64_t vocabulary) {
     return at;
   }
   // To the gradient so far. The first operator is the weight's gradient, unless there is a bias.
-  Operator sum = make_backward(titan ? "aten::add" : "aten::add_", at);
-  const Bytes added = size_of(titan ? plan_.reduce_dtype(head.unit) : sum.dtype);
-  sum.flops = head.shape.in * head.shape.out;
-  sum.read = sum.flops * (size_of(sum.dtype) + 2 * added);
-  sum.takes = titan ? takes_before(1) : kTakesGradient;
+  std::vector<Operator> sum{make_backward(titan ? "aten::add" : "aten::add_", at)};
+  const DType reduced = titan ? plan_.reduce_dtype(head.unit) : sum.front().dtype;
+  const int64_t numbers = head.shape.in * head.shape.out;
+  sum.front().flops = numbers;
+  sum.front().read = 3 * numbers * size_of(reduced);
+  sum.front().takes = titan ? takes_before(1) : kTakesGradient;
   if (titan) {
     backward_[at].front().takes = kTakesGradient;
   }
-  backward_[at].insert(backward_[at].begin() + (titan ? 1 : 0), std::move(sum));
+  if (reduced != sum.front().dtype) {  // autograd casts it, because no hook of the unit has run
+    Operator cast = make_backward("aten::_to_copy", at);
+    cast.read = numbers * size_of(cast.dtype);
+    cast.written = numbers * size_of(reduced);
+    cast.takes = takes_before(1);
+    sum.insert(sum.begin(), std::move(cast));
+  }
+  backward_[at].insert(backward_[at].begin() + (titan ? 1 : 0), sum.begin(), sum.end());
   return at;
 }
 
 // Makes the first part of steps of a part, which makes what the others add to: the weight's
 // gradient, or that in the dtype of the reduction. `sum`: the index of what adds.
-void WorkloadBuilder::begin_sum(std::vector<Step>& part, size_t sum, const Head& head) const {
-  Operator& made = part[sum].op;
-  const DType reduced = plan_.reduce_dtype(head.unit);
-  if (reduced == made.dtype) {
-    part[sum - 1].op.takes = kTakesGradient;
-    part.erase(part.begin() + static_cast<std::ptrdiff_t>(sum));
-    return;
-  }
-  const int64_t numbers = head.shape.in * head.shape.out;
-  made.name = "aten::_to_copy";
-  made.flops = 0;
-  made.read = numbers * size_of(made.dtype);
-  made.written = numbers * size_of(reduced);
-  made.takes = kTakesGradient;
+void WorkloadBuilder::begin_sum(std::vector<Step>& part, size_t sum) {
+  part[sum - 1].op.takes = kTakesGradient;
+  part.erase(part.begin() + static_cast<std::ptrdiff_t>(sum));
 }
 
 // `rows`: of all `parts`.
@@ -257,7 +254,7 @@ void WorkloadBuilder::loss_in_parts(const Head& head, int64_t vocabulary, int64_
   }
   std::vector<Step> first_part = part;
   if (sum) {
-    begin_sum(first_part, *sum, head);
+    begin_sum(first_part, *sum);
   }
   for (int64_t i = 1; i < parts; ++i) {
     for (const Step& each : i == 1 ? first_part : part) {
@@ -269,6 +266,13 @@ void WorkloadBuilder::loss_in_parts(const Head& head, int64_t vocabulary, int64_
     }
   }
   const size_t product = add_part(head, vocabulary);
+  if (sum) {
+    // Autograd has freed the gradient of the logits when it casts that of the weight, which comes
+    // after both products: in this order nothing else takes it.
+    std::vector<Operator>& backward = backward_[product];
+    const auto add = std::ranges::find(backward, "aten::add", &Operator::name);
+    std::rotate(backward.begin(), std::next(add), backward.end());
+  }
   if (program_ != Program::kTorchtitan03) {
     out_.operators[product].saved = out_.operators[product].saved * rows / rows_;
   }

@@ -120,6 +120,7 @@ def make_tracker(base=None):
     """`base`: FSDPMemTracker if None, or MemTracker."""
     from torch.distributed._tools.fsdp2_mem_tracker import FSDPMemTracker
     from torch.distributed._tools.mem_tracker import _UpdateType
+    from torch.distributed.fsdp._fully_shard._fsdp_state import _register_group_forward_hooks
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
     state = {"propagating": 0}
@@ -156,6 +157,29 @@ def make_tracker(base=None):
             if total > self.most:
                 self.most, self.peak_at = total, len(self.log)
             return out
+
+        def _instrument_fsdp_module(self):
+            """Its hooks are those of units of one module. A unit of several would gather and reshard in each of their calls, so that a loss in parts ends the backward of all units."""
+            super()._instrument_fsdp_module()
+            states = {id(module._get_fsdp_state()): module._get_fsdp_state() for module in self._root_mod.modules() if hasattr(module, "_get_fsdp_state")}
+            for state in states.values():
+                modules = [module for module in self._root_mod.modules() if module in state._modules]
+                if len(modules) < 2:
+                    continue
+                for module in modules:
+                    for hooks, method in ((module._forward_pre_hooks, state._pre_forward), (module._forward_hooks, state._post_forward)):
+                        for key in [key for key, hook in hooks.items() if getattr(hook, "__wrapped__", None) == method]:
+                            del hooks[key]
+                first, group = modules[0], state._fsdp_param_group
+                own = self._fsdp_mod_to_saved_methods[first]
+                for module in modules:
+                    self._fsdp_mod_to_saved_methods[module] = own
+                group.pre_backward = self._fsdp_param_group_pre_backward(first, own.pre_backward)
+                group.post_backward = self._fsdp_param_group_post_backward(first, own.post_backward)
+                given = (state._cast_output_dtype,) if hasattr(state, "_cast_output_dtype") else ()
+                handle = _register_group_forward_hooks(
+                    state._modules, self._fsdp_state_pre_forward(first, state._pre_forward), self._fsdp_state_post_forward(first, state._post_forward), state._modules_to_run_forward, *given)
+                state._pre_forward_hook_handle = state._post_forward_hook_handle = handle
 
         def _fsdp_state_pre_forward(self, fsdp_mod, original):
             inner = super()._fsdp_state_pre_forward(fsdp_mod, original)

@@ -451,6 +451,7 @@ class DecoderForward {
       torchtitan_experts(build_, config_.experts, config_.hidden_size);
       build_.leave();
       shared(name);
+      torchtitan_expert_sum(build_, config_.experts, config_.hidden_size);
     } else {
       routed(experts);
       shared(name);

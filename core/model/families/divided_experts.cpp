@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "core/model/families/torchtitan_experts.h"
+
 namespace shardlens::plan {
 
 DividedExperts::DividedExperts(WorkloadBuilder& build, const ModelConfig& config)
@@ -64,18 +66,16 @@ void DividedExperts::sum_rows() {
   build_.await_tokens();
   const Piece back[] = {{.name = "aten::index_put_", .read = own, .written = 1},
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
-                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token},
-                        {.name = "aten::_to_copy",
-                         .read_f32 = token,
-                         .written = token,
-                         .scratch = 1 + 2 * own}};  // the rows to and from the experts
+                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};
   const Piece forth[] = {
-      {.name = "aten::_to_copy", .read = token, .written_f32 = token},
       {.name = "aten::bmm", .read_f32 = 1 + token, .written_f32 = 1, .frees = 2},
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
       {.name = "aten::index", .read = own, .written = own},
   };
   over(copies, {back, forth, 0, 1});
+  // The rows to the experts, and back in two orders.
+  cast_expert_sum(build_, config_.hidden_size, token,
+                  1 + 2 * own + (config_.experts.shared > 0 ? token : 0));
   build_.set_rows(tokens_);
 }
 

@@ -59,23 +59,34 @@ void torchtitan_experts(WorkloadBuilder& build,
   };
   build.unfused({to_experts, from_experts}, OperatorKind::kElementwise, experts.per_token * hidden);
   torchtitan_products(build, experts, hidden, {});
+  const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1}};
+  const Piece forth[] = {{.name = "aten::slice_backward", .read = 1, .written = 1},
+                         {.name = "aten::index", .read = 1, .written = 1}};
+  build.unfused({back, forth}, OperatorKind::kElementwise, experts.per_token * hidden);
+}
+
+void torchtitan_expert_sum(WorkloadBuilder& build,
+                           const ModelConfig::Experts& experts,
+                           int64_t hidden) {
+  const double token = 1 / static_cast<double>(experts.per_token);
   const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1},
-                        {.name = "aten::index_put_", .read = 1, .written = 1},
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
-                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token},
-                        {.name = "aten::_to_copy",
-                         .read_f32 = token,
-                         .written = token,
-                         .scratch = 3}};  // the rows to the experts, and back in two orders
+                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};
   const Piece forth[] = {
-      {.name = "aten::_to_copy", .read = token, .written_f32 = token},
       {.name = "aten::bmm", .read_f32 = 1 + token, .written_f32 = 1, .frees = 2},
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
       {.name = "aten::index", .read = 1, .written = 1},
-      {.name = "aten::slice_backward", .read = 1, .written = 1},
-      {.name = "aten::index", .read = 1, .written = 1},
   };
   build.unfused({back, forth, 0, 1}, OperatorKind::kElementwise, experts.per_token * hidden);
+  // The rows to the experts, and back in two orders.
+  cast_expert_sum(build, experts.per_token * hidden, token, 3 + (experts.shared > 0 ? token : 0));
+}
+
+void cast_expert_sum(WorkloadBuilder& build, int64_t features, double token, double scratch) {
+  const Piece forward[] = {
+      {.name = "aten::_to_copy", .read_f32 = token, .written = token, .scratch = scratch}};
+  const Piece backward[] = {{.name = "aten::_to_copy", .read = token, .written_f32 = token}};
+  build.unfused({forward, backward}, OperatorKind::kElementwise, features);
 }
 
 }  // namespace shardlens::plan

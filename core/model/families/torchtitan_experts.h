@@ -21,9 +21,19 @@ void torchtitan_products(WorkloadBuilder& build,
                          std::span<const int64_t> rows);
 
 // The rows are copied three times on their way to the experts (by expert, with a row of zeros
-// behind, padded to groups of rows) and two times back. The weighted sum is a product in fp32.
+// behind, padded to groups of rows) and once back.
 void torchtitan_experts(WorkloadBuilder& build,
                         const ModelConfig::Experts& experts,
                         int64_t hidden);
+// After the shared experts: a copy into the order of the tokens, and a product in fp32.
+void torchtitan_expert_sum(WorkloadBuilder& build,
+                           const ModelConfig::Experts& experts,
+                           int64_t hidden);
+
+// Casts the weighted sum of a token's results, `token` of `features` numbers, from fp32: the last
+// operator of the layer, at which `scratch` of them are in other tensors (also the result of the
+// shared experts, which is not added yet). It saves
+// nothing, so that its backward comes before a checkpoint runs the layer again.
+void cast_expert_sum(WorkloadBuilder& build, int64_t features, double token, double scratch);
 
 }  // namespace shardlens::plan
