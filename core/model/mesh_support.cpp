@@ -65,10 +65,12 @@ void require_experts(const ModelConfig& config,
     throw InputError(plan.plan.source + "#/mesh/expert",
                      fmt::format("expert {}: {}; expected 1", ranks, why));
   };
-  if (plan.plan.expert_dispatch == ExpertDispatch::kAllGather) {
+  if (plan.plan.expert_dispatch == ExpertDispatch::kAllGather &&
+      plan.mesh.size(mesh::kTensor) > 1) {
     throw InputError(plan.plan.source + "#/expert_parallel/dispatch",
-                     "all_gather is not simulated yet: which rows a rank then multiplies depends "
-                     "on the program, and none was recorded; expected all_to_all");
+                     fmt::format("all_gather is not simulated with tensor {}, whose ranks have the "
+                                 "same tokens; expected all_to_all, or tensor 1",
+                                 plan.mesh.size(mesh::kTensor)));
   }
   if (config.file != nullptr) {
     refuse("the experts of a model file are not simulated in parts yet");

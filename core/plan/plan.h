@@ -60,7 +60,7 @@ enum class ContextMethod : uint8_t { kAllGather, kRing };
 
 // How the rows of tokens come to the ranks with their experts, with mesh.expert > 1. kAllToAll:
 // each rank sends each row to the ranks with its experts, after they have exchanged how many they
-// send.
+// send. kAllGather: each rank gathers the tokens of all.
 enum class ExpertDispatch : uint8_t { kAllToAll, kAllGather };
 
 // One entry of a unit's "groups": parameters that are gathered and reduced together.

@@ -306,7 +306,8 @@ Operator DividedBuilder::slice_of_rows(int64_t features) const {
 }
 
 DividedRouting DividedBuilder::divided_routing(int64_t experts, int64_t per_token) const {
-  return route_over(rows_ * per_token / tensor_ranks(), experts, expert_ranks(), expert_skew_);
+  return route_over(rows_ * per_token / tensor_ranks(), experts, expert_ranks(), expert_skew_,
+                    !gathers_tokens());
 }
 
 // The host reads them, because it has to say how many rows each rank sends.
@@ -351,6 +352,44 @@ void DividedBuilder::await_tokens() {
     out_.communications[*index].waited_by = {WorkloadItem::Kind::kOperator,
                                              static_cast<uint32_t>(out_.operators.size())};
   }
+}
+
+// [Note: Gathered tokens] What Megatron-Core's MoEAllGatherTokenDispatcher does: of each token a
+// rank gathers which experts it has (a byte for each of all experts), their weights (in the dtype
+// of the parameters), and the token itself. Each of its experts takes its rows out of them. The
+// weighted results are added up in the places of all ranks' tokens, over which a reduce-scatter
+// leaves each rank its own. Source  MoEAllGatherTokenDispatcher in
+// megatron/core/transformer/moe/token_dispatcher.py,
+//         tests/data/expert (…-gather).
+
+Communication DividedBuilder::all_tokens(CollectiveKind kind, Bytes whole, Bytes written) const {
+  return collective(kind, Purpose::kTokens, plan_.group_named(mesh::kExpert), whole, written);
+}
+
+// The host reads how many rows each expert takes. Neither is handed on to the next operator.
+void DividedBuilder::gather_routing(int64_t experts) {
+  const Bytes chosen = rows_ * expert_ranks() * experts;
+  Communication choice = all_tokens(CollectiveKind::kAllGather, chosen, 0);
+  choice.read_by_host = true;
+  communicate(std::move(choice), chosen / expert_ranks());
+  const Bytes weights = chosen * size_of(plan_.param_dtype(unit()));
+  communicate(all_tokens(CollectiveKind::kAllGather, weights, 0), weights / expert_ranks(),
+              all_tokens(CollectiveKind::kReduceScatter, weights, 0));
+}
+
+void DividedBuilder::gather_all_tokens(int64_t features) {
+  const Bytes part = rows_ * features * size_of(plan_.param_dtype(unit()));
+  const Bytes whole = part * expert_ranks();
+  communicate(all_tokens(CollectiveKind::kAllGather, whole, whole), part,
+              all_tokens(CollectiveKind::kReduceScatter, whole, part));
+}
+
+void DividedBuilder::reduce_tokens(int64_t features) {
+  const Bytes part = rows_ * features * size_of(plan_.param_dtype(unit()));
+  const Bytes whole = part * expert_ranks();
+  returning_ = static_cast<uint32_t>(out_.communications.size());
+  communicate(all_tokens(CollectiveKind::kReduceScatter, whole, part), whole,
+              all_tokens(CollectiveKind::kAllGather, whole, whole));
 }
 
 // Each rank has the results of the rows that it sent.

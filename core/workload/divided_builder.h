@@ -40,6 +40,7 @@ class DividedBuilder : public CompiledBuilder {
   // `tensor` have all rows from gather_tokens() to sum_tokens(), and each sends a part of them to
   // the experts.
   [[nodiscard]] bool divides_experts() const { return expert_ranks() > 1; }
+  [[nodiscard]] int64_t expert_ranks() const { return plan_.expert_mesh.size(mesh::kExpert); }
   [[nodiscard]] int64_t rows() const { return rows_; }
   void gather_tokens(int64_t features);
   [[nodiscard]] DividedRouting divided_routing(int64_t experts, int64_t per_token) const;
@@ -48,6 +49,15 @@ class DividedBuilder : public CompiledBuilder {
   // Compute waits for the rows where await_tokens() is called.
   void return_tokens(const DividedRouting& rows, int64_t features);
   void await_tokens();
+  // Instead, with ExpertDispatch::kAllGather: a rank gets the tokens of all ranks, and which
+  // experts these have with which weights, and adds up its experts' results of each token.
+  [[nodiscard]] bool gathers_tokens() const {
+    return plan_.plan.expert_dispatch == ExpertDispatch::kAllGather;
+  }
+  void gather_routing(int64_t experts);
+  void gather_all_tokens(int64_t features);
+  // Compute waits for the sums where await_tokens() is called.
+  void reduce_tokens(int64_t features);
   void sum_tokens(int64_t features);
 
  protected:
@@ -57,7 +67,6 @@ class DividedBuilder : public CompiledBuilder {
   enum class Divided : uint8_t { kNothing, kRows, kFeatures };
   // The dimension along which `tensor` divides the innermost module's weight; -1: none.
   [[nodiscard]] int64_t divided_dimension() const;
-  [[nodiscard]] int64_t expert_ranks() const { return plan_.expert_mesh.size(mesh::kExpert); }
   [[nodiscard]] Communication activations(CollectiveKind kind, Bytes bytes, Bytes written) const;
   [[nodiscard]] Operator copy_of(Bytes rows) const;
   // Gathers the rows that the ranks have before a layer that is divided by columns. Its gradient is
@@ -78,6 +87,8 @@ class DividedBuilder : public CompiledBuilder {
  private:
   void add_terms(int64_t features);
   [[nodiscard]] Communication tokens(const DividedRouting& rows, int64_t features, bool back) const;
+  // Of the tokens of all ranks, `whole` bytes.
+  [[nodiscard]] Communication all_tokens(CollectiveKind kind, Bytes whole, Bytes written) const;
 
   std::optional<uint32_t> returning_;  // communication of return_tokens() that is not awaited yet
 };

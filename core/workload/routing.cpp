@@ -58,7 +58,7 @@ Routing route(std::span<const int64_t> rows_of_experts) {
 
 // Source  _permute() and generate_permute_indices() of torchtitan 0.2.2, models/moe: each expert
 //         has at least one group of rows.
-DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double skew) {
+DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double skew, bool pads) {
   const std::vector<int64_t> all = rows_of_experts(rows, experts, skew);
   const auto of_rank = static_cast<size_t>(experts / ranks);
   DividedRouting out;
@@ -70,6 +70,13 @@ DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double s
     fullest = out.sent[rank] > out.sent[fullest] ? rank : fullest;
   }
   out.received = ranks * out.sent[fullest];
+  if (!pads) {
+    for (size_t i = 0; i < of_rank; ++i) {
+      out.rows_of_experts.push_back(ranks * all[fullest * of_rank + i]);
+    }
+    out.padded = out.received;
+    return out;
+  }
   for (size_t i = 0; i < of_rank; ++i) {
     const int64_t groups = divided_up(ranks * all[fullest * of_rank + i], kGroupRows);
     out.rows_of_experts.push_back(std::max<int64_t>(1, groups) * kGroupRows);

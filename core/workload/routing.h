@@ -33,7 +33,9 @@ struct DividedRouting {
   std::vector<int64_t> rows_of_experts;  // of that rank, in products: padded to groups of rows
   int64_t padded = 0;                    // rows of that rank's tensors, with room for the groups
 };
-// `rows`: of each rank. `ranks` divides `experts`.
-[[nodiscard]] DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double skew);
+// `rows`: of each rank. `ranks` divides `experts`. `pads`: false: products have groups of any
+// number of rows.
+[[nodiscard]] DividedRouting route_over(
+    int64_t rows, int64_t experts, int64_t ranks, double skew, bool pads = true);
 
 }  // namespace shardlens::plan

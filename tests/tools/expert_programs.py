@@ -4,8 +4,8 @@
     expert_programs.py --list
 
 Models of transformers whose layers' experts are replaced by torchtitan 0.2.2's MoE with its ExpertParallel, and with tensor parallelism its
-ReordererSequenceParallel: the ranks of the axis `tensor` divide the tokens before they go to the experts. Experts are FSDP2 units of their own over
-`expert_shard`. Which rows go to which expert is fixed: balanced, or by the skew S the share of expert i is proportional to (i + 1)^-S.
+ReordererSequenceParallel: the ranks of the axis `tensor` divide the tokens before they go to the experts. In the programs …-gather all tokens go to all ranks of the axis
+`expert` instead, by hand, as with Megatron-Core's MoEAllGatherTokenDispatcher. Experts are FSDP2 units of their own over `expert_shard`. Which rows go to which expert is fixed: balanced, or by the skew S the share of expert i is proportional to (i + 1)^-S.
 """
 import argparse
 import functools
@@ -21,7 +21,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 import transformers
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Partial, Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_module
 from torch.distributed.tensor.parallel import PrepareModuleInputOutput, parallelize_module
 
 import collective_log
@@ -29,7 +29,7 @@ import tensor_models
 import tensor_programs
 import torchtitan_program
 
-DEFAULT = {"model": "mixtral-tiny", "config": {"num_hidden_layers": 2}, "mesh": {"shard": 2, "expert": 2}, "batch": 2, "seq": 32, "skew": 0, "sequence_parallel": True, "loss_parallel": False,
+DEFAULT = {"model": "mixtral-tiny", "config": {"num_hidden_layers": 2}, "mesh": {"shard": 2, "expert": 2}, "batch": 2, "seq": 32, "skew": 0, "dispatch": "all_to_all", "sequence_parallel": True, "loss_parallel": False,
            "styles": "torchtitan", "microbatches": 1, "accumulate": False, "checkpoint": "none", "optimizer": "loop", "clip": False, "dtype": "fp32", "reshard": None, "prefetch": False}
 QWEN = {"model": "qwen3-moe-tiny", "config": {}}
 
@@ -58,6 +58,11 @@ def programs():
     add("mixtral-s4e2-prefetch", 4, expert=2, prefetch=True)
     add("mixtral-r2s2e2", 2, expert=2, replicate=2)
     add("mixtral-s8e2-columns", 8, expert=2)
+    gather = {"dispatch": "all_gather"}
+    add("mixtral-s2e2-gather", 2, expert=2, **gather)
+    add("mixtral-s4e4-gather-skew", 4, expert=4, skew=1, **gather)
+    add("mixtral-s4e2-gather-checkpoint", 4, expert=2, checkpoint="all", **gather)
+    add("mixtral-s4e2-gather-bf16", 4, expert=2, dtype="bf16", **gather)
     add("qwen3-s2e2", 2, expert=2, **QWEN)
     add("qwen3-s4e2-skew", 4, expert=2, skew=1, **QWEN)
     add("qwen3-s2t2e2", 2, 2, 2, **QWEN)
@@ -88,6 +93,40 @@ def fixed_routing(router, scores, parts, skew):
     return chosen, scores.gather(1, chosen)
 
 
+def gathering_experts(moe, hidden, inner):
+    """The same layer whose experts take their rows out of the tokens of all ranks of `expert`."""
+    from torch.distributed._functional_collectives import all_gather_tensor, all_gather_tensor_autograd, reduce_scatter_tensor_autograd
+    from torchtitan.models.moe.moe import GroupedExperts
+
+    class Experts(GroupedExperts):
+        def forward(self, x, weights, chosen):
+            """x [tokens, hidden]; weights and chosen [tokens, experts]."""
+            chosen = all_gather_tensor(chosen, 0, self.group)
+            weights = all_gather_tensor_autograd(weights, 0, self.group)
+            x = all_gather_tensor_autograd(x, 0, self.group)
+            w1, w2, w3 = (each.to_local() for each in (self.w1, self.w2, self.w3))
+            first = dist.get_rank(self.group) * len(w1)
+            own = chosen[:, first:first + len(w1)].t()
+            of_expert, rows = own.nonzero(as_tuple=True)
+            parts = x[rows].split(torch.bincount(of_expert, minlength=len(w1)).tolist())
+            done = torch.cat([(F.silu(part @ up.t()) * (part @ gate.t())) @ down.t() for part, up, down, gate in zip(parts, w1, w2, w3)])
+            done = done * weights[:, first:first + len(w1)].t()[own].unsqueeze(1).to(done.dtype)
+            return reduce_scatter_tensor_autograd(torch.zeros_like(x).index_add_(0, rows, done), "sum", 0, self.group)
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.router, self.experts = moe.router, Experts(hidden, inner, moe.experts.num_experts, False)
+
+        def forward(self, x):
+            rows = x.flatten(0, 1)
+            scores, indices, _ = self.router(rows, None)
+            weights = torch.zeros(len(rows), self.experts.num_experts, dtype=scores.dtype).scatter(1, indices, scores)
+            return self.experts(rows, weights, torch.zeros(weights.shape, dtype=torch.bool).scatter(1, indices, True)).view(x.shape)
+
+    return Layer()
+
+
 def use_experts(model, row, config):
     """Replaces the experts of transformers by torchtitan's MoE, which has the same sizes."""
     from torchtitan.models.moe import MoE, MoEArgs
@@ -99,6 +138,8 @@ def use_experts(model, row, config):
     for index, layer in enumerate(model.model.layers):
         if is_sparse(config, index):
             layer.mlp = MoE(arguments, config["hidden_size"], hidden)
+            if row["dispatch"] == "all_gather":
+                layer.mlp = gathering_experts(layer.mlp, config["hidden_size"], hidden)
             for parameter in layer.mlp.parameters():
                 torch.nn.init.normal_(parameter, std=0.02)
             parts = row["mesh"].get("tensor", 1)
@@ -151,7 +192,11 @@ def divide(model, row, config, meshes):
                                                            desired_output_layouts=(Shard(1),)),
                            "mlp.router.gate": NoParallel(), "mlp.reorderer": ReordererSequenceParallel()}
             parallelize_module(layer, meshes.tensor, styles)
-        if sparse:
+        if sparse and row["dispatch"] == "all_gather":
+            of_ranks = meshes.experts["expert"]
+            layer.mlp.experts.group = of_ranks.get_group()
+            distribute_module(layer.mlp.experts, of_ranks, ExpertParallel()._partition_fn)
+        elif sparse:
             parallelize_module(layer.mlp.experts, meshes.experts["expert"], ExpertParallel())
     experts = {index: layer.mlp.experts for index, layer in enumerate(layers) if is_sparse(config, index)}
     for index in tensor_programs.checkpointed(row, len(layers)):
@@ -215,6 +260,8 @@ def plan_of(row, config):
     plan = {"version": 1, "layout": "per_parameter", "mesh": row["mesh"],
             "units": [{"modules": "model.layers.*.mlp.experts", "groups": [group]}, {"modules": "model.layers.*"}, {"modules": ""}], "reshard_after_forward": row["reshard"],
             "activation_checkpointing": [f"model.layers.{index}" for index in tensor_programs.checkpointed(row, count)]}
+    if row["dispatch"] != "all_to_all":
+        plan["expert_parallel"] = {"dispatch": row["dispatch"]}
     if row["dtype"] == "bf16":
         plan["mixed_precision"] = {"param_dtype": "bf16", "reduce_dtype": "fp32"}
     if row["prefetch"]:

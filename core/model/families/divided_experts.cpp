@@ -10,6 +10,7 @@ DividedExperts::DividedExperts(WorkloadBuilder& build, const ModelConfig& config
     : build_(build),
       config_(config),
       tokens_(build.rows()),
+      gathers_(build.gathers_tokens()),
       rows_(build.divided_routing(config.experts.count, config.experts.per_token)) {}
 
 void DividedExperts::over(int64_t rows, const Unfused& part) {
@@ -18,6 +19,9 @@ void DividedExperts::over(int64_t rows, const Unfused& part) {
 }
 
 void DividedExperts::copy_rows() {
+  if (gathers_) {
+    return;  // of the tokens of all ranks, by run()
+  }
   const double tokens = ratio(tokens_, rows_.own);
   const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
   const Piece backward[] = {
@@ -32,7 +36,10 @@ void DividedExperts::copy_rows() {
 }
 
 // The received rows get a row of zeros after them, from which padding is copied.
-void DividedExperts::run(const std::function<void(std::span<const int64_t>)>& products) {
+void DividedExperts::run(const Products& products) {
+  if (gathers_) {
+    return run_on_all(products);
+  }
   const int64_t hidden = config_.hidden_size;
   build_.exchange_counts(config_.experts.count);
   build_.send_tokens(rows_, hidden);
@@ -59,8 +66,45 @@ void DividedExperts::run(const std::function<void(std::span<const int64_t>)>& pr
   build_.set_rows(tokens_);
 }
 
+// The experts' results are kept, because the gradients of the weights need them. Until the last
+// operator has run, the program holds what it has gathered.
+void DividedExperts::run_on_all(const Products& products) {
+  const int64_t hidden = config_.hidden_size, experts = config_.experts.count;
+  build_.gather_routing(experts);
+  build_.gather_all_tokens(hidden);
+  const int64_t tokens = tokens_ * build_.expert_ranks();
+  const double all = ratio(tokens, rows_.received);
+  const Piece choose[] = {{.name = "aten::index", .read = 1, .written = 1}};
+  const Piece unchoose[] = {
+      {.name = "aten::new_zeros", .written = all, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 1 + all,
+       .written = all,
+       .takes = kTakesGradient | takes_before(1)},
+  };
+  over(rows_.received, {choose, unchoose});
+  build_.set_rows(rows_.received);
+  products(rows_.rows_of_experts);
+  const Piece sum[] = {
+      {.name = "aten::mul", .read = 1, .written = 1},
+      {.name = "aten::index_add_", .read = 2, .written = all, .scratch = 1 + all},
+  };
+  const Piece unsum[] = {
+      {.name = "aten::index_select", .read = 1, .written = 1},
+      {.name = "aten::mul", .read = 1, .written = 1},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
+      {.name = "aten::sum", .read = 1, .takes = takes_before(1)},
+  };
+  over(rows_.received, {sum, unsum, 1});
+  build_.set_rows(tokens_);
+  build_.reduce_tokens(hidden);
+}
+
 // A rank of `tensor` has results of its own part of the tokens, and zeros for the others.
 void DividedExperts::sum_rows() {
+  if (gathers_) {
+    return build_.await_tokens();
+  }
   const int64_t copies = tokens_ * config_.experts.per_token;
   const double own = ratio(rows_.own, copies), token = ratio(tokens_, copies);
   build_.await_tokens();

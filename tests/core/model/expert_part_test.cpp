@@ -37,8 +37,9 @@ struct ExpertStep {
 ExpertStep expert_step(const std::string& mesh,
                        int64_t world,
                        double skew = 0,
-                       const ModelConfig& config = sparse_model()) {
-  const std::string text = fmt::format(R"({{"version": 1, "mesh": {{{}}}}})", mesh);
+                       const ModelConfig& config = sparse_model(),
+                       const std::string& keys = "") {
+  const std::string text = fmt::format(R"({{"version": 1, "mesh": {{{}}}{}}})", mesh, keys);
   ExpertStep out;
   out.plan = resolve(parse_plan(text, "plan.json"), module_tree(config), world);
   out.workload =
@@ -105,6 +106,33 @@ TEST(ExpertPart, OneExpertGetsAllTokens) {
     }
     const int64_t padding = 8 * (kExperts / ranks - 1);
     EXPECT_EQ(expert_flops(workload), (ranks * kRows + padding) * kFlopsOfRow) << ranks;
+  }
+}
+
+// Every rank has the tokens of all E ranks, with a byte and a number for each expert of each token,
+// and adds up as many.
+TEST(ExpertPart, GatheringRanksHaveTheTokensOfAll) {
+  const std::string gathers = R"(, "expert_parallel": {"dispatch": "all_gather"})";
+  for (const int64_t ranks : {2, 4, 8}) {
+    const std::string mesh = fmt::format(R"("shard": 8, "expert": {})", ranks);
+    const std::vector<Communication> sent =
+        token_exchanges(expert_step(mesh, 8, 0, sparse_model(), gathers).workload);
+    const int64_t tokens = ranks * kBatch * kSeq;
+    std::vector<std::pair<CollectiveKind, Bytes>> found;
+    for (const Communication& each : sent) {
+      found.emplace_back(each.kind, each.bytes);
+    }
+    constexpr auto kGather = CollectiveKind::kAllGather, kReduce = CollectiveKind::kReduceScatter;
+    const Bytes all = tokens * kHidden * 4;
+    EXPECT_THAT(found,
+                ElementsAre(std::pair(kGather, tokens * kExperts),
+                            std::pair(kGather, tokens * kExperts * 4), std::pair(kGather, all),
+                            std::pair(kReduce, all), std::pair(kGather, all),
+                            std::pair(kReduce, all), std::pair(kReduce, tokens * kExperts * 4)));
+    EXPECT_TRUE(sent[0].read_by_host);
+    // Rows are not padded, so that one expert multiplies those of all ranks.
+    const Workload one = expert_step(mesh, 8, 100, sparse_model(), gathers).workload;
+    EXPECT_EQ(expert_flops(one), ranks * kRows * kFlopsOfRow) << ranks;
   }
 }
 
@@ -193,8 +221,11 @@ TEST(ExpertPart, RefusesSizesThatDoNotDivide) {
 TEST(ExpertPart, RefusesWhatIsNotSimulated) {
   const std::string mesh = R"("shard": 4, "expert": 2)";
   EXPECT_THAT(refused_mesh(mesh, 4, R"(, "dialect": "fsdp1")"), HasSubstr("fsdp2 only"));
-  EXPECT_THAT(refused_mesh(mesh, 4, R"(, "expert_parallel": {"dispatch": "all_gather"})"),
-              HasSubstr("plan.json#/expert_parallel/dispatch: all_gather is not simulated yet"));
+  EXPECT_EQ(refused_mesh(mesh, 4, R"(, "expert_parallel": {"dispatch": "all_gather"})"), "");
+  EXPECT_THAT(refused_mesh(R"("shard": 2, "tensor": 2, "expert": 2)", 4,
+                           R"(, "expert_parallel": {"dispatch": "all_gather"})"),
+              HasSubstr("plan.json#/expert_parallel/dispatch: all_gather is not simulated with "
+                        "tensor 2"));
   EXPECT_EQ(refused_mesh(mesh, 4, R"(, "expert_parallel": {"dispatch": "all_to_all"})"), "");
   StepSettings settings{.batch = kBatch, .seq = kSeq};
   settings.software.compile = Compile::kBlock;
