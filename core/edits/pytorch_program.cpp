@@ -64,6 +64,7 @@ class PytorchProgram {
     tensor();
     checkpoints();
     units();
+    settings();
     step();
     degrees();
     return std::move(lines_);
@@ -292,7 +293,43 @@ class PytorchProgram {
     line("fully_shard(model, {})", arguments(plan_.units.front()));
   }
 
+  // Settings that later versions have.
+  void settings() {
+    if (plan_.plan.separate_reduce_scatter_group) {
+      line("model.set_separate_reduce_scatter_group(True)  # PyTorch 2.13 or newer");
+    }
+    if (plan_.plan.reduce_scatter_unused_params) {
+      line("model.set_reduce_scatter_unused_params(True)  # PyTorch 2.13 or newer");
+    }
+    if (const int64_t inputs = plan_.plan.reduce_scatter_max_input_buffers; inputs > 1) {
+      line("model.set_reduce_scatter_max_input_buffers({})  # PyTorch 2.15 or newer", inputs);
+    }
+    const bool all = std::ranges::all_of(plan_.units, &Unit::keep_unsharded_storage);
+    if (all) {
+      line("model.set_keep_unsharded_storage(True)  # PyTorch 2.15 or newer");
+    }
+    for (const Unit& unit : plan_.units) {
+      if (unit.keep_unsharded_storage && !all) {
+        line(
+            "model.get_submodule({}).set_keep_unsharded_storage(True, recurse=False)  "
+            "# PyTorch 2.15 or newer",
+            in_quotes(plan_.tree.modules[unit.modules.front()].fqn));
+      }
+    }
+    if (plan_.plan.backward_finalization != Finalization::kAutomatic) {
+      line("model.set_manual_backward_finalization(True)  # PyTorch 2.15 or newer");
+    }
+  }
+
   void step() {
+    if (plan_.plan.backward_finalization == Finalization::kReduces) {
+      line("# each backward: after model.set_requires_gradient_sync(False)");
+      line(
+          "# after the last one: model.set_requires_gradient_sync(True); "
+          "model.finalize_backward()");
+    } else if (plan_.plan.backward_finalization == Finalization::kWaits) {
+      line("# after a step's last backward: model.finalize_backward()");
+    }
     if (size(mesh::kContext) > 1) {
       const bool ring = plan_.plan.context_method == ContextMethod::kRing;
       line("# once: set_rotate_method(\"{}\")", ring ? "alltoall" : "allgather");

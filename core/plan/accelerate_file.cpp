@@ -74,6 +74,10 @@ class AccelerateWriter {
     require(!second_ || plan_.backward_prefetch == BackwardPrefetch::kPre, "backward_prefetch");
     require(plan_.limit_all_gathers, "limit_all_gathers");
     require(!plan_.separate_reduce_scatter_group, "separate_reduce_scatter_group");
+    require(!plan_.reduce_scatter_unused_params, "reduce_scatter_unused_params");
+    require(plan_.reduce_scatter_max_input_buffers == 1, "reduce_scatter_max_input_buffers");
+    require(!plan_.keep_unsharded_storage, "keep_unsharded_storage");
+    require(plan_.backward_finalization == Finalization::kAutomatic, "backward_finalization");
     require(!plan_.checkpointing_saves.any(), "checkpointing_saves");
     if (plan_.dtype && *plan_.dtype != DType::kF32 && precision() != "no") {
       refuse("a 'dtype' with mixed precision, for which accelerate converts parameters to fp32");
@@ -91,11 +95,11 @@ class AccelerateWriter {
 
   void require_units_alike() const {
     for (const Unit& unit : resolved_.units) {
-      const bool alike = unit.api == Api::kFullyShard &&
-                         unit.mixed_precision == plan_.mixed_precision &&
-                         unit.cpu_offload == plan_.cpu_offload && !unit.optimizer_in_backward &&
-                         !unit.gradient_divide_factor && unit.reshard_after_backward &&
-                         unit.requires_all_reduce && unit.unshard_in_backward;
+      const bool alike =
+          unit.api == Api::kFullyShard && unit.mixed_precision == plan_.mixed_precision &&
+          unit.cpu_offload == plan_.cpu_offload && !unit.optimizer_in_backward &&
+          !unit.gradient_divide_factor && unit.reshard_after_backward && unit.requires_all_reduce &&
+          unit.unshard_in_backward && !unit.keep_unsharded_storage;
       if (!alike) {
         refuse(fmt::format("that unit '{}' has settings of its own", unit.fqn));
       }

@@ -65,6 +65,9 @@ void check_unit(const Plan& plan, const Unit& unit) {
       })) {
     refuse(plan, fmt::format("/units/{}/groups", unit.entry));
   }
+  if (unit.keep_unsharded_storage) {
+    refuse(plan, place(unit, entry.keep_unsharded_storage.has_value(), "keep_unsharded_storage"));
+  }
   if (unit.gradient_divide_factor && plan.dialect == Dialect::kFsdp1) {
     throw InputError(
         plan.source + "#" +
@@ -100,6 +103,14 @@ void require_engine_support(const ResolvedPlan& plan) {
   }
   for (const Unit& unit : plan.units) {
     check_unit(plan.plan, unit);
+  }
+  if (plan.plan.reduce_scatter_unused_params) {
+    throw InputError(plan.plan.source + "#/reduce_scatter_unused_params",
+                     "not supported by the engine yet; a flat parameter (layout flat) is reduced "
+                     "as a whole, with zeros");
+  }
+  if (plan.plan.backward_finalization != Finalization::kAutomatic) {
+    refuse(plan.plan, "/backward_finalization");
   }
   if (plan.plan.checkpointing_saves.any()) {
     refuse(plan.plan, "/checkpointing_saves");

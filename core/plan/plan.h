@@ -21,6 +21,12 @@ enum class Views : uint8_t { kFresh, kFrozen };
 enum class Api : uint8_t { kFullyShard, kReplicate };
 enum class BackwardPrefetch : uint8_t { kPre, kPost, kNone };
 
+// Who ends a step's backward in FSDP2. kAutomatic: autograd's final callback, in each backward. The
+// program does it once, after the last backward (finalize_backward() of PyTorch 2.15). kWaits: it
+// waits for reductions that the backwards issued. kReduces: it also issues them, because the
+// backwards ran without sync.
+enum class Finalization : uint8_t { kAutomatic, kWaits, kReduces };
+
 // The value of reshard_after_forward: null, true, false, or a sub-mesh size.
 struct Reshard {
   enum class Kind : uint8_t { kAuto, kYes, kNo, kSubMesh };
@@ -83,7 +89,7 @@ struct UnitEntry {
   Api api = Api::kFullyShard;
   // Overrides of the plan's values. A mixed_precision replaces all of the plan's, as in PyTorch.
   std::optional<Reshard> reshard_after_forward;
-  std::optional<bool> reshard_after_backward, requires_all_reduce;
+  std::optional<bool> reshard_after_backward, requires_all_reduce, keep_unsharded_storage;
   std::optional<bool> unshard_in_backward;  // only for units: the plan has no such key
   std::optional<MixedPrecision> mixed_precision;
   std::optional<bool> cpu_offload, optimizer_in_backward;
@@ -113,6 +119,9 @@ struct Plan {
   std::vector<UnitEntry> units;  // empty: every block and the root
   Reshard reshard_after_forward;
   bool reshard_after_backward = true, requires_all_reduce = true;
+  // The memory of unsharded parameters is kept while they are sharded.
+  bool keep_unsharded_storage = false;
+  Finalization backward_finalization = Finalization::kAutomatic;
   BackwardPrefetch backward_prefetch = BackwardPrefetch::kPre;
   PrefetchLists backward_prefetch_lists;
   int64_t forward_prefetch = 0;  // depth
@@ -121,6 +130,11 @@ struct Plan {
   // Reduce-scatters have a process group of their own, so that they and all-gathers run at the same
   // time.
   bool separate_reduce_scatter_group = false;
+  // Parameters without a gradient are reduced as zeros, so that ranks that use different parameters
+  // issue the same reductions.
+  bool reduce_scatter_unused_params = false;
+  // Reductions whose inputs exist at the same time; the next one waits for the oldest.
+  int64_t reduce_scatter_max_input_buffers = 1;
   // The dtype of the parameters between steps, and so of shards, gradients and optimizer states:
   // what model.to(dtype) makes of the model before it is sharded. nullopt: as the model has them.
   std::optional<DType> dtype;

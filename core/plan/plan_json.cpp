@@ -1,5 +1,6 @@
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -25,6 +26,7 @@ const Names kLayouts{"flat", "per_parameter"};
 const Names kViews{"fresh", "frozen"};
 const Names kApis{"fully_shard", "replicate"};
 const Names kBackwardPrefetch{"pre", "post", "none"};
+const Names kFinalizations{"automatic", "waits", "reduces"};
 
 const Names kPlanKeys{"version",
                       "mesh",
@@ -40,10 +42,14 @@ const Names kPlanKeys{"version",
                       "reshard_after_forward",
                       "reshard_after_backward",
                       "requires_all_reduce",
+                      "keep_unsharded_storage",
+                      "backward_finalization",
                       "backward_prefetch",
                       "forward_prefetch",
                       "limit_all_gathers",
                       "separate_reduce_scatter_group",
+                      "reduce_scatter_unused_params",
+                      "reduce_scatter_max_input_buffers",
                       "dtype",
                       "mixed_precision",
                       "activation_checkpointing",
@@ -63,6 +69,7 @@ const Names kUnitKeys{"modules",
                       "reshard_after_forward",
                       "reshard_after_backward",
                       "requires_all_reduce",
+                      "keep_unsharded_storage",
                       "unshard_in_backward",
                       "mixed_precision",
                       "cpu_offload",
@@ -166,14 +173,10 @@ PrefetchLists read_prefetch_lists(const JsonNode& node) {
 
 // Refuses keys that have no effect with the unit's API, instead of ignoring them silently.
 void refuse_keys_of_other_api(const JsonNode& node, Api api) {
-  constexpr std::array kOfFullyShard = {"reshard_after_forward",
-                                        "reshard_after_backward",
-                                        "requires_all_reduce",
-                                        "unshard_in_backward",
-                                        "cpu_offload",
-                                        "optimizer_in_backward",
-                                        "gradient_divide_factor",
-                                        "groups"};
+  constexpr std::array kOfFullyShard = {
+      "reshard_after_forward",  "reshard_after_backward", "requires_all_reduce",
+      "keep_unsharded_storage", "unshard_in_backward",    "cpu_offload",
+      "optimizer_in_backward",  "gradient_divide_factor", "groups"};
   constexpr std::array kOfReplicate = {"bucket_cap_mb", "find_unused_parameters", "static_graph",
                                        "gradient_as_bucket_view"};
   const auto refuse = [&](const auto& keys, const char* other) {
@@ -224,6 +227,7 @@ UnitEntry read_unit(const JsonNode& node) {
   }
   out.reshard_after_backward = read_optional_flag(node, "reshard_after_backward");
   out.requires_all_reduce = read_optional_flag(node, "requires_all_reduce");
+  out.keep_unsharded_storage = read_optional_flag(node, "keep_unsharded_storage");
   out.unshard_in_backward = read_optional_flag(node, "unshard_in_backward");
   out.cpu_offload = read_optional_flag(node, "cpu_offload");
   out.optimizer_in_backward = read_optional_flag(node, "optimizer_in_backward");
@@ -267,9 +271,42 @@ void check_reshard(const JsonNode& owner, Dialect dialect) {
     node->fail(fmt::format("dialect fsdp1 has no sub-mesh; expected true, false or null, found {}",
                            node->shown()));
   }
-  for (const char* key : {"reshard_after_backward", "requires_all_reduce", "unshard_in_backward"}) {
-    if (const auto found = owner.find(key); found && !found->boolean()) {
+  for (const auto& [key, standard] : {std::pair{"reshard_after_backward", true},
+                                      {"requires_all_reduce", true},
+                                      {"unshard_in_backward", true},
+                                      {"keep_unsharded_storage", false}}) {
+    if (const auto found = owner.find(key); found && found->boolean() != standard) {
       found->fail(fmt::format("dialect fsdp1 has no {}; expected dialect fsdp2", key));
+    }
+  }
+}
+
+// What FSDP2 has from PyTorch 2.13 on.
+void read_later_options(const JsonNode& root, Plan& plan) {
+  plan.separate_reduce_scatter_group =
+      read_flag(root, "separate_reduce_scatter_group", plan.separate_reduce_scatter_group);
+  plan.reduce_scatter_unused_params =
+      read_flag(root, "reduce_scatter_unused_params", plan.reduce_scatter_unused_params);
+  plan.keep_unsharded_storage =
+      read_flag(root, "keep_unsharded_storage", plan.keep_unsharded_storage);
+  if (const auto node = root.find("reduce_scatter_max_input_buffers")) {
+    plan.reduce_scatter_max_input_buffers = node->integer(1, kMostUnits);
+  }
+  if (const auto node = root.find("backward_finalization")) {
+    plan.backward_finalization = static_cast<Finalization>(node->one_of(kFinalizations));
+    if (plan.backward_finalization != Finalization::kAutomatic && !plan.requires_all_reduce) {
+      node->fail("FSDP2 cannot end a backward so without requires_all_reduce; expected automatic");
+    }
+  }
+  if (plan.dialect == Dialect::kFsdp2) {
+    return;
+  }
+  for (const auto& [key, is_set] :
+       {std::pair{"reduce_scatter_unused_params", plan.reduce_scatter_unused_params},
+        {"reduce_scatter_max_input_buffers", plan.reduce_scatter_max_input_buffers != 1},
+        {"backward_finalization", plan.backward_finalization != Finalization::kAutomatic}}) {
+    if (is_set) {
+      root.require(key).fail(fmt::format("dialect fsdp1 has no {}; expected dialect fsdp2", key));
     }
   }
 }
@@ -321,6 +358,7 @@ ordered_json unit_json(const UnitEntry& entry) {
   };
   put("reshard_after_backward", entry.reshard_after_backward);
   put("requires_all_reduce", entry.requires_all_reduce);
+  put("keep_unsharded_storage", entry.keep_unsharded_storage);
   put("unshard_in_backward", entry.unshard_in_backward);
   put("cpu_offload", entry.cpu_offload);
   put("optimizer_in_backward", entry.optimizer_in_backward);
@@ -385,8 +423,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   check_reshard(root, plan.dialect);
   read_prefetch(root, plan);
   plan.limit_all_gathers = read_flag(root, "limit_all_gathers", plan.limit_all_gathers);
-  plan.separate_reduce_scatter_group =
-      read_flag(root, "separate_reduce_scatter_group", plan.separate_reduce_scatter_group);
+  read_later_options(root, plan);
   plan.dtype = read_float_dtype(root, "dtype");
   if (const auto node = root.find("mixed_precision")) {
     plan.mixed_precision = read_mixed_precision(*node);
@@ -454,6 +491,18 @@ std::string to_json(const Plan& plan) {
                                 : ordered_json(plan.forward_prefetch_lists);
   out["limit_all_gathers"] = plan.limit_all_gathers;
   out["separate_reduce_scatter_group"] = plan.separate_reduce_scatter_group;
+  if (plan.reduce_scatter_unused_params) {
+    out["reduce_scatter_unused_params"] = true;
+  }
+  if (plan.reduce_scatter_max_input_buffers != 1) {
+    out["reduce_scatter_max_input_buffers"] = plan.reduce_scatter_max_input_buffers;
+  }
+  if (plan.keep_unsharded_storage) {
+    out["keep_unsharded_storage"] = true;
+  }
+  if (plan.backward_finalization != Finalization::kAutomatic) {
+    out["backward_finalization"] = kFinalizations[static_cast<size_t>(plan.backward_finalization)];
+  }
   if (plan.dtype) {
     out["dtype"] = plan_name(*plan.dtype);
   }

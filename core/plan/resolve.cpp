@@ -238,6 +238,7 @@ void Resolver::take_settings(Unit& unit) const {
   }
   unit.reshard_after_backward = entry.reshard_after_backward.value_or(plan_.reshard_after_backward);
   unit.requires_all_reduce = entry.requires_all_reduce.value_or(plan_.requires_all_reduce);
+  unit.keep_unsharded_storage = entry.keep_unsharded_storage.value_or(plan_.keep_unsharded_storage);
   unit.unshard_in_backward = entry.unshard_in_backward.value_or(true);
   unit.cpu_offload = unit.api == Api::kFullyShard && entry.cpu_offload.value_or(plan_.cpu_offload);
   unit.optimizer_in_backward = unit.api == Api::kFullyShard &&

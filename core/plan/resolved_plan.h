@@ -47,7 +47,8 @@ struct Unit {
   bool reshard_after_backward = true;
   // False: all microbatches except the last reduce gradients only over the shard axis.
   bool requires_all_reduce = true;
-  bool unshard_in_backward = true;  // false: its backward needs no parameters (embeddings)
+  bool keep_unsharded_storage = false;  // the memory of its unsharded parameters is never freed
+  bool unshard_in_backward = true;      // false: its backward needs no parameters (embeddings)
   MixedPrecision mixed_precision;
   bool cpu_offload = false;
   // The optimizer updates the unit as soon as its gradient is reduced.

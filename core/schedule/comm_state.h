@@ -22,8 +22,8 @@ class CommState {
     BufferId buffer;
     EventId copied_out = kNoEvent;
   };
-  // A reduction that was issued; its buffers are kept until the next unit's reduction or the end of
-  // backward.
+  // A reduction that was issued; its buffers are kept until a later unit's reduction
+  // (ScheduleOptions::reduce_inputs) or the end of backward.
   struct ReduceSlot {
     UnitId unit = kNoUnit;
     BufferId input, output;  // kind kNone: nothing to free
@@ -34,7 +34,7 @@ class CommState {
   static constexpr size_t kLimit = 2;
 
   std::optional<GatherSlot> gather;
-  std::vector<ReduceSlot> reduces;  // of the groups of one unit
+  std::vector<ReduceSlot> reduces;  // oldest first
 
   // Pending frees, oldest first: events recorded when an unsharded buffer was freed.
   [[nodiscard]] size_t pending_frees() const { return pending_; }

@@ -161,7 +161,7 @@ void Dialect::optimizer_done() {
 void Dialect::abort(Grads grads) {
   const bool keep = grads == Grads::kSome && !backward;
   flush_gather_slot();
-  release_reduction();
+  release_reductions();
   for (UnitId unit = 0; unit < units.size(); ++unit) {
     UnitData& u = units[unit];
     finish_all_reduce(unit);
@@ -189,6 +189,7 @@ void Dialect::abort(Grads grads) {
     u.partial = u.partial && keep;
     u.accumulated = u.accumulated && keep;
     u.has_grad = u.has_grad && keep;
+    u.unfinished = u.unfinished && keep;
     u.order.clear();
     u.post_forward_index.reset();
     u.prefetched = u.needs_pre_forward = u.needs_pre_backward = u.ran_pre_backward = false;

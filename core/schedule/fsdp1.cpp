@@ -226,7 +226,7 @@ void Fsdp1::backward_end() {
         fsdp1_reduce(unit);
       }
     }
-    release_reduction();
+    release_reductions();
     for (UnitId unit = 0; unit < units.size(); ++unit) {
       finish_offload(unit);
     }

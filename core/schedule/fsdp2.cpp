@@ -202,12 +202,16 @@ void Fsdp2::post_backward(UnitId unit, Grads grads) {
   // Without a shard axis the all-reduce is the only reduction.
   const bool waits = !sharded(u) && options.replicate > 1 && !u.all_reduce;
   if ((!u.sync && !last_module) || waits) {
+    u.unfinished = true;
     accumulate_in_reduce_dtype(unit);
     return;
   }
+  u.unfinished = u.unfinished && last_module;
   if (u.spec.groups > 1 && is_last_group(u)) {
-    release_reduction();
+    release_reductions(static_cast<size_t>(options.reduce_inputs - 1));
   }
+  // Zeros of parameters without a gradient, once the unit has been unsharded.
+  u.has_grad = u.has_grad || (options.reduces_unused && u.spec.trainable && u.ran_forward);
   if (u.has_grad || u.accumulated) {
     fsdp2_reduce(unit);
     if (last_module && (sharded(u) || options.replicate > 1)) {
@@ -218,18 +222,44 @@ void Fsdp2::post_backward(UnitId unit, Grads grads) {
   }
 }
 
+// What finalize_backward() does before it waits: unlike autograd's callback it goes through the
+// units in reverse.
+void Fsdp2::finish_units() {
+  for (auto unit = static_cast<UnitId>(units.size()); unit-- > 0;) {
+    UnitData& u = units[unit];
+    u.sync = u.all_reduce = true;
+    if (u.unfinished) {
+      post_backward(unit, Grads::kNone);
+    } else if (u.reshard_after_backward) {
+      reshard(unit);
+    }
+    u.phase = Phase::kIdle;
+  }
+}
+
 void Fsdp2::backward_end() {
   cause = Cause::kBackwardEnd;
+  const bool by_program = options.finalization != plan::Finalization::kAutomatic;
   for (UnitId first = 0; first < units.size(); first += units[first].spec.groups) {
     const UnitId end = first + units[first].spec.groups;
     for (UnitId unit = end; unit-- > first;) {
       UnitData& u = units[unit];
       if (u.phase != Phase::kPostBackward) {
-        post_backward(unit, Grads::kNone);
+        if (by_program && u.sync) {
+          u.unfinished = true;  // and unsharded
+        } else {
+          post_backward(unit, Grads::kNone);
+        }
       }
       u.phase = Phase::kIdle;
       u.stepped = false;
     }
+  }
+  if (by_program && last_backward) {
+    finish_units();
+  }
+  for (UnitId first = 0; first < units.size(); first += units[first].spec.groups) {
+    const UnitId end = first + units[first].spec.groups;
     for (UnitId unit = first; last_backward && unit < end; ++unit) {
       finish_all_reduce(unit);
       finish_offload(unit);
@@ -242,7 +272,7 @@ void Fsdp2::backward_end() {
   }
   if (last_backward) {
     post_forward_order.clear();
-    release_reduction();
+    release_reductions();
   }
   backward = false;
 }

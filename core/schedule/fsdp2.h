@@ -6,7 +6,8 @@ namespace shardlens::schedule {
 
 // The dialect of FSDP2. Functions are named like those of PyTorch.
 //
-// Source   torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py.
+// Source   torch 2.11 _fully_shard/_fsdp_state.py, _fsdp_param_group.py; of torch 2.15 what
+//          ScheduleOptions::finalization, reduces_unused and reduce_inputs set.
 struct Fsdp2 final : Dialect {
  protected:
   void pre_forward(UnitId unit, bool recompute) override;
@@ -23,6 +24,7 @@ struct Fsdp2 final : Dialect {
   void reshard(UnitId unit);
   void prefetch(UnitId target, Phase phase, Cause why);
   void backward_prefetch(UnitId unit);
+  void finish_units();
 };
 
 }  // namespace shardlens::schedule

@@ -80,7 +80,10 @@ ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
                          .forward_prefetch = plan.plan.forward_prefetch,
                          .limit_all_gathers = plan.plan.limit_all_gathers,
                          .shard = plan.most_shards(),
-                         .replicate = plan.replicas()};
+                         .replicate = plan.replicas(),
+                         .finalization = plan.plan.backward_finalization,
+                         .reduces_unused = plan.plan.reduce_scatter_unused_params,
+                         .reduce_inputs = plan.plan.reduce_scatter_max_input_buffers};
 }
 
 Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last) {

@@ -1,15 +1,19 @@
 #include "core/schedule/reduce.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 
 namespace shardlens::schedule {
 
 // [Note: Lifetime of reduction buffers] FSDP2 keeps a reduction's input until compute waits for the
 // reduction, in the next unit's post-backward or at the end of backward: at most the unsharded
-// gradients of two units exist. FSDP1 frees it at once, on the stream that reads it.
+// gradients of two units exist, or of one more than ScheduleOptions::reduce_inputs. FSDP1 frees it
+// at once, on the stream that reads it.
 
-void Reductions::release_reduction() {
-  for (const CommState::ReduceSlot& slot : comm->reduces) {
+void Reductions::release_reductions(size_t keep) {
+  const size_t count = comm->reduces.size() - std::min(keep, comm->reduces.size());
+  for (const CommState::ReduceSlot& slot : std::span(comm->reduces).first(count)) {
     wait(Stream::kCompute, slot.unit - base, slot.done);
     for (const BufferId& buffer : {slot.input, slot.output}) {
       if (buffer.kind != BufferKind::kNone) {
@@ -17,7 +21,16 @@ void Reductions::release_reduction() {
       }
     }
   }
-  comm->reduces.clear();
+  comm->reduces.erase(comm->reduces.begin(),
+                      comm->reduces.begin() + static_cast<std::ptrdiff_t>(count));
+}
+
+void Reductions::release_reductions_of(UnitId unit) {
+  const auto last = std::ranges::find(comm->reduces.rbegin(), comm->reduces.rend(), base + unit,
+                                      &CommState::ReduceSlot::unit);
+  if (last != comm->reduces.rend()) {
+    release_reductions(static_cast<size_t>(last - comm->reduces.rbegin()));
+  }
 }
 
 void Reductions::finish_all_reduce(UnitId unit) {
@@ -76,10 +89,7 @@ BufferId Reductions::reduce_input(UnitId unit, Stream stream) {
 void Reductions::accumulate_in_reduce_dtype(UnitId unit) {
   UnitData& u = units[unit];
   if (u.has_grad && u.spec.reduce_cast) {
-    if (std::ranges::find(comm->reduces, base + unit, &CommState::ReduceSlot::unit) !=
-        comm->reduces.end()) {
-      release_reduction();  // an earlier reduction of this unit still uses the buffer
-    }
+    release_reductions_of(unit);
     static_cast<void>(reduce_input(unit, Stream::kCompute));
     u.accumulated = true;
   }
@@ -89,8 +99,9 @@ void Reductions::fsdp2_reduce(UnitId unit) {
   UnitData& u = units[unit];
   const bool replicated = options.replicate > 1;
   if (u.spec.groups == 1) {
-    release_reduction();
+    release_reductions(static_cast<size_t>(options.reduce_inputs - 1));
   }
+  release_reductions_of(unit);
   finish_all_reduce(unit);
   const BufferId input = reduce_input(unit, Stream::kCompute);
   if (!sharded(u) && !replicated) {

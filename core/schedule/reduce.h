@@ -12,7 +12,10 @@ struct Reductions : Gathers {
   void finish_offload(UnitId unit);  // the host waits for the gradient
   void fsdp1_reduce(UnitId unit);
   void fsdp2_reduce(UnitId unit);
-  void release_reduction();  // compute waits for the last reduction; frees its buffers
+  // Compute waits for reductions, oldest first, until `keep` are left; their buffers are freed.
+  void release_reductions(size_t keep = 0);
+  // The same until none of this unit is left, whose buffers the next one uses.
+  void release_reductions_of(UnitId unit);
   void finish_all_reduce(UnitId unit);
 };
 

@@ -143,7 +143,7 @@ Result<Schedule> Schedule::make(std::span<const UnitSpec> units,
   }
   dialect->options = options;
   dialect->comm = comm != nullptr ? std::move(comm) : make_comm_state();
-  dialect->comm->reduces.reserve(2);
+  dialect->comm->reduces.reserve(static_cast<size_t>(options.reduce_inputs) + 1);
   dialect->base = dialect->comm->units();
   dialect->first_event = dialect->comm->add_root(count, 1 + count * kUnitEventCount);
   for (UnitId unit = 0; unit < count; ++unit) {

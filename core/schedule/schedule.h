@@ -49,6 +49,13 @@ struct ScheduleOptions {  // what a plan says about all units
   // fsdp1. false: a unit that is kept after forward and has no backward stays unsharded, as in
   // PyTorch.
   bool use_orig_params = true;
+  // fsdp2. Not kAutomatic: the backward that is set as the last one (Setting::Kind::kLastBackward)
+  // ends the step's backward, the others only end their own.
+  plan::Finalization finalization = plan::Finalization::kAutomatic;
+  // fsdp2. A post-backward without gradients reduces zeros.
+  bool reduces_unused = false;
+  // fsdp2. Reductions whose inputs may exist at the same time.
+  int64_t reduce_inputs = 1;
 };
 
 enum class UnitState : uint8_t { kSharded, kUnsharding, kUnsharded, kSubSharded };

@@ -50,6 +50,7 @@ struct UnitData {
   bool sub_sharded = false;      // kSubShard contains the parameters' data
   bool sub_shard_event = false;  // the copy into kSubShard has not been waited for
   bool has_grad = false;     // an unsharded gradient is not yet reduced (accumulation without sync)
+  bool unfinished = false;   // a post-backward that reduces is missing
   bool partial = false;      // kReduceOutput contains a partial sum
   bool accumulated = false;  // kReduceInput contains gradients of earlier backwards without sync
   EventId to_host = kNoEvent;  // the gradient's copy to the host, not yet waited for

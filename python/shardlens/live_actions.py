@@ -41,6 +41,8 @@ class ActionLog:
         self.missing: list[Any] = []
         self.failure: str | None = None
         self.kept: set[Any] = set()  # units whose parameters a backward left unsharded
+        self.without_sync = False  # a backward did not reduce the gradients of a unit
+        self.reduced_in_backward = False  # and not only in finalize_backward() of torch 2.15
         self.partly_reduced: set[Any] = set()  # units whose gradients a backward reduced only over the shard axis
         self._undo: list[Any] = []  # functions that give an object or a module its own function back
         self._hooks: list[Any] = []  # (row index, unit name) of the hooks that are running
@@ -188,6 +190,7 @@ class ActionLog:
             found = _last_reduction(group) if reduces else None
             if found is not None and found is not last():
                 info = group.mesh_info
+                self.reduced_in_backward = self.reduced_in_backward or unit.state._state_ctx.post_backward_final_callback_queued
                 self.reduced(unit.name, getattr(info, "shard_mesh_size", 1) > 1, getattr(info, "replicate_mesh_size", 1) > 1 and group.all_reduce_grads, start, end)
             self.end_hook(index, hook, start, end)
 
@@ -196,6 +199,8 @@ class ActionLog:
     def _see_settings(self, unit: Any) -> None:
         """Notes the settings that a program may change for each microbatch."""
         group = unit.group
+        if not getattr(group, "reduce_grads", True):
+            self.without_sync = True
         if not getattr(group, "reshard_after_backward", True):
             self.kept.add(unit.name)
         if getattr(group, "reduce_grads", True) and not getattr(group, "all_reduce_grads", True):

@@ -134,21 +134,31 @@ def _reduces_in_own_group(unit: Any) -> bool:
 def left_out(model: Any) -> list[str]:
     """Settings of FSDP2 (torch 2.13 and later) that a plan file does not have, as sentences."""
     model, ddp = unwrap_ddp(model)
-    units = [] if ddp is not None else fsdp2_units(model)
-    groups = [unit.group for unit in units]
-    buffers = max((getattr(group, "reduce_scatter_max_input_buffers", 1) for group in groups), default=1)
+    groups = [] if ddp is not None else [unit.group for unit in fsdp2_units(model)]
     found = {
-        "set_reduce_scatter_unused_params: gradients of unused parameters are reduced as zeros":
-            any(getattr(group, "reduce_scatter_unused_params", False) for group in groups),
-        "set_keep_unsharded_storage: gathered parameters keep their memory, so a simulated step has too little":
-            any(getattr(p, "keep_unsharded_storage", False) for group in groups for p in group.fsdp_params),
-        f"set_reduce_scatter_max_input_buffers: up to {buffers} gradients wait for their reduction, in a simulated step 1": buffers > 1,
         "set_symm_mem_for_comm: simulate it with --transport symmetric":
             any(type(getattr(group, "_all_gather_comm", None)).__name__ == "SymmMemAllGather" for group in groups),
-        "set_manual_backward_finalization: a simulated step ends its backward by itself":
-            any(getattr(unit.state._state_ctx, "manual_backward_finalization", False) for unit in units),
     }
     return [f"plan.json does not have {setting}" for setting, is_set in found.items() if is_set]
+
+
+def _later_settings(plan: Any, units: Any, log: Any) -> None:
+    """Adds what FSDP2 has from torch 2.13 on, where it is set."""
+    groups = [unit.group for unit in units]
+    if any(_reduces_in_own_group(unit) for unit in units):
+        plan["separate_reduce_scatter_group"] = True
+    if any(getattr(group, "reduce_scatter_unused_params", False) for group in groups):
+        plan["reduce_scatter_unused_params"] = True
+    if (buffers := max(getattr(group, "reduce_scatter_max_input_buffers", 1) for group in groups)) > 1:
+        plan["reduce_scatter_max_input_buffers"] = buffers
+    if any(getattr(unit.state._state_ctx, "manual_backward_finalization", False) for unit in units):
+        only_after = log is not None and log.without_sync and not log.reduced_in_backward
+        plan["backward_finalization"] = "reduces" if only_after else "waits"
+
+
+def _keeps_storage(unit: Any) -> bool:
+    """set_keep_unsharded_storage() of torch 2.15 and later."""
+    return any(getattr(p, "keep_unsharded_storage", False) for p in unit.group.fsdp_params)
 
 
 def _mixed_precision(unit: Any) -> dict[str, Any]:
@@ -197,8 +207,9 @@ def _fsdp2_plan(model: Any, units: Any, log: Any) -> Any:
     _spread(plan, entries, "reshard_after_backward", each("reshard_after_backward", lambda u: u.group.reshard_after_backward and u.name not in kept))
     _spread(plan, entries, "requires_all_reduce", each("requires_all_reduce", lambda u: u.group.all_reduce_grads and u.name not in partly))
     _spread(plan, entries, "gradient_divide_factor", each("gradient_divide_factor", lambda u: u.group.gradient_divide_factor))
-    if any(_reduces_in_own_group(u) for u in units):
-        plan["separate_reduce_scatter_group"] = True
+    if any(_keeps_storage(u) for u in units):
+        _spread(plan, entries, "keep_unsharded_storage", each("keep_unsharded_storage", _keeps_storage))
+    _later_settings(plan, units, log)
     _spread(plan, entries, "cpu_offload", each("cpu_offload", lambda u: isinstance(u.group.offload_policy, CPUOffloadPolicy)))
     for of, entry in zip(groups, entries):
         if not _of_groups(of, "unshard_in_backward", lambda u: getattr(u.group, "unshard_in_backward", True)):

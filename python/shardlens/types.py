@@ -575,6 +575,7 @@ class PlanUnit(TypedDict):
     reshard_after_forward: NotRequired[bool | int | None]  # true, false, the number of ranks of a sub-mesh, or null: true except for the root.
     reshard_after_backward: NotRequired[bool]
     requires_all_reduce: NotRequired[bool]
+    keep_unsharded_storage: NotRequired[bool]
     unshard_in_backward: NotRequired[bool]
     mixed_precision: NotRequired[MixedPrecision | None]
     cpu_offload: NotRequired[bool]
@@ -604,10 +605,14 @@ class PlanFile(TypedDict):
     reshard_after_forward: NotRequired[bool | int | None]  # true, false, the number of ranks of a sub-mesh, or null: true except for the root.
     reshard_after_backward: NotRequired[bool]
     requires_all_reduce: NotRequired[bool]
+    keep_unsharded_storage: NotRequired[bool]
+    backward_finalization: NotRequired[Literal["automatic", "waits", "reduces"]]
     backward_prefetch: NotRequired[Literal["pre", "post", "none"] | dict[str, list[str]]]
     forward_prefetch: NotRequired[int | dict[str, list[str]]]
     limit_all_gathers: NotRequired[bool]
     separate_reduce_scatter_group: NotRequired[bool]
+    reduce_scatter_unused_params: NotRequired[bool]
+    reduce_scatter_max_input_buffers: NotRequired[int]
     dtype: NotRequired[Literal["fp32", "bf16", "fp16"] | None]
     mixed_precision: NotRequired[MixedPrecision | None]
     activation_checkpointing: NotRequired[list[str]]

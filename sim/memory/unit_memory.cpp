@@ -44,7 +44,9 @@ void UnitMemory::begin(const MemoryInputs& inputs, const MemoryOptions& options,
     const auto bytes = [&unit](BufferKind kind) -> Bytes& {
       return unit.bytes[static_cast<size_t>(kind)];
     };
-    bytes(BufferKind::kUnsharded) = bytes(BufferKind::kGathered) = size.unsharded;
+    // See hold_state() for what is kept.
+    bytes(BufferKind::kUnsharded) = plan.units[id].keep_unsharded_storage ? 0 : size.unsharded;
+    bytes(BufferKind::kGathered) = size.unsharded;
     if (const plan::Reshard& after = plan.units[id].reshard_after_forward;
         after.kind == plan::Reshard::Kind::kSubMesh) {
       bytes(BufferKind::kSubShard) = size.unsharded / after.ranks;
@@ -96,10 +98,15 @@ void UnitMemory::add_operators(const MemoryInputs& inputs) {
 
 void UnitMemory::hold_state(const MemoryInputs& inputs, const MemoryOptions& options) {
   for (UnitId id = 0; id < units_.size(); ++id) {
-    if (inputs.plan.units[id].cpu_offload) {
+    const plan::Unit& unit = inputs.plan.units[id];
+    const plan::UnitSize& size = inputs.sizes[id];
+    if (unit.keep_unsharded_storage && unit.api == plan::Api::kFullyShard &&
+        (inputs.plan.groups[unit.gather].size > 1 || inputs.plan.copies_in_group_of_one)) {
+      hold(size.unsharded, Stream::kCompute, MemoryCategory::kUnsharded, id, What::kUnsharded);
+    }
+    if (unit.cpu_offload) {
       continue;
     }
-    const plan::UnitSize& size = inputs.sizes[id];
     hold(size.sharded, Stream::kCompute, MemoryCategory::kParameters, id, What::kShard);
     const int64_t states = size.states ? 1 : options.optimizer_states;
     const Bytes each = size.optimizer_states(1, inputs.plan.master_dtype(id));

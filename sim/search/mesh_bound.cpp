@@ -27,12 +27,15 @@ std::vector<Nanoseconds> time_of_groups(const Evaluator::Operators& of, const Re
     const plan::Unit& unit = of.plan.units[id];
     const UnitCosts& costs = of.costs.units[id];
     const bool shards = of.plan.groups[unit.gather].size > 1;
-    add(unit.gather, unit.reshard_after_backward ? repeats.all : 1, costs.all_gather);
+    // Otherwise units may stay whole between microbatches, and be reduced once.
+    const bool each = of.plan.plan.backward_finalization == plan::Finalization::kAutomatic;
+    const int64_t reductions = each ? repeats.reductions : 1;
+    add(unit.gather, unit.reshard_after_backward && each ? repeats.all : 1, costs.all_gather);
     if (of.plan.is_frozen(id)) {
       continue;
     }
-    add(unit.reduce, repeats.reductions, costs.reduce_scatter);
-    add(unit.replicate, unit.requires_all_reduce ? repeats.reductions : 1,
+    add(unit.reduce, reductions, costs.reduce_scatter);
+    add(unit.replicate, unit.requires_all_reduce ? reductions : 1,
         shards ? costs.all_reduce_shard : costs.all_reduce_full);
   }
   for (size_t i = 0; i < of.workload.communications.size(); ++i) {

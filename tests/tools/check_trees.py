@@ -218,6 +218,11 @@ class Tree:
         flag(out, "mixed_precision", precision)
         flag(out, "limit_all_gathers", lambda: False, 0.1)
         flag(out, "separate_reduce_scatter_group", lambda: True, 0.1)
+        if not fsdp1:
+            flag(out, "keep_unsharded_storage", lambda: True, 0.1)
+            flag(out, "reduce_scatter_unused_params", lambda: True, 0.1)
+            flag(out, "reduce_scatter_max_input_buffers", lambda: chance.randint(1, 4), 0.1)
+            flag(out, "backward_finalization", lambda: chance.choice(("waits", "reduces")), 0.1)
         flag(out, "activation_checkpointing", lambda: [self.glob() for _ in range(chance.randint(0, 2))])
         flag(out, "checkpointing_saves", lambda: ["attention", "products"], 0.1)
         flag(out, "ignored_modules", lambda: [self.glob()], 0.05)

@@ -96,9 +96,11 @@ def shard_fsdp2(m, plan, world):
             members[0].set_gradient_divide_factor(chosen["gradient_divide_factor"])
         if chosen.get("unshard_in_backward") is False:
             members[0].set_unshard_in_backward(False)
-    for key in ("separate_reduce_scatter_group", "reduce_scatter_unused_params", "keep_unsharded_storage"):  # of later versions
+    for key in ("separate_reduce_scatter_group", "reduce_scatter_unused_params", "reduce_scatter_max_input_buffers", "keep_unsharded_storage"):  # of later versions
         if plan.get(key):
-            getattr(m, f"set_{key}")(True)
+            getattr(m, f"set_{key}")(plan[key])
+    if plan.get("backward_finalization"):
+        m.set_manual_backward_finalization(True)
     order = [n for n, _ in m.named_modules() if any(n in fqns for fqns, _ in units)]
     forward = plan.get("forward_prefetch", {})
     if isinstance(forward, int):  # a depth: each unit prefetches the next ones, in the order of their forwards
@@ -238,7 +240,7 @@ def begin_microbatch(m, plan, sync, last):
     """A context for one microbatch."""
     if parity_rows.dialect_of(plan) != "fsdp2":
         return contextlib.nullcontext() if sync else m.no_sync()
-    m.set_requires_gradient_sync(sync)
+    m.set_requires_gradient_sync(sync and plan.get("backward_finalization") != "reduces")
     modules = dict(m.named_modules())
     for fqns, entry in units_of(m, plan):
         chosen = {**plan, **entry}
@@ -247,6 +249,13 @@ def begin_microbatch(m, plan, sync, last):
         if chosen.get("requires_all_reduce") is False:
             modules[fqns[0]].set_requires_all_reduce(last, recurse=False)
     return contextlib.nullcontext()
+
+
+def end_backward(m, plan):
+    """After the last microbatch of a step."""
+    if plan.get("backward_finalization"):
+        m.set_requires_gradient_sync(True)
+        m.finalize_backward()
 
 
 def clip_grad_norm(m, clip, norm_type):

@@ -56,6 +56,8 @@ def train(name, rank, world, collectives, out):
                 with collectives.recording(), parity_record.begin_microbatch(model, plan, sync, last):
                     logits = model(input_ids=x[:, :-1]).logits.float()
                     (F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()) / microbatches).backward()
+                    if last:
+                        parity_record.end_backward(model, plan)
             optimizer.step()
             optimizer.zero_grad()
             taken = collectives.take()

@@ -73,7 +73,8 @@ class StepRunner {
 
   // See [Note: Copied microbatches].
   [[nodiscard]] bool copies_microbatches() const {
-    return is_steady_at_once() && std::ranges::all_of(plan_.units, [](const plan::Unit& unit) {
+    return is_steady_at_once() && !ended_by_program() &&
+           std::ranges::all_of(plan_.units, [](const plan::Unit& unit) {
              return unit.reshard_after_backward && unit.requires_all_reduce;
            });
   }
@@ -88,16 +89,21 @@ class StepRunner {
     for (int microbatch = 0; microbatch < accumulate; ++microbatch) {
       const bool last = microbatch + 1 == accumulate;
       note_place();
-      const bool sync = sync_every_microbatch || last;
-      set_sync(sync);
-      order_.reduce_gradients(sync);
+      const bool at_end = plan_.plan.backward_finalization == plan::Finalization::kReduces;
+      const bool reduces = last || (sync_every_microbatch && !at_end);
+      const bool sync = reduces && !at_end;
+      set(Setting::Kind::kGradientSync, sync, Recurse::kYes);
+      if (ended_by_program()) {
+        set(Setting::Kind::kLastBackward, last, Recurse::kNo);
+      }
+      order_.reduce_gradients(reduces);
       require(begin_microbatch(schedule_, plan_, last));
       buckets_.begin(sync);
       begin_graph();
       forward();
       if (last_ != AutogradQueue::kNone) {
         graph_.backward(last_, [this](AutogradQueue::Tag tag) { happens(tag); });
-        raise_waiting();
+        raise_waiting(sync, last);
         order_.wait_for_all();
         raise({.hook = Hook::kBackwardEnd, .unit = 0});
         launch(buckets_.end());
@@ -171,11 +177,16 @@ class StepRunner {
     return std::move(schedule.value());
   }
 
-  void set_sync(bool sync) {
+  void set(Setting::Kind kind, bool flag, Recurse recurse) {
     Setting setting;
-    setting.kind = Setting::Kind::kGradientSync;
-    setting.flag = sync;
-    require(schedule_.set(0, setting, Recurse::kYes));
+    setting.kind = kind;
+    setting.flag = flag;
+    require(schedule_.set(0, setting, recurse));
+  }
+
+  // Whether the program ends the last backward of a step.
+  [[nodiscard]] bool ended_by_program() const {
+    return plan_.plan.backward_finalization != plan::Finalization::kAutomatic;
   }
 
   static void require(const Result<void>& done) {
@@ -396,8 +407,17 @@ class StepRunner {
 
   // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
   // inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
-  // order of the units, of a unit's groups the last one first.
-  void raise_waiting() {
+  // order of the units, of a unit's groups the last one first. Where the program ends the backward,
+  // those that reduce run when it does, in reverse.
+  void raise_waiting(bool sync, bool last) {
+    if (ended_by_program() && sync) {
+      for (auto unit = static_cast<UnitId>(waiting_.size()); last && unit-- > 0;) {
+        if (waiting_[unit]) {
+          raise({.hook = Hook::kGradsReady, .unit = unit, .grads = completed_grads(unit)});
+        }
+      }
+      return;
+    }
     for (UnitId first = 0; first < waiting_.size(); first += plan_.units[first].groups) {
       for (UnitId unit = first + plan_.units[first].groups; unit-- > first;) {
         if (waiting_[unit]) {

@@ -18,6 +18,7 @@ using testing::AllOf;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsSupersetOf;
 
 std::vector<std::string> program(const std::string& keys, int64_t ranks) {
   const ModelConfig config = parse_model_config(R"({"model_type": "llama", "hidden_size": 64,
@@ -44,6 +45,26 @@ TEST(PytorchProgram, ShardsUnitsWithTheirSettings) {
           "# torchtitan: --parallelism.data_parallel_replicate_degree 1 "
           "--parallelism.data_parallel_shard_degree 4 --parallelism.context_parallel_degree 1 "
           "--parallelism.tensor_parallel_degree 1"));
+}
+
+TEST(PytorchProgram, SetsWhatLaterVersionsHave) {
+  EXPECT_THAT(
+      program(R"("units": [{"modules": "model.layers.0", "keep_unsharded_storage": true},
+                           {"modules": ""}],
+              "separate_reduce_scatter_group": true, "reduce_scatter_unused_params": true,
+              "reduce_scatter_max_input_buffers": 2, "backward_finalization": "reduces")",
+              2),
+      IsSupersetOf({
+          "model.set_separate_reduce_scatter_group(True)  # PyTorch 2.13 or newer",
+          "model.set_reduce_scatter_unused_params(True)  # PyTorch 2.13 or newer",
+          "model.set_reduce_scatter_max_input_buffers(2)  # PyTorch 2.15 or newer",
+          "model.get_submodule(\"model.layers.0\").set_keep_unsharded_storage(True, recurse=False)"
+          "  # PyTorch 2.15 or newer",
+          "model.set_manual_backward_finalization(True)  # PyTorch 2.15 or newer",
+          "# after the last one: model.set_requires_gradient_sync(True); model.finalize_backward()",
+      }));
+  EXPECT_THAT(program(R"("keep_unsharded_storage": true)", 2),
+              Contains("model.set_keep_unsharded_storage(True)  # PyTorch 2.15 or newer"));
 }
 
 TEST(PytorchProgram, DividesLayersAndLosses) {

@@ -132,6 +132,38 @@ TEST(PlanJsonTest, DtypeIsOnlyWrittenIfItIsSet) {
       AllOf(HasSubstr("plan.json#/dtype"), HasSubstr("expected one of 'fp32', 'bf16', 'fp16'")));
 }
 
+TEST(PlanJsonTest, SettingsOfLaterVersionsAreOnlyWrittenIfTheyAreSet) {
+  const Plan set = parse_plan(R"({"version": 1, "keep_unsharded_storage": true,
+      "reduce_scatter_unused_params": true, "reduce_scatter_max_input_buffers": 3,
+      "backward_finalization": "reduces",
+      "units": [{"modules": "", "keep_unsharded_storage": false}]})",
+                              "plan.json");
+  EXPECT_EQ(parse_plan(to_json(set), "plan.json"), set);
+  EXPECT_TRUE(set.keep_unsharded_storage && set.reduce_scatter_unused_params);
+  EXPECT_EQ(set.units[0].keep_unsharded_storage, false);
+  EXPECT_EQ(set.reduce_scatter_max_input_buffers, 3);
+  EXPECT_EQ(set.backward_finalization, Finalization::kReduces);
+  for (const char* name : {"keep_unsharded_storage", "reduce_scatter_unused_params",
+                           "reduce_scatter_max_input_buffers", "backward_finalization"}) {
+    EXPECT_THAT(to_json(plan_with(R"("limit_all_gathers": true)")), testing::Not(HasSubstr(name)));
+    EXPECT_THAT(to_json(set), HasSubstr(name));
+  }
+  for (const std::string key :
+       {R"("keep_unsharded_storage": true)", R"("reduce_scatter_unused_params": true)",
+        R"("reduce_scatter_max_input_buffers": 2)", R"("backward_finalization": "waits")"}) {
+    EXPECT_THAT(parse_error_of(with(R"("dialect": "fsdp1", )" + key)),
+                HasSubstr("expected dialect fsdp2"));
+  }
+  EXPECT_THAT(parse_error_of(R"({"version": 1, "dialect": "fsdp1",
+                  "units": [{"modules": "", "keep_unsharded_storage": true}]})"),
+              AllOf(HasSubstr("#/units/0/keep_unsharded_storage"), HasSubstr("dialect fsdp2")));
+  EXPECT_THAT(parse_error_of(with(R"("reduce_scatter_max_input_buffers": 0)")),
+              HasSubstr("plan.json#/reduce_scatter_max_input_buffers"));
+  EXPECT_THAT(
+      parse_error_of(with(R"("requires_all_reduce": false, "backward_finalization": "waits")")),
+      AllOf(HasSubstr("plan.json#/backward_finalization"), HasSubstr("expected automatic")));
+}
+
 TEST(PlanJsonTest, KeysOfAnotherApiAreErrors) {
   const auto error = [](const std::string& unit) {
     return parse_error_of(R"({"version": 1, "units": [{"modules": "", )" + unit + "}]}");
@@ -326,6 +358,12 @@ class RandomPlan {
     }
     plan.limit_all_gathers = coin();
     plan.separate_reduce_scatter_group = coin();
+    plan.reduce_scatter_unused_params = !fsdp1 && coin();
+    plan.reduce_scatter_max_input_buffers = fsdp1 ? 1 : pick(1, 4);
+    plan.keep_unsharded_storage = !fsdp1 && coin();
+    if (!fsdp1 && plan.requires_all_reduce) {
+      plan.backward_finalization = static_cast<Finalization>(pick(0, 2));
+    }
     plan.dtype = dtype();
     plan.mixed_precision = mixed();
     plan.activation_checkpointing = globs(0);

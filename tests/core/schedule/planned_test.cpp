@@ -20,6 +20,7 @@
 #include "core/schedule/ledger.h"
 #include "core/tree/module_tree.h"
 #include "tests/core/schedule/orders_case.h"
+#include "tests/core/schedule/planned_events.h"
 
 namespace shardlens::schedule::test {
 namespace {
@@ -40,63 +41,6 @@ plan::ResolvedPlan resolved(const plan::ModelConfig& config,
     change(plan);
   }
   return plan::resolve(plan, tree, world);
-}
-
-std::string name(UnitId unit) {
-  return unit == 0 ? "r" : std::to_string(unit - 1);
-}
-
-// The step in the codes of orders.json. `name_of`: what a unit is called there.
-std::string events(const PlannedStep& step,
-                   bool fsdp1,
-                   const std::function<std::string(UnitId)>& name_of = name) {
-  std::string out;
-  const auto write = [&](char code, UnitId unit) {
-    out += (out.empty() ? "" : " ") + std::string(1, code) + name_of(unit);
-  };
-  const std::map<Hook, std::string> codes{{Hook::kPreForward, "F"},
-                                          {Hook::kPostForward, " f"},
-                                          {Hook::kPreBackward, "Bb"},
-                                          {Hook::kGradsReady, "Pp"},
-                                          {Hook::kBackwardEnd, "Cc"}};
-  std::map<UnitId, bool> full;
-  size_t next = 0;
-  for (const HookEvent& hook : step.hooks) {
-    const auto code = codes.find(hook.hook);
-    const std::string around = code == codes.end()                                ? std::string()
-                               : hook.recompute && hook.hook == Hook::kPreForward ? "Q"
-                               : hook.recompute                                   ? ""
-                                                                                  : code->second;
-    if (!around.empty() && around[0] != ' ') {
-      write(around[0], hook.unit);
-    }
-    for (; next < step.actions.size() && step.actions[next].hook == hook; ++next) {
-      const Action& action = step.actions[next].action;
-      const bool unsharded = action.buffer.kind == BufferKind::kUnsharded;
-      if (action.op == Op::kAllGather) {
-        write('A', action.unit);
-      } else if (action.op == Op::kReduceScatter) {
-        write('R', action.unit);
-      } else if (action.op == Op::kAllReduce) {
-        write('X', action.unit);
-      } else if (action.op == Op::kHostWait) {
-        write('L', action.unit);
-      } else if (action.op == Op::kFree && unsharded) {
-        write('S', action.unit);
-      } else if (fsdp1 ? action.op == Op::kStreamWait && action.stream == Stream::kCompute &&
-                             hook.hook != Hook::kBackwardEnd
-                       : action.op == Op::kUseFull && !full[action.unit]) {
-        write('W', action.unit);
-      }
-      full[action.unit] =
-          action.op == Op::kUseFull || (full[action.unit] && action.op != Op::kUseShard);
-    }
-    if (around.size() == 2) {
-      write(around[1], hook.unit);
-    }
-  }
-  EXPECT_EQ(next, step.actions.size());
-  return out;
 }
 
 // The recorded events, except: no '|'; waits of FSDP1 that wait for nothing are left out; what
@@ -158,7 +102,7 @@ void expect_as_recorded(const std::string& id,
   const PlannedStep step =
       planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
   const std::string expected = normal(test.iterations.back().events, test.fsdp1());
-  EXPECT_EQ(events(step, test.fsdp1()), expected);
+  EXPECT_EQ(events_of(step, test.fsdp1()), expected);
 }
 
 TEST(PlannedTest, Fsdp2StepsAreAsRecorded) {
@@ -261,7 +205,7 @@ TEST(PlannedTest, UnitsOfTwoGroupsAreAsRecorded) {
       return unit == 0 ? "r" : std::to_string((unit - 1) / 2) + (unit % 2 == 0 ? "e" : "");
     };
     std::string planned;  // torch's groups have no hook where a checkpoint runs again
-    for (const std::string& token : tokens_of(events(step, false, name_of))) {
+    for (const std::string& token : tokens_of(events_of(step, false, name_of))) {
       planned += token[0] == 'Q' ? "" : (planned.empty() ? "" : " ") + token;
     }
     EXPECT_EQ(planned, normal(row["events"], false));
@@ -276,7 +220,7 @@ TEST(PlannedTest, FrozenPrefixHasNoBackward) {
   const plan::Workload workload = plan::step_workload(config, plan, {.batch = 1, .seq = 8});
   const PlannedStep step = planned_step(workload, plan);
   std::string backward;
-  for (const std::string& token : tokens_of(events(step, false))) {
+  for (const std::string& token : tokens_of(events_of(step, false))) {
     if (std::string("BAPR").find(token[0]) != std::string::npos) {
       backward += (backward.empty() ? "" : " ") + token;
     }
@@ -326,7 +270,7 @@ TEST(PlannedTest, AccumulationWithoutSync) {
   for (size_t i = 3; i < 6; ++i) {  // the second round of acc, acc, sync
     expected += (expected.empty() ? "" : " ") + normal(test.iterations.at(i).events, false);
   }
-  EXPECT_EQ(events(step, false), expected);
+  EXPECT_EQ(events_of(step, false), expected);
 }
 
 // The counts of PyTorch's test_gradient_accumulation with set_reshard_after_backward(False) in all
@@ -423,7 +367,7 @@ TEST(PlannedTest, FrozenViewsDelayEveryReduction) {
   const PlannedStep step =
       planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan);
   std::vector<std::string> order;
-  for (const std::string& token : tokens_of(events(step, false))) {
+  for (const std::string& token : tokens_of(events_of(step, false))) {
     if (token[0] == 'B' || token[0] == 'R') {
       order.push_back(token);
     }

@@ -38,6 +38,11 @@ ScheduleOptions random_options(Random& random) {
                               : prefetch == 1 ? plan::BackwardPrefetch::kNone
                                               : plan::BackwardPrefetch::kPost;
   options.use_orig_params = random.chance(0.8);
+  if (fsdp2 && random.chance(0.5)) {
+    options.finalization = static_cast<plan::Finalization>(random.below(3));
+    options.reduces_unused = random.chance(0.3);
+    options.reduce_inputs = 1 + random.below(3);
+  }
   return options;
 }
 

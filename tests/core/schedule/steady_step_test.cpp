@@ -40,6 +40,10 @@ plan::Plan random_plan(Chooser& choose, const plan::ModuleTree& tree) {
   if (plan.dialect == plan::Dialect::kFsdp2) {
     plan.layout = choose.of({plan::Layout::kFlat, plan::Layout::kPerParameter});
     plan.forward_prefetch = choose.of<int64_t>({0, 0, 1, 2});
+    plan.reduce_scatter_max_input_buffers = choose.of<int64_t>({1, 1, 2, 3});
+    plan.reduce_scatter_unused_params = choose.of({false, false, true});
+    using enum plan::Finalization;
+    plan.backward_finalization = choose.of({kAutomatic, kAutomatic, kWaits, kReduces});
   } else {
     plan.forward_prefetch = choose.of<int64_t>({0, 1});
     plan.limit_all_gathers = choose.of({true, false});

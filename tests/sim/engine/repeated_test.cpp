@@ -59,11 +59,13 @@ ChainOptions random_chain(Chooser& choose) {
   const bool half = choose.of({true, false}), hybrid = choose.of({true, false, false});
   const int64_t forward = choose.of<int64_t>({0, 1});
   const bool backward = choose.of({true, false}), separate = choose.of({true, false});
+  const int64_t inputs = choose.of<int64_t>({1, 1, 2});
   out.ranks = hybrid ? 4 : 2;
   out.change = [=](plan::Plan& plan) {
     plan.dialect = fsdp1 ? plan::Dialect::kFsdp1 : plan::Dialect::kFsdp2;
     plan.layout = flat || fsdp1 ? plan::Layout::kFlat : plan::Layout::kPerParameter;
     plan.forward_prefetch = forward;
+    plan.reduce_scatter_max_input_buffers = fsdp1 ? 1 : inputs;
     plan.backward_prefetch =
         backward ? plan::BackwardPrefetch::kPre : plan::BackwardPrefetch::kNone;
     if (half) {

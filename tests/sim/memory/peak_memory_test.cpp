@@ -172,6 +172,21 @@ TEST(StepMemoryTest, OffloadedStateIsNotOnTheDevice) {
   EXPECT_EQ(memory.history.back().sum(), 0);
 }
 
+// The storage of two of three layers is kept: it is there between steps, besides shards and states,
+// as tests/data/later_orders.json has it of all units.
+TEST(StepMemoryTest, StorageThatIsKeptIsThereAllTheTime) {
+  const Chain chain = make_chain({.layers = 3, .change = [](plan::Plan& plan) {
+                                    plan.keep_unsharded_storage = true;
+                                    plan.units[1].keep_unsharded_storage = false;
+                                  }});
+  MemoryOptions options;
+  options.capacity = kNoLimit;
+  options.keep_history = true;
+  const StepMemory memory = step_memory(chain.priced(), options);
+  EXPECT_EQ(memory.history.front().sum(), (9 + 2) * kOne);
+  EXPECT_EQ(memory.history.back().sum(), (9 + 3 + 2) * kOne);
+}
+
 // Of three layers one is on the host: its shard, its gradient and its states are not on the device.
 TEST(StepMemoryTest, OneOffloadedUnitOfThree) {
   const Chain chain = make_chain(

@@ -1,0 +1,83 @@
+"""Settings that FSDP2 has from torch 2.13 and 2.15 on, in the plan of a live model: set by their methods, or as these set them where torch is older."""
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import torch.distributed as dist  # noqa: E402
+from torch.distributed.fsdp import fully_shard  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
+from shardlens.live_actions import ActionLog  # noqa: E402
+from shardlens.live_plan import left_out, plan_of  # noqa: E402
+from shardlens.live_units import fsdp2_units  # noqa: E402
+
+
+@pytest.fixture
+def model():
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    made = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    fully_shard(made[0])
+    yield fully_shard(made)
+    dist.destroy_process_group()
+
+
+def groups(module):
+    return [unit.group for unit in fsdp2_units(module)]
+
+
+def test_defaults_are_not_written(model):
+    assert not {"keep_unsharded_storage", "reduce_scatter_unused_params", "reduce_scatter_max_input_buffers", "backward_finalization",
+                "separate_reduce_scatter_group"} & set(plan_of(model))
+    assert left_out(model) == []
+
+
+def test_storage_is_kept_by_all_units_or_by_some(model):
+    def keep(module, recurse):
+        if hasattr(module, "set_keep_unsharded_storage"):
+            return module.set_keep_unsharded_storage(True, recurse=recurse)
+        for group in groups(module)[:None if recurse else 1]:
+            for parameter in group.fsdp_params:
+                parameter.keep_unsharded_storage = True
+
+    keep(model[0], recurse=False)
+    plan = plan_of(model)
+    assert "keep_unsharded_storage" not in plan
+    assert [unit["keep_unsharded_storage"] for unit in plan["units"] if unit["modules"] == "0"] == [True]
+    assert [unit["keep_unsharded_storage"] for unit in plan["units"] if unit["modules"] == ""] == [False]
+    keep(model, recurse=True)
+    assert plan_of(model)["keep_unsharded_storage"] is True
+
+
+def test_reductions_of_zeros_and_several_inputs(model):
+    for group in groups(model):
+        group.reduce_scatter_unused_params, group.reduce_scatter_max_input_buffers = True, 3
+    plan = plan_of(model)
+    assert plan["reduce_scatter_unused_params"] is True
+    assert plan["reduce_scatter_max_input_buffers"] == 3
+
+
+@pytest.mark.parametrize("sync, expected", [(True, "waits"), (False, "reduces")])
+def test_who_ends_the_backward(model, sync, expected):
+    log = ActionLog(model)
+    log.recording = True
+    manual = hasattr(model, "finalize_backward")
+    if manual:
+        model.set_manual_backward_finalization(True)
+    model.set_requires_gradient_sync(sync)
+    model(torch.ones(2, 4)).sum().backward()
+    model.set_requires_gradient_sync(True)
+    if manual:
+        model.finalize_backward()
+    else:  # what the log is asked for after the backward
+        fsdp2_units(model)[0].state._state_ctx.manual_backward_finalization = True
+    log.remove()
+    assert log.failure is None
+    assert plan_of(model, log)["backward_finalization"] == expected
+
+
+def test_symmetric_memory_is_named(model):
+    class SymmMemAllGather:
+        pass
+
+    groups(model)[0]._all_gather_comm = SymmMemAllGather()
+    assert left_out(model) == ["plan.json does not have set_symm_mem_for_comm: simulate it with --transport symmetric"]
