@@ -1,6 +1,8 @@
 #include "profiler/analysis/figures/memory_figures.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <map>
 #include <tuple>
 
@@ -13,6 +15,7 @@ struct Point {
   MemoryPoint memory;
   int32_t type, device;
   bool from_driver;
+  int64_t address;
   Bytes bytes;  // that this event allocated; negative: freed
 };
 
@@ -24,6 +27,37 @@ std::string device_name(int32_t type, int32_t device) {
       return fmt::format("cuda:{}", device);
     default:
       return fmt::format("device type {}:{}", type, device);
+  }
+}
+
+// [Note: Frees that no thread reports] On CPUs PyTorch counts what the threads that its profiler
+// watches allocate and free, for as long as it runs. A block that another thread frees stays
+// counted, Gloo's threads may be the last to let go of the tensors of a collective, and so does
+// what is freed after a recording: a later one of the process begins with it. So what the first
+// event found is left out. An allocation at a place that is still taken shows that its blocks were
+// freed; from then on they are not counted.
+void leave_out_freed(std::vector<Point>& points) {
+  constexpr Bytes kMost = Bytes{1} << 40;  // a damaged file may have any number
+  std::map<int64_t, Bytes> blocks;         // by address
+  const Point& first = points.front();
+  Bytes freed = first.bytes > 0 ? std::max<Bytes>(0, first.memory.allocated - first.bytes) : 0;
+  for (Point& point : points) {
+    if (point.bytes < 0) {
+      blocks.erase(point.address);
+    } else if (point.bytes > 0 && point.bytes <= kMost && point.address > 0 &&
+               point.address < INT64_MAX - kMost) {
+      auto taken = blocks.upper_bound(point.address);
+      if (taken != blocks.begin() &&
+          std::prev(taken)->first + std::prev(taken)->second > point.address) {
+        --taken;
+      }
+      while (taken != blocks.end() && taken->first < point.address + point.bytes) {
+        freed += taken->second;
+        taken = blocks.erase(taken);
+      }
+      blocks.emplace(point.address, point.bytes);
+    }
+    point.memory.allocated -= freed;
   }
 }
 
@@ -61,6 +95,7 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
                       args->device_type,
                       args->device,
                       from_driver,
+                      args->address,
                       args->bytes};
     const auto [place, fresh] =
         places.try_emplace({point.type, point.device, from_driver}, devices.size());
@@ -73,6 +108,9 @@ std::vector<MemoryFigures> memory_figures(const trace::Trace& trace, const Timel
   for (std::vector<Point>& points : devices) {
     std::stable_sort(points.begin(), points.end(),
                      [](const Point& a, const Point& b) { return a.memory.time < b.memory.time; });
+    if (points.front().type == 0 && !points.front().from_driver) {
+      leave_out_freed(points);
+    }
     MemoryFigures& f = out.emplace_back();
     f.device = device_name(points.front().type, points.front().device);
     f.from_driver = points.front().from_driver;
