@@ -81,3 +81,26 @@ def test_symmetric_memory_is_named(model):
 
     groups(model)[0]._all_gather_comm = SymmMemAllGather()
     assert left_out(model) == ["plan.json does not have set_symm_mem_for_comm: simulate it with --transport symmetric"]
+
+
+def test_a_mesh_of_all_axes():
+    """dp_mesh_dims: parameters are DTensors on the whole mesh, and only the other axes divide them before FSDP does."""
+    api = pytest.importorskip("torch.distributed.fsdp._fully_shard._fsdp_api")
+    if not hasattr(api, "DataParallelMeshDims"):
+        pytest.skip("this version of PyTorch has no dp_mesh_dims")
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=8)
+    try:
+        mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("outer", "inner", "tensor"))
+        made = torch.nn.Sequential(torch.nn.Linear(4, 4, bias=False), torch.nn.Linear(4, 4, bias=False))
+        for layer, dim in zip(made, (0, 1)):
+            layer.weight = torch.nn.Parameter(distribute_tensor(layer.weight.data, mesh, [Replicate(), Replicate(), Shard(dim)], src_data_rank=None))
+            fully_shard(layer, mesh=mesh, dp_mesh_dims=api.DataParallelMeshDims(shard="inner", replicate="outer"))
+        fully_shard(made, mesh=mesh, dp_mesh_dims=api.DataParallelMeshDims(shard="inner", replicate="outer"))
+        plan = plan_of(made)
+        assert plan["mesh"] == {"replicate": 2, "shard": 2, "tensor": 2}
+        assert plan["tensor_parallel"] == {"0": "column", "1": "row"}
+    finally:
+        dist.destroy_process_group()
