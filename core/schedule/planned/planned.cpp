@@ -73,7 +73,7 @@ class StepRunner {
 
   // See [Note: Copied microbatches].
   [[nodiscard]] bool copies_microbatches() const {
-    return is_steady_at_once() && !ended_by_program() &&
+    return is_steady_at_once() && !program_ends_backward() &&
            std::ranges::all_of(plan_.units, [](const plan::Unit& unit) {
              return unit.reshard_after_backward && unit.requires_all_reduce;
            });
@@ -90,13 +90,12 @@ class StepRunner {
       const bool last = microbatch + 1 == accumulate;
       note_place();
       const bool at_end = plan_.plan.backward_finalization == plan::Finalization::kReduces;
-      const bool reduces = last || (sync_every_microbatch && !at_end);
-      const bool sync = reduces && !at_end;
-      set(Setting::Kind::kGradientSync, sync, Recurse::kYes);
-      if (ended_by_program()) {
-        set(Setting::Kind::kLastBackward, last, Recurse::kNo);
+      const bool sync = (last || sync_every_microbatch) && !at_end;
+      set(Setting::Kind::kGradientSync, sync);
+      if (program_ends_backward()) {
+        set(Setting::Kind::kLastBackward, last);
       }
-      order_.reduce_gradients(reduces);
+      order_.reduce_gradients(sync || (last && at_end));
       require(begin_microbatch(schedule_, plan_, last));
       buckets_.begin(sync);
       begin_graph();
@@ -177,15 +176,10 @@ class StepRunner {
     return std::move(schedule.value());
   }
 
-  void set(Setting::Kind kind, bool flag, Recurse recurse) {
-    Setting setting;
-    setting.kind = kind;
-    setting.flag = flag;
-    require(schedule_.set(0, setting, recurse));
+  void set(Setting::Kind kind, bool flag) {
+    require(schedule_.set(0, {.kind = kind, .flag = flag, .units = {}}, Recurse::kYes));
   }
-
-  // Whether the program ends the last backward of a step.
-  [[nodiscard]] bool ended_by_program() const {
+  [[nodiscard]] bool program_ends_backward() const {
     return plan_.plan.backward_finalization != plan::Finalization::kAutomatic;
   }
 
@@ -407,10 +401,9 @@ class StepRunner {
 
   // [Note: Reduced at the end] FSDP2 detects the end of a unit's backward by the gradients of its
   // inputs. If no input requires grad, the post-backward runs in autograd's final callback, in the
-  // order of the units, of a unit's groups the last one first. Where the program ends the backward,
-  // those that reduce run when it does, in reverse.
+  // order of the units, of a unit's groups the last first; in reverse where the program ends it.
   void raise_waiting(bool sync, bool last) {
-    if (ended_by_program() && sync) {
+    if (program_ends_backward() && sync) {
       for (auto unit = static_cast<UnitId>(waiting_.size()); last && unit-- > 0;) {
         if (waiting_[unit]) {
           raise({.hook = Hook::kGradsReady, .unit = unit, .grads = completed_grads(unit)});
