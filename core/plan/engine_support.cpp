@@ -109,6 +109,9 @@ void require_engine_support(const ResolvedPlan& plan) {
                      "not supported by the engine yet; a flat parameter (layout flat) is reduced "
                      "as a whole, with zeros");
   }
+  if (plan.plan.reduce_scatter_max_input_buffers != 1) {
+    refuse(plan.plan, "/reduce_scatter_max_input_buffers");
+  }
   if (plan.plan.backward_finalization != Finalization::kAutomatic) {
     refuse(plan.plan, "/backward_finalization");
   }

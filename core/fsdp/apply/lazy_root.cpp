@@ -29,14 +29,20 @@ void require_alike(const plan::Plan& root, const plan::Plan& unit, const std::st
   const struct {
     const char* key;
     bool alike;
-  } settings[] = {{"mesh", root.mesh == unit.mesh},
-                  {"dialect", root.dialect == unit.dialect},
-                  {"layout", root.layout == unit.layout},
-                  {"views", root.views == unit.views},
-                  {"limit_all_gathers", root.limit_all_gathers == unit.limit_all_gathers},
-                  {"separate_reduce_scatter_group",
-                   root.separate_reduce_scatter_group == unit.separate_reduce_scatter_group},
-                  {"backward_prefetch", root.backward_prefetch == unit.backward_prefetch}};
+  } settings[] = {
+      {"mesh", root.mesh == unit.mesh},
+      {"dialect", root.dialect == unit.dialect},
+      {"layout", root.layout == unit.layout},
+      {"views", root.views == unit.views},
+      {"limit_all_gathers", root.limit_all_gathers == unit.limit_all_gathers},
+      {"separate_reduce_scatter_group",
+       root.separate_reduce_scatter_group == unit.separate_reduce_scatter_group},
+      {"reduce_scatter_unused_params",
+       root.reduce_scatter_unused_params == unit.reduce_scatter_unused_params},
+      {"reduce_scatter_max_input_buffers",
+       root.reduce_scatter_max_input_buffers == unit.reduce_scatter_max_input_buffers},
+      {"backward_finalization", root.backward_finalization == unit.backward_finalization},
+      {"backward_prefetch", root.backward_prefetch == unit.backward_prefetch}};
   for (const auto& setting : settings) {
     if (!setting.alike) {
       throw UsageError(
@@ -52,6 +58,7 @@ plan::UnitEntry entry_of(const plan::Plan& settings) {
   entry.reshard_after_forward = settings.reshard_after_forward;
   entry.reshard_after_backward = settings.reshard_after_backward;
   entry.requires_all_reduce = settings.requires_all_reduce;
+  entry.keep_unsharded_storage = settings.keep_unsharded_storage;
   entry.mixed_precision = settings.mixed_precision;
   entry.cpu_offload = settings.cpu_offload;
   entry.optimizer_in_backward = settings.optimizer_in_backward;

@@ -494,7 +494,8 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
             alone("/backward_finalization"));
   EXPECT_THAT(refusal(kBlocksAndRoot, R"(, "reduce_scatter_unused_params": true)"),
               AllOf(HasSubstr("plan.json#/reduce_scatter_unused_params"), HasSubstr("flat")));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reduce_scatter_max_input_buffers": 2)"), "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reduce_scatter_max_input_buffers": 2)"),
+            alone("/reduce_scatter_max_input_buffers"));
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "cpu_offload": true)"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2)"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2, "dialect": "fsdp1")"),
