@@ -152,7 +152,9 @@ TEST_F(CaptureEngineTest, WritesWhatTheManualPromises) {
   const auto run = nlohmann::json::parse(slurp(out() / "run.json"));
   EXPECT_EQ(run.at("options").at("steps"), 4);
   EXPECT_EQ(run.at("options").at("world_size"), 2);
-  EXPECT_THAT(run.at("versions").at("torch").get<std::string>(), testing::StartsWith("2.11.0"));
+  EXPECT_THAT(
+      run.at("versions").at("torch").get<std::string>(),
+      testing::MatchesRegex("2\\.[0-9]+\\.[0-9]+.*"));  // of any torch: scripts/engine_torch
   const std::string metrics = slurp(out() / "metrics.jsonl");
   EXPECT_EQ(std::count(metrics.begin(), metrics.end(), '\n'), 4);
 }
