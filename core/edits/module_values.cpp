@@ -11,6 +11,8 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/edits/module_lists.h"
+#include "core/edits/module_scope.h"
 #include "core/edits/plan_edits.h"
 #include "core/edits/plan_values.h"
 #include "core/plan/resolve.h"
@@ -18,45 +20,10 @@
 namespace shardlens::plan {
 namespace {
 
-using Modules = std::vector<std::string>;
-
-constexpr const char* kPlansDefault = "the plan's default";
-
-// The modules that the edits read and changes.
-struct Scope {
-  std::shared_ptr<const ModuleTree> tree;
-  int64_t world_size = 1;
-  Modules modules;
-
-  [[nodiscard]] std::optional<ResolvedPlan> resolved(const Plan& plan) const {
-    try {
-      return plan::resolve(plan, *tree, world_size);
-    } catch (const Error&) {
-      return std::nullopt;  // the plan is invalid; the panel shows why
-    }
-  }
-};
-
-std::string fqn_of(const ResolvedPlan& plan, uint32_t module) {
-  return plan.tree.modules[module].fqn;
-}
-
-bool holds_any(const ResolvedPlan& plan, const Unit& unit, const std::set<std::string>& names) {
-  return std::any_of(unit.modules.begin(), unit.modules.end(),
-                     [&](uint32_t m) { return names.contains(fqn_of(plan, m)); });
-}
+using Modules = ModuleScope::Modules;
 
 bool is_entry_of(const UnitEntry& entry, const std::string& module) {
   return std::find(entry.globs.begin(), entry.globs.end(), module) != entry.globs.end();
-}
-
-// Whether each of the modules belongs to a unit's modules: it is a unit of its own, or is sharded
-// together with other modules.
-bool all_are_units(const ResolvedPlan& plan, const Modules& modules) {
-  return std::all_of(modules.begin(), modules.end(), [&](const std::string& name) {
-    return std::any_of(plan.units.begin(), plan.units.end(),
-                       [&](const Unit& unit) { return holds_any(plan, unit, {name}); });
-  });
 }
 
 // Removes the modules from all entries.
@@ -85,16 +52,7 @@ void wrap(Plan& plan, const Modules& modules, bool together) {
   plan.units.insert(plan.units.begin(), added.begin(), added.end());
 }
 
-// Sets `label`, and the title from it.
-PlanEdit edit_of(PlanKey key,
-                 std::string label,
-                 std::function<void(Plan&)> apply,
-                 std::function<bool(const Plan&)> holds) {
-  std::string title = fmt::format("{}: {}", plan_key(key).title, label);
-  return {key, std::move(label), std::move(title), std::move(apply), std::move(holds), nullptr};
-}
-
-std::vector<PlanEdit> unit_values(const Scope& scope) {
+std::vector<PlanEdit> unit_values(const ModuleScope& scope) {
   std::vector<PlanEdit> out;
   const auto own = [scope](Plan& p) {
     p = with_own_entries(p, *scope.tree, scope.world_size, scope.modules);
@@ -116,7 +74,7 @@ std::vector<PlanEdit> unit_values(const Scope& scope) {
     return std::pair(found, units.size());
   };
   const bool several = scope.modules.size() > 1;
-  out.push_back(edit_of(
+  out.push_back(module_edit(
       PlanKey::kUnit, several ? "each a unit of its own" : "a unit of its own",
       [own, scope](Plan& p) {
         own(p);
@@ -126,7 +84,7 @@ std::vector<PlanEdit> unit_values(const Scope& scope) {
         return units_of(p) == std::pair(scope.modules.size(), scope.modules.size());
       }));
   if (several) {
-    out.push_back(edit_of(
+    out.push_back(module_edit(
         PlanKey::kUnit, "all together in one unit",
         [own, scope](Plan& p) {
           own(p);
@@ -137,7 +95,7 @@ std::vector<PlanEdit> unit_values(const Scope& scope) {
         }));
   }
   if (scope.modules != Modules{""}) {  // the root unit holds the remaining parameters
-    out.push_back(edit_of(
+    out.push_back(module_edit(
         PlanKey::kUnit, "no unit: part of the enclosing unit",
         [own, scope](Plan& p) {
           own(p);
@@ -151,8 +109,8 @@ std::vector<PlanEdit> unit_values(const Scope& scope) {
 // An edit that sets a member of the modules' entries.
 template <typename Member, typename Value>
 PlanEdit entry_edit(
-    PlanKey key, const Scope& scope, std::string label, Member member, const Value& value) {
-  return edit_of(
+    PlanKey key, const ModuleScope& scope, std::string label, Member member, const Value& value) {
+  return module_edit(
       key, std::move(label),
       [=](Plan& p) {
         const auto resolved = scope.resolved(p);
@@ -175,18 +133,18 @@ PlanEdit entry_edit(
         }
         const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
         return std::all_of(resolved->units.begin(), resolved->units.end(), [&](const Unit& unit) {
-          return !holds_any(*resolved, unit, names) || own_entry(*resolved, unit).*member == value;
+          return !has_any(*resolved, unit, names) || own_entry(*resolved, unit).*member == value;
         });
       });
 }
 
-std::vector<PlanEdit> reshard_values(const Scope& scope) {
+std::vector<PlanEdit> reshard_values(const ModuleScope& scope) {
   using How = Reshard::Kind;
   const auto edit = [&](std::string label, const std::optional<Reshard>& value) {
     return entry_edit(PlanKey::kReshard, scope, std::move(label), &UnitEntry::reshard_after_forward,
                       value);
   };
-  std::vector<PlanEdit> out{edit(kPlansDefault, std::nullopt)};
+  std::vector<PlanEdit> out{edit(kPlansOwn, std::nullopt)};
   std::vector<Reshard> values{{How::kYes, 0}, {How::kNo, 0}};
   if (scope.world_size >= 4 && scope.world_size % 2 == 0) {
     values.push_back({How::kSubMesh, scope.world_size / 2});
@@ -197,100 +155,49 @@ std::vector<PlanEdit> reshard_values(const Scope& scope) {
   return out;
 }
 
-std::vector<PlanEdit> precision_values(const Scope& scope) {
+std::vector<PlanEdit> precision_values(const ModuleScope& scope) {
   const auto edit = [&](std::string label, const std::optional<MixedPrecision>& value) {
     return entry_edit(PlanKey::kPrecision, scope, std::move(label), &UnitEntry::mixed_precision,
                       value);
   };
-  std::vector<PlanEdit> out{edit(kPlansDefault, std::nullopt)};
+  std::vector<PlanEdit> out{edit(kPlansOwn, std::nullopt)};
   for (const NamedPrecision& each : usual_precisions()) {
     out.push_back(edit(std::string(each.label), each.mixed));
   }
   return out;
 }
 
-std::vector<PlanEdit> api_values(const Scope& scope) {
+std::vector<PlanEdit> api_values(const ModuleScope& scope) {
   return {entry_edit(PlanKey::kApi, scope, "fully_shard", &UnitEntry::api, Api::kFullyShard),
           entry_edit(PlanKey::kApi, scope, "replicate (full copy per rank, as DDP)",
                      &UnitEntry::api, Api::kReplicate)};
 }
 
-// The next `count` units after `unit` in pre-order that have all-gathers.
-std::vector<std::string> following(const ResolvedPlan& plan, size_t unit, size_t count) {
-  std::vector<std::string> out;
-  for (size_t u = unit + 1; u < plan.units.size() && out.size() < count; ++u) {
-    if (!plan.units[u].parameters.empty() && plan.units[u].api == Api::kFullyShard &&
-        plan.units[u].group == 0) {
-      out.push_back(plan.units[u].fqn);
-    }
-  }
-  return out;
-}
-
-std::vector<std::string> names_of(const ResolvedPlan& plan, const std::vector<UnitId>& units) {
-  std::vector<std::string> out;
-  for (const UnitId u : units) {
-    out.push_back(plan.units[u].fqn);
-  }
-  return out;
-}
-
-PlanEdit prefetch_edit(const Scope& scope, int64_t units) {
-  const auto count = static_cast<size_t>(units);
-  return edit_of(
-      PlanKey::kForwardPrefetch, prefetch_label(units),
-      [=](Plan& p) {
-        const auto resolved = scope.resolved(p);
-        if (!resolved || !all_are_units(*resolved, scope.modules)) {
-          return;
-        }
-        const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
-        p.forward_prefetch_lists.clear();  // the depth is replaced by a list for each of the units
-        p.forward_prefetch = 0;
-        for (size_t u = 0; u < resolved->units.size(); u += resolved->units[u].groups) {
-          const Unit& unit = resolved->units[u];
-          const std::vector<std::string> list = holds_any(*resolved, unit, names)
-                                                    ? following(*resolved, u, count)
-                                                    : names_of(*resolved, unit.forward_prefetch);
-          if (!list.empty()) {
-            p.forward_prefetch_lists[unit.fqn] = list;
-          }
-        }
-      },
-      [=](const Plan& p) {
-        const auto resolved = scope.resolved(p);
-        if (!resolved || !all_are_units(*resolved, scope.modules)) {
-          return false;
-        }
-        const std::set<std::string> names(scope.modules.begin(), scope.modules.end());
-        for (size_t u = 0; u < resolved->units.size(); u += resolved->units[u].groups) {
-          const Unit& unit = resolved->units[u];
-          if (holds_any(*resolved, unit, names) &&
-              names_of(*resolved, unit.forward_prefetch) != following(*resolved, u, count)) {
-            return false;
-          }
-        }
-        return true;
-      });
-}
-
-std::vector<PlanEdit> prefetch_values(const Scope& scope) {
-  std::vector<PlanEdit> out;
-  for (const int64_t units : {0, 1, 2, 3}) {
-    out.push_back(prefetch_edit(scope, units));
-  }
-  return out;
-}
-
 // A key of units that is a fact, which their entries may have instead of the plan.
 std::vector<PlanEdit> fact_values(PlanKey key,
-                                  const Scope& scope,
+                                  const ModuleScope& scope,
                                   std::optional<bool> UnitEntry::*member,
                                   const char* if_true,
                                   const char* if_false) {
-  return {entry_edit(key, scope, kPlansDefault, member, std::optional<bool>()),
+  return {entry_edit(key, scope, kPlansOwn, member, std::optional<bool>()),
           entry_edit(key, scope, if_true, member, std::optional(true)),
           entry_edit(key, scope, if_false, member, std::optional(false))};
+}
+
+// Parameters of a unit that are gathered and reduced by themselves.
+std::vector<PlanEdit> group_values(const ModuleScope& scope) {
+  using Groups = std::vector<ParameterGroupEntry>;
+  const Groups::value_type others, experts{{"**.experts.**"}, true, 0},
+      along{{"**.experts.**"}, true, 1}, all_along{{"**"}, false, 1};
+  std::vector<PlanEdit> out;
+  for (const auto& [label, groups] :
+       {std::pair("as usual", Groups{}),
+        std::pair("experts on their mesh", Groups{experts, others}),
+        std::pair("experts on their mesh, along dimension 1", Groups{along, others}),
+        std::pair("all along dimension 1", Groups{all_along})}) {
+    out.push_back(entry_edit(PlanKey::kGroups, scope, label, &UnitEntry::groups, groups));
+  }
+  return out;
 }
 
 std::set<std::string> checkpointed(const ResolvedPlan& plan) {
@@ -302,10 +209,10 @@ std::set<std::string> checkpointed(const ResolvedPlan& plan) {
 }
 
 // Whether the modules themselves are in the list of those that run again in backward.
-std::vector<PlanEdit> checkpoint_values(const Scope& scope) {
+std::vector<PlanEdit> checkpoint_values(const ModuleScope& scope) {
   std::vector<PlanEdit> out;
   for (const bool again : {false, true}) {
-    out.push_back(edit_of(
+    out.push_back(module_edit(
         PlanKey::kCheckpoints, again ? "run again in backward" : "keep what backward needs",
         [=](Plan& p) {
           if (const auto resolved = scope.resolved(p)) {
@@ -334,14 +241,14 @@ bool is_below(std::string_view fqn, const std::string& module) {
 }
 
 // Whether the parameters of the modules and below them are trained.
-std::vector<PlanEdit> frozen_values(const Scope& scope) {
+std::vector<PlanEdit> frozen_values(const ModuleScope& scope) {
   const auto ours = [modules = scope.modules](const Parameter& parameter) {
     return std::ranges::any_of(
         modules, [&](const std::string& module) { return is_below(parameter.fqn, module); });
   };
   std::vector<PlanEdit> out;
   for (const bool frozen : {false, true}) {
-    out.push_back(edit_of(
+    out.push_back(module_edit(
         PlanKey::kFrozen, frozen ? "no: frozen" : "yes",
         [=](Plan& p) {
           const auto resolved = scope.resolved(p);
@@ -394,7 +301,7 @@ Plan with_own_entries(const Plan& plan,
   const std::set<std::string> names(modules.begin(), modules.end());
   std::set<int32_t> split;  // entries to replace by one entry per unit
   for (const Unit& unit : resolved.units) {
-    if (unit.entry < 0 || holds_any(resolved, unit, names)) {
+    if (unit.entry < 0 || has_any(resolved, unit, names)) {
       split.insert(unit.entry);
     }
   }
@@ -421,27 +328,39 @@ std::vector<PlanKey> module_keys() {
           PlanKey::kForwardPrefetch,
           PlanKey::kPrecision,
           PlanKey::kApi,
+          PlanKey::kBackwardPrefetch,
           PlanKey::kCheckpoints,
           PlanKey::kFrozen,
           PlanKey::kOffload,
           PlanKey::kOptimizerInBackward,
           PlanKey::kReshardInBackward,
           PlanKey::kAllReduces,
-          PlanKey::kUnshardInBackward};
+          PlanKey::kUnshardInBackward,
+          PlanKey::kTensorStyle,
+          PlanKey::kGroups,
+          PlanKey::kIgnored};
 }
 
 std::vector<PlanEdit> module_values(PlanKey key,
                                     const ModuleTree& tree,
                                     int64_t world_size,
                                     const std::vector<std::string>& modules) {
-  const Scope scope{std::make_shared<const ModuleTree>(tree), world_size, modules};
+  const ModuleScope scope{std::make_shared<const ModuleTree>(tree), world_size, modules};
   switch (key) {
     case PlanKey::kUnit:
       return unit_values(scope);
     case PlanKey::kReshard:
       return reshard_values(scope);
     case PlanKey::kForwardPrefetch:
-      return prefetch_values(scope);
+      return forward_prefetch_values(scope);
+    case PlanKey::kBackwardPrefetch:
+      return backward_prefetch_values(scope);
+    case PlanKey::kTensorStyle:
+      return tensor_style_values(scope);
+    case PlanKey::kIgnored:
+      return ignored_values(scope);
+    case PlanKey::kGroups:
+      return group_values(scope);
     case PlanKey::kPrecision:
       return precision_values(scope);
     case PlanKey::kApi:

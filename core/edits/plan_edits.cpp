@@ -154,9 +154,10 @@ PlanEdit PlanEdits::precision(const std::string& label,
                               const MixedPrecision& mixed,
                               std::optional<DType> dtype) {
   const auto set = [mixed, dtype](Plan& plan) {
-    const bool float8 = plan.mixed_precision.gathers_float8;  // a key of its own: kGatherDtype
-    plan.mixed_precision = mixed;
-    plan.mixed_precision.gathers_float8 = float8;
+    // The other members are keys of their own: kGatherDtype, kOutputDtype, kBufferDtype,
+    // kCastInputs.
+    plan.mixed_precision.param_dtype = mixed.param_dtype;
+    plan.mixed_precision.reduce_dtype = mixed.reduce_dtype;
     plan.dtype = dtype;
   };
   return edit_of(PlanKey::kPrecision, label, listed_title(PlanKey::kPrecision, label), set, {});
@@ -419,7 +420,8 @@ PlanEdit PlanEdits::sync_last_microbatch() const {
 std::vector<NamedPrecision> usual_precisions() {
   return {{"fp32", {}},
           {"bf16, reduced in fp32", {DType::kBF16, DType::kF32, {}, {}, {}}},
-          {"bf16, gradients too", {DType::kBF16, DType::kBF16, {}, {}, {}}}};
+          {"bf16, gradients too", {DType::kBF16, DType::kBF16, {}, {}, {}}},
+          {"fp16, reduced in fp32", {DType::kF16, DType::kF32, {}, {}, {}}}};
 }
 
 }  // namespace shardlens::plan

@@ -79,7 +79,7 @@ class PlanEdits {
 };
 
 // The mixed precision that plans usually have, and what it is called: "fp32", "bf16, reduced in
-// fp32", "bf16, gradients too".
+// fp32", "bf16, gradients too", "fp16, reduced in fp32".
 struct NamedPrecision {
   std::string_view label;
   MixedPrecision mixed;

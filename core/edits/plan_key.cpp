@@ -97,6 +97,26 @@ constexpr std::array kRows{
                "For replicated units: whether all steps run the same operators", 0},
     PlanKeyRow{kBucketViews, "bucket_views", "Gradients are views",
                "For replicated units: whether gradients are views of their buckets", 0},
+    PlanKeyRow{kExpertDispatch, "expert_dispatch", "Tokens of experts",
+               "With experts above 1: how rows of tokens come to the ranks with their experts", 0},
+    PlanKeyRow{kOutputDtype, "output_dtype", "Outputs", "The dtype that units' outputs are cast to",
+               0},
+    PlanKeyRow{kBufferDtype, "buffer_dtype", "Buffers",
+               "The dtype that the modules' own buffers are cast to, under FSDP1", 0},
+    PlanKeyRow{kCastInputs, "cast_inputs", "Inputs",
+               "Whether units' inputs are cast to the dtype in which they compute; usually under "
+               "FSDP2, and the root's under FSDP1",
+               0},
+    PlanKeyRow{kTensorStyle, "tensor_style", "Tensor style",
+               "How the mesh's axis tensor divides the module's own parameters", 0},
+    PlanKeyRow{kGroups, "parameter_groups", "Parameter groups",
+               "Which parameters of the unit are gathered and reduced together, on which mesh and "
+               "along which dimension",
+               0},
+    PlanKeyRow{kIgnored, "ignored", "Sharded",
+               "Whether the module belongs to a unit; otherwise it is whole on every rank and its "
+               "gradients are not reduced",
+               0},
 };
 
 uint64_t decided(PlanKey key) {

@@ -45,7 +45,15 @@ enum class PlanKey : uint8_t {
   kUnusedParameters,
   kStaticGraph,
   kBucketViews,
+  kExpertDispatch,
+  kOutputDtype,
+  kBufferDtype,
+  kCastInputs,
+  kTensorStyle,
+  kGroups,
+  kIgnored,
 };
+inline constexpr int kPlanKeyCount = static_cast<int>(PlanKey::kIgnored) + 1;
 
 struct PlanKeyRow {  // one row of the catalogue
   PlanKey key = PlanKey::kSharding;

@@ -100,6 +100,31 @@ std::vector<PlanEdit> gather_dtypes() {
   return out;
 }
 
+// Values of a member of the mixed precision, of units without one of their own.
+template <typename Value>
+std::vector<PlanEdit> of_precision(
+    PlanKey key,
+    std::optional<Value> MixedPrecision::*member,
+    std::initializer_list<LabelledValue<std::optional<Value>>> values) {
+  std::vector<PlanEdit> out;
+  for (const auto& [label, value] : values) {
+    out.push_back(setting(
+        key, label, [member, value = value](Plan& plan) { plan.mixed_precision.*member = value; },
+        [member, value = value](const Plan& plan) {
+          return plan.mixed_precision.*member == value;
+        }));
+  }
+  return out;
+}
+
+std::vector<PlanEdit> dtypes(PlanKey key, std::optional<DType> MixedPrecision::*member) {
+  return of_precision<DType>(key, member,
+                             {{"as they are", std::nullopt},
+                              {"fp32", DType::kF32},
+                              {"bf16", DType::kBF16},
+                              {"fp16", DType::kF16}});
+}
+
 std::vector<PlanEdit> bucket_sizes() {
   std::vector<PlanEdit> out;
   for (const std::optional<double> megabytes :
@@ -143,6 +168,17 @@ std::vector<PlanEdit> setting_values(PlanKey key, int64_t ranks) {
       return of_member(
           key, &Plan::context_method,
           {{"all at once", ContextMethod::kAllGather}, {"in a ring", ContextMethod::kRing}});
+    case kExpertDispatch:
+      return of_member(
+          key, &Plan::expert_dispatch,
+          {{"all-to-all", ExpertDispatch::kAllToAll}, {"all-gather", ExpertDispatch::kAllGather}});
+    case kOutputDtype:
+      return dtypes(key, &MixedPrecision::output_dtype);
+    case kBufferDtype:
+      return dtypes(key, &MixedPrecision::buffer_dtype);
+    case kCastInputs:
+      return of_precision<bool>(key, &MixedPrecision::cast_forward_inputs,
+                                {{"as usual", std::nullopt}, {"cast", true}, {"not cast", false}});
     case kSaves:
       return saves();
     case kOffload:

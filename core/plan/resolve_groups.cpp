@@ -8,6 +8,7 @@
 #include "core/json/json_reader.h"
 #include "core/plan/parameter_groups.h"
 #include "core/plan/plan_resolver.h"
+#include "core/plan/tensor_styles.h"
 #include "core/tree/glob.h"
 
 namespace shardlens::plan {
@@ -20,10 +21,6 @@ std::string_view prefix_of(mesh::GroupId gather) {
 
 bool is_matrix(const Parameter& parameter) {
   return parameter.shape.size() >= 2;
-}
-
-bool is_embedding(const Module& module) {
-  return module.type == "Embedding" || module.type.ends_with("WordEmbedding");
 }
 
 // The dimension that tensor parallelism divides; -1: none. Source: ColwiseParallel, RowwiseParallel
@@ -73,15 +70,8 @@ constexpr std::array<StandardStyle, 18> kStandardStyles{{
     {"output", TensorStyle::Kind::kColumn},
 }};
 
-// The style that programs usually give to a module of this name.
-TensorStyle standard_style(const Module& module) {
-  if (is_embedding(module)) {
-    return {TensorStyle::Kind::kVocabulary};
-  }
-  const std::string_view name = std::string_view(module.fqn).substr(module.fqn.rfind('.') + 1);
-  const auto* found = std::ranges::find(kStandardStyles, name, &StandardStyle::name);
-  return {found == kStandardStyles.end() || module.type != "Linear" ? TensorStyle::Kind::kReplicate
-                                                                    : found->kind};
+std::string_view last_name(const Module& module) {
+  return std::string_view(module.fqn).substr(module.fqn.rfind('.') + 1);
 }
 
 // The groups of parameters that the plan lists for the unit; empty: the default.
@@ -100,6 +90,41 @@ int64_t usual_expert_dim(Layout layout, const std::vector<int64_t>& shape, int64
 }
 
 }  // namespace
+
+bool is_embedding(const Module& module) {
+  return module.type == "Embedding" || module.type.ends_with("WordEmbedding");
+}
+
+TensorStyle usual_style(const Module& module) {
+  if (is_embedding(module)) {
+    return {TensorStyle::Kind::kVocabulary};
+  }
+  const auto* found = std::ranges::find(kStandardStyles, last_name(module), &StandardStyle::name);
+  return {found == kStandardStyles.end() || module.type != "Linear" ? TensorStyle::Kind::kReplicate
+                                                                    : found->kind};
+}
+
+std::map<std::string, TensorStyle> usual_styles(const ModuleTree& tree) {
+  struct Named {
+    TensorStyle style;
+    bool alike = true;  // all modules of the name have it
+  };
+  std::map<std::string_view, Named> names;
+  for (const Module& module : tree.modules) {
+    const TensorStyle style = usual_style(module);
+    Named& of = names.try_emplace(last_name(module), Named{style}).first->second;
+    of.alike = of.alike && of.style == style;
+  }
+  std::map<std::string, TensorStyle> out;
+  for (const Module& module : tree.modules) {
+    const TensorStyle style = usual_style(module);
+    if (style.kind != TensorStyle::Kind::kReplicate) {
+      const std::string name(last_name(module));
+      out[names.at(name).alike ? "**." + name : module.fqn] = style;
+    }
+  }
+  return out;
+}
 
 bool Resolver::is_usual(const Unit& unit) const {
   return plan_.mesh.expert == 1 && groups_of(plan_, unit).empty();
@@ -254,7 +279,7 @@ void Resolver::divide_modules() {
   }
   for (uint32_t module = 0;
        divides && plan_.tensor_parallel.empty() && module < tree_.modules.size(); ++module) {
-    divide_module(module, standard_style(tree_.modules[module]), "/mesh/tensor");
+    divide_module(module, usual_style(tree_.modules[module]), "/mesh/tensor");
   }
 }
 

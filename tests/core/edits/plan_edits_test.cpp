@@ -36,7 +36,7 @@ std::vector<std::string> labels(PlanKey key) {
 
 TEST(PlanEditsTest, EachKeyHasARowAndATitleOfItsOwn) {
   std::set<std::string_view> titles, ids;
-  for (int key = 0; key <= static_cast<int>(kBucketViews); ++key) {
+  for (int key = 0; key < kPlanKeyCount; ++key) {
     const PlanKeyRow& row = plan_key(static_cast<PlanKey>(key));
     EXPECT_EQ(static_cast<int>(row.key), key);
     EXPECT_TRUE(titles.insert(row.title).second) << row.title;
@@ -105,7 +105,11 @@ TEST(PlanEditsTest, EverySettingHoldsOnceApplied) {
                             kBuckets,
                             kUnusedParameters,
                             kStaticGraph,
-                            kBucketViews}) {
+                            kBucketViews,
+                            kExpertDispatch,
+                            kOutputDtype,
+                            kBufferDtype,
+                            kCastInputs}) {
     const std::vector<PlanEdit> values = edits().values(key);
     EXPECT_GE(values.size(), 2U) << plan_key(key).title;
     EXPECT_TRUE(values.front().holds(usual)) << plan_key(key).title;
@@ -147,15 +151,16 @@ TEST(PlanEditsTest, ValuesOfThePlan) {
 
 // A model that is stored in bf16 has no fp32 copies unless the plan says so.
 TEST(PlanEditsTest, PrecisionsAreNamedByTheStoredDtype) {
-  EXPECT_THAT(labels(kPrecision), ElementsAre("fp32", "bf16, reduced in fp32",
-                                              "bf16, gradients too", "bf16 only, no fp32 copies"));
+  EXPECT_THAT(labels(kPrecision),
+              ElementsAre("fp32", "bf16, reduced in fp32", "bf16, gradients too",
+                          "fp16, reduced in fp32", "bf16 only, no fp32 copies"));
   ModuleTree narrow = tree();
   for (Parameter& parameter : narrow.parameters) {
     parameter.dtype = DType::kBF16;
   }
   const std::vector<PlanEdit> values =
       PlanEdits(narrow, kRanks, Dialect::kFsdp2).values(kPrecision);
-  ASSERT_EQ(values.size(), 4U);
+  ASSERT_EQ(values.size(), 5U);
   EXPECT_EQ(values.front().label, "bf16 only, no fp32 copies");
   EXPECT_TRUE(values.front().holds(Plan{}));
   EXPECT_EQ(values.back().label, "fp32");

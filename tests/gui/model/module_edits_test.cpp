@@ -1,5 +1,6 @@
 #include "gui/model/what_if/module_edits.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -121,9 +122,117 @@ TEST_F(ModuleEditsTest, PrefetchNamesTheFollowingUnits) {
   EXPECT_EQ(names("model.layers.2"), (Modules{"model.layers.3"}));  // as with the previous depth
 }
 
+// Backward goes from the root's unit to the last block and on to the first; the default, the unit
+// before, is that of units without a list.
+TEST_F(ModuleEditsTest, PrefetchInBackwardNamesTheUnitsBefore) {
+  const plan::Plan after =
+      chosen(plan(), "Prefetch in backward", {"model.layers.3"}, "the 2 units");
+  EXPECT_EQ(after.backward_prefetch_lists,
+            (plan::PrefetchLists{{"model.layers.3", {"model.layers.2", "model.layers.1"}}}));
+  EXPECT_EQ(chosen(plan(), "Prefetch in backward", {""}, "the unit").backward_prefetch_lists,
+            (plan::PrefetchLists{{"", {"model.layers.5"}}}));
+  EXPECT_EQ(chosen(after, "Prefetch in backward", {"model.layers.3"}, "the plan's"), plan());
+  // Where no unit prefetches, the others still do not.
+  plan::Plan none = plan();
+  none.backward_prefetch = plan::BackwardPrefetch::kNone;
+  none = chosen(none, "Prefetch in backward", {"model.layers.3"}, "the unit");
+  for (const auto& [fqn, unit] : units(none)) {
+    ASSERT_EQ(unit.backward_prefetch.size(), 1U) << fqn;
+    const std::string first = resolved(none).units[unit.backward_prefetch.front()].fqn;
+    EXPECT_EQ(first, fqn == "model.layers.3" ? "model.layers.2" : fqn);
+  }
+}
+
+// As ColwiseParallel and RowwiseParallel: of a Linear's weight [out, in] the outputs are along 0,
+// the inputs along 1.
+TEST_F(ModuleEditsTest, TheTensorStyleOfOneModuleChanges) {
+  plan::Plan start = plan();
+  start.mesh.tensor = 2;
+  // The dimension along which a weight is divided; -1: not at all.
+  const auto divided = [&](const plan::Plan& of, const std::string& module) -> int64_t {
+    const plan::ResolvedPlan all = resolved(of);
+    for (uint32_t i = 0; i < all.tree.parameters.size(); ++i) {
+      if (all.tree.parameters[i].fqn == module + ".weight") {
+        return all.placements[i].group == mesh::kNoGroup ? -1 : all.placements[i].dim;
+      }
+    }
+    throw std::runtime_error("no weight of " + module);
+  };
+  const std::string third = "model.layers.3.self_attn.q_proj",
+                    fourth = "model.layers.4.self_attn.q_proj";
+  const plan::Plan whole = chosen(start, "Tensor style", {third}, "replicate");
+  EXPECT_EQ(divided(start, third), 0);
+  EXPECT_EQ(divided(whole, third), -1);
+  const plan::Plan inputs = chosen(whole, "Tensor style", {third}, "row");
+  EXPECT_EQ(divided(inputs, third), 1);
+  for (const plan::Plan& each : {start, whole, inputs}) {
+    EXPECT_EQ(divided(each, fourth), 0);
+    EXPECT_EQ(divided(each, "model.layers.3.self_attn.o_proj"), 1);
+    EXPECT_EQ(divided(each, "model.embed_tokens"), 0);
+    EXPECT_EQ(divided(each, "model.norm"), -1);
+  }
+  // All of a name at once; the others of the glob stay as they are.
+  const plan::Plan two = chosen(inputs, "Tensor style", {third, fourth}, "column");
+  EXPECT_EQ(divided(two, third), 0);
+  EXPECT_EQ(divided(two, fourth), 0);
+  EXPECT_EQ(divided(two, "model.layers.5.self_attn.q_proj"), 0);
+}
+
+TEST_F(ModuleEditsTest, AModuleIsIgnoredAndTakenBack) {
+  const auto ignored = [&](const plan::Plan& of) {
+    std::vector<std::string> out;
+    const plan::ResolvedPlan all = resolved(of);
+    for (const uint32_t i : all.ignored_parameters) {
+      out.push_back(all.tree.parameters[i].fqn);
+    }
+    return out;
+  };
+  const plan::Plan norm = chosen(plan(), "Sharded", {"model.norm"}, "no");
+  EXPECT_EQ(ignored(norm), (Modules{"model.norm.weight"}));
+  EXPECT_EQ(chosen(norm, "Sharded", {"model.norm"}, "yes"), plan());
+  // One of those that a glob names.
+  plan::Plan all = plan();
+  all.ignored_modules = {"model.layers.*.input_layernorm"};
+  EXPECT_EQ(ignored(all).size(), 6U);
+  const plan::Plan five = chosen(all, "Sharded", {"model.layers.2.input_layernorm"}, "yes");
+  EXPECT_EQ(ignored(five).size(), 5U);
+  EXPECT_EQ(std::ranges::count(ignored(five), "model.layers.2.input_layernorm.weight"), 0);
+}
+
+// Of a Mixtral: experts are a second group, over the ranks of the experts' mesh.
+TEST_F(ModuleEditsTest, ExpertsAreAGroupOfTheirOwn) {
+  const PlanSubject subject = PlanSubject::of(plan::parse_model_config(
+      R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 64,
+          "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "vocab_size": 100, "num_local_experts": 4,
+          "num_experts_per_tok": 2, "max_position_embeddings": 64})",
+      "mixtral"));
+  const std::vector<PlanKnob> knobs =
+      module_knobs(subject.tree(), kRanks, {"model.layers.0", "model.layers.1"});
+  const auto groups = std::ranges::find(knobs, QString("Parameter groups"), &PlanKnob::title);
+  ASSERT_NE(groups, knobs.end());
+  PlanState state{.plan = plan::strategy_plan("full_shard", subject.tree()), .machine = {}};
+  state.plan.mesh.expert = 4;
+  groups->choices[1].apply(state);
+  EXPECT_TRUE(groups->choices[1].holds(state));
+  const plan::ResolvedPlan edited = plan::resolve(state.plan, subject.tree(), kRanks);
+  size_t experts = 0;
+  for (const plan::Unit& unit : edited.units) {
+    experts += unit.expert ? 1 : 0;
+    EXPECT_EQ(unit.groups, unit.fqn.empty() ? 1U : 2U) << unit.fqn;
+    for (const uint32_t parameter : unit.parameters) {
+      EXPECT_EQ(edited.tree.parameters[parameter].fqn.find(".experts.") != std::string::npos,
+                unit.expert)
+          << edited.tree.parameters[parameter].fqn;
+    }
+  }
+  EXPECT_EQ(experts, 2U);
+}
+
 // Choices for a module that is not a unit change nothing until it is made a unit.
 TEST_F(ModuleEditsTest, WithoutAUnitNothingChanges) {
-  for (const char* title : {"Reshard", "Precision", "Strategy", "Prefetch in forward"}) {
+  for (const char* title : {"Reshard", "Precision", "Strategy", "Prefetch in forward",
+                            "Prefetch in backward", "Parameter groups"}) {
     for (const PlanKnob::Choice& choice : knob(title, {"model.layers.2.mlp"}).choices) {
       PlanState after{.plan = plan(), .machine = {}};
       choice.apply(after);
@@ -142,7 +251,11 @@ TEST_F(ModuleEditsTest, EditedPlansAreFiles) {
       for (const PlanKnob::Choice& choice : each.choices) {
         EXPECT_TRUE(labels.insert(choice.label).second);
         PlanState after{.plan = plan(), .machine = {}};
-        choice.apply(after);
+        try {
+          choice.apply(after);
+        } catch (const InputError& error) {  // blocks have no parameters of their own
+          EXPECT_EQ(each.title, "Tensor style") << error.what();
+        }
         EXPECT_EQ(plan::parse_plan(plan::to_json(after.plan), after.plan.source), after.plan);
       }
     }
