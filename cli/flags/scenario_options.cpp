@@ -46,24 +46,10 @@ void check_machine(const RunOptions& run, const ScenarioOptions& options) {
   }
 }
 
-// The program that --stack names.
-std::optional<plan::Program> program_of(const ScenarioOptions& options) {
-  for (const auto& [stack, program] :
-       {std::pair{sim::kTransformersStack, plan::Program::kTransformers},
-        {sim::kTorchtitanStack, plan::Program::kTorchtitan},
-        {sim::kTorchtitan2024Stack, plan::Program::kTorchtitan2024},
-        {sim::kTorchtitan03Stack, plan::Program::kTorchtitan03}}) {
-    if (options.stack == stack) {
-      return program;
-    }
-  }
-  return std::nullopt;
-}
-
 // The program that runs the model: a model file's was exported from PyTorch.
 plan::Program program_of(const ScenarioOptions& options, const plan::ModelConfig& config) {
-  return program_of(options).value_or(config.file != nullptr ? plan::Program::kTransformers
-                                                             : plan::Program::kEngine);
+  return sim::program_of_stack(options.stack)
+      .value_or(config.file != nullptr ? plan::Program::kTransformers : plan::Program::kEngine);
 }
 
 // Errors: UsageError for an unknown name, or a machine for which no gain was measured.
@@ -93,13 +79,9 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
     return std::make_shared<const sim::TargetMachine>(
         sim::load_calibration(options.calibration.string()), run.hardware);
   }
-  sim::HardwareSpec spec = sim::load_hardware(run.hardware);
-  const sim::Stack* stack = options.bare ? nullptr : stack_of(run, options, &config);
-  spec =
-      stack != nullptr ? sim::under_stack(std::move(spec), *stack) : sim::as_bare(std::move(spec));
-  if (!plan::is_engine(program_of(options, config))) {
-    spec.software.unit_us = spec.pytorch_unit_us;
-  }
+  sim::HardwareSpec spec =
+      sim::hardware_under(run.hardware, options.bare ? sim::kBareStack : options.stack,
+                          !plan::is_engine(program_of(options, config)));
   if (options.power_watts) {
     spec = sim::with_power_limit(std::move(spec), *options.power_watts);
   }
@@ -110,8 +92,7 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   return std::make_shared<const sim::TargetMachine>(std::move(spec));
 }
 
-// `foreach`: what torch.optim does on a GPU by default; torchtitan's default is fused.
-plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, bool foreach) {
+plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, plan::Program program) {
   for (const auto impl : {plan::OptimizerImpl::kFused, plan::OptimizerImpl::kForeach}) {
     if (options.optimizer_impl == plan::name_of(impl)) {
       return impl;
@@ -121,7 +102,7 @@ plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, bool foreach)
     throw UsageError(
         fmt::format("--optimizer-impl {}: expected fused or foreach", options.optimizer_impl));
   }
-  return foreach ? plan::OptimizerImpl::kForeach : plan::OptimizerImpl::kFused;
+  return sim::optimizer_by_default(program);
 }
 
 }  // namespace
@@ -188,14 +169,10 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
 const sim::Stack* stack_of(const RunOptions& run,
                            const ScenarioOptions& options,
                            const plan::ModelConfig* config) {
-  if (config == nullptr || !options.workload.empty() || !options.calibration.empty() ||
-      options.stack == sim::kBareStack) {
-    return nullptr;
-  }
-  if (options.stack.empty() || program_of(options)) {
-    return sim::default_stack(run.hardware, !plan::is_engine(program_of(options, *config)));
-  }
-  return &sim::stack_named(options.stack);
+  return config == nullptr || !options.workload.empty() || !options.calibration.empty()
+             ? nullptr
+             : sim::chosen_stack(run.hardware, options.stack,
+                                 !plan::is_engine(program_of(options, *config)));
 }
 
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {
@@ -260,8 +237,7 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step.software = options.software;
     out.step.software.cuda_graphs =
         options.cuda_graphs.value_or(plan::software_by_default(out.step.program).cuda_graphs);
-    out.step.optimizer_impl =
-        optimizer_impl(options, out.step.program == plan::Program::kTransformers);
+    out.step.optimizer_impl = optimizer_impl(options, out.step.program);
     return out;
   }
   const auto recorded = options.other_workload.empty()

@@ -1,6 +1,7 @@
 #include "sim/hardware/stacks.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -20,6 +21,16 @@ using Names = std::vector<std::string>;
 // for the GPU itself.
 constexpr double kOtherGpu = 1e-6;
 constexpr double kMostRange = 5;  // a factor of 148
+
+struct StackProgram {
+  std::string_view stack;
+  plan::Program program;
+};
+constexpr std::array<StackProgram, 4> kStackPrograms{
+    {{kTransformersStack, plan::Program::kTransformers},
+     {kTorchtitanStack, plan::Program::kTorchtitan},
+     {kTorchtitan2024Stack, plan::Program::kTorchtitan2024},
+     {kTorchtitan03Stack, plan::Program::kTorchtitan03}}};
 
 Names texts(const JsonNode& parent, std::string_view key) {
   const auto node = parent.find(key);
@@ -203,9 +214,9 @@ HardwareSpec as_bare(HardwareSpec hardware) {
   return hardware;
 }
 
-HardwareSpec default_hardware(const std::string& hardware, bool pytorch) {
+HardwareSpec hardware_under(const std::string& hardware, std::string_view name, bool pytorch) {
   HardwareSpec out = load_hardware(hardware);
-  const Stack* stack = default_stack(hardware, pytorch);
+  const Stack* stack = chosen_stack(hardware, name, pytorch);
   out = stack != nullptr ? under_stack(std::move(out), *stack) : as_bare(std::move(out));
   if (pytorch) {
     out.software.unit_us = out.pytorch_unit_us;
@@ -213,18 +224,45 @@ HardwareSpec default_hardware(const std::string& hardware, bool pytorch) {
   return out;
 }
 
-const Stack& stack_named(std::string_view name) {
+HardwareSpec default_hardware(const std::string& hardware, bool pytorch) {
+  return hardware_under(hardware, "", pytorch);
+}
+
+std::optional<plan::Program> program_of_stack(std::string_view stack) {
+  const auto* found = std::ranges::find(kStackPrograms, stack, &StackProgram::stack);
+  return found == kStackPrograms.end() ? std::nullopt : std::optional(found->program);
+}
+
+plan::OptimizerImpl optimizer_by_default(plan::Program program) {
+  return program == plan::Program::kTransformers ? plan::OptimizerImpl::kForeach
+                                                 : plan::OptimizerImpl::kFused;
+}
+
+std::vector<std::string> stack_names() {
   Names names;
+  for (const Stack& stack : builtin_stacks().stacks) {
+    names.push_back(stack.name);
+  }
+  for (const StackProgram& each : kStackPrograms) {
+    names.emplace_back(each.stack);
+  }
+  names.emplace_back(kBareStack);
+  return names;
+}
+
+const Stack* chosen_stack(std::string_view hardware, std::string_view stack, bool pytorch) {
+  return stack == kBareStack                        ? nullptr
+         : stack.empty() || program_of_stack(stack) ? default_stack(hardware, pytorch)
+                                                    : &stack_named(stack);
+}
+
+const Stack& stack_named(std::string_view name) {
   for (const Stack& stack : builtin_stacks().stacks) {
     if (stack.name == name) {
       return stack;
     }
-    names.push_back(stack.name);
   }
-  for (const std::string_view each : {kTransformersStack, kTorchtitanStack, kTorchtitan2024Stack,
-                                      kTorchtitan03Stack, kBareStack}) {
-    names.emplace_back(each);
-  }
+  const Names names = stack_names();
   throw InputError("--stack", fmt::format("unknown stack '{}'; known: {}{}", name,
                                           plan::quoted_list(names), plan::suggestion(name, names)));
 }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
 #include <vector>
 
 #include "core/plan/plan.h"
+#include "core/workload/step_settings.h"
 #include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::sim {
@@ -55,6 +57,14 @@ inline constexpr std::string_view kTorchtitan03Stack = "torchtitan-0.3";
 // The value of --stack for a spec without the constants of a stack.
 inline constexpr std::string_view kBareStack = "bare";
 
+// The program that --stack names; nullopt: it names a stack, or is "".
+[[nodiscard]] std::optional<plan::Program> program_of_stack(std::string_view stack);
+// How the optimizer of the program runs by default: foreach is what torch.optim does on a GPU;
+// torchtitan's is fused.
+[[nodiscard]] plan::OptimizerImpl optimizer_by_default(plan::Program program);
+// All that --stack takes: the built-in stacks, the programs, and "bare".
+[[nodiscard]] std::vector<std::string> stack_names();
+
 // Whether the stack was fitted to runs on this type of GPU.
 [[nodiscard]] bool is_of(const Stack& stack, const HardwareSpec& hardware);
 
@@ -67,6 +77,13 @@ inline constexpr std::string_view kBareStack = "bare";
 // its own.
 [[nodiscard]] const Stack* default_stack(std::string_view hardware, bool pytorch = false);
 
+// The stack whose constants --stack gives a model on --hardware: that of the name, or the default
+// one for "" and for programs. `pytorch`: as default_stack(). nullptr: none of them, or "bare".
+// Errors: InputError naming the most similar one.
+[[nodiscard]] const Stack* chosen_stack(std::string_view hardware,
+                                        std::string_view stack,
+                                        bool pytorch);
+
 // `hardware` with the constants of the stack, and with what they may be off: less, the more runs
 // the stack was fitted to; more on another GPU.
 [[nodiscard]] HardwareSpec under_stack(HardwareSpec hardware,
@@ -74,8 +91,11 @@ inline constexpr std::string_view kBareStack = "bare";
                                        const FittedStacks& stacks = builtin_stacks());
 // `hardware` with its own constants, and with what steps take more under real software.
 [[nodiscard]] HardwareSpec as_bare(HardwareSpec hardware);
-// load_hardware(), with the constants of the default stack; `pytorch`: with the host's time of
+// load_hardware(), with the constants of chosen_stack(); `pytorch`: with the host's time of
 // PyTorch's FSDP (SoftwareSpec::unit_us) too, for programs that PyTorch runs.
+[[nodiscard]] HardwareSpec hardware_under(const std::string& hardware,
+                                          std::string_view stack,
+                                          bool pytorch);
 [[nodiscard]] HardwareSpec default_hardware(const std::string& hardware, bool pytorch = false);
 
 // The built-in stack of that name. Errors: InputError naming the most similar one.
