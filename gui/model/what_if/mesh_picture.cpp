@@ -7,6 +7,7 @@
 #include <QStringList>
 
 #include "core/base/error.h"
+#include "core/plan/ownership.h"
 #include "core/plan/rank_bytes.h"
 #include "gui/model/base/in_window.h"
 #include "gui/model/base/time_axis.h"
@@ -128,6 +129,35 @@ QString MeshPicture::text(size_t rank) const {
                    .arg(durationText(*ranks[rank].waited)));
   }
   return out.join(u'\n');
+}
+
+RankBoxes boxes_by_rank(const plan::ResolvedPlan& plan, const std::string& parameter) {
+  RankBoxes out(static_cast<size_t>(plan.world_size));
+  const std::vector<plan::ParameterPlace> places = plan::parameter_places(plan);
+  const auto place = std::ranges::find_if(places, [&](const plan::ParameterPlace& each) {
+    return plan.tree.parameters[each.parameter].fqn == parameter;
+  });
+  if (place == places.end()) {
+    return out;
+  }
+  const std::vector<int64_t>& shape = plan.tree.parameters[place->parameter].shape;
+  const auto part = [&shape](const Box& box, size_t dim) {
+    const auto of = static_cast<double>(dim < shape.size() ? shape[dim] : 1);
+    return dim < shape.size() ? std::pair(static_cast<double>(box.offset[dim]) / of,
+                                          static_cast<double>(box.shape[dim]) / of)
+                              : std::pair(0.0, 1.0);
+  };
+  const bool vector = shape.size() < 2;
+  for (const plan::HeldPart& held : plan::Ownership(plan).parts(*place)) {
+    for (const Box& box : held.boxes) {
+      const auto [x, width] = part(box, vector ? 0 : 1);
+      const auto [y, height] = vector ? std::pair(0.0, 1.0) : part(box, 0);
+      for (int64_t i = 0; i < held.ranks.size(); ++i) {
+        out[static_cast<size_t>(held.ranks.at(i))].emplace_back(x, y, width, height);
+      }
+    }
+  }
+  return out;
 }
 
 MeshPicture mesh_picture(const SelectionContext& selection, const PlanSession& session) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include <QRectF>
 #include <QString>
 
 #include "core/mesh/mesh.h"
@@ -59,5 +60,11 @@ struct MeshPicture {
 // those of the chosen step or range, and are shown as long as the plan is the one that ran.
 [[nodiscard]] MeshPicture mesh_picture(const SelectionContext& selection,
                                        const PlanSession& session);
+
+// What each rank stores of a parameter between steps, as parts of it from 0 to 1: across, of its
+// second dimension, or of the only one; down, of the first. No boxes: the rank stores nothing, or
+// the plan has no such parameter.
+using RankBoxes = std::vector<std::vector<QRectF>>;  // by rank
+[[nodiscard]] RankBoxes boxes_by_rank(const plan::ResolvedPlan& plan, const std::string& parameter);
 
 }  // namespace shardlens::gui

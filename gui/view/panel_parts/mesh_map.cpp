@@ -76,6 +76,11 @@ void MeshMap::lightAxis(const std::string& axis) {
   update();
 }
 
+void MeshMap::showBoxes(RankBoxes boxes) {
+  boxes_ = std::move(boxes);
+  update();
+}
+
 void MeshMap::arrange() {
   layout_ =
       MeshLayout(std::ssize(picture_.ranks), picture_.gpus,
@@ -128,6 +133,20 @@ void MeshMap::drawNode(Canvas& canvas, int64_t node) const {
   }
 }
 
+// The area is the whole parameter.
+void MeshMap::drawBoxes(Canvas& canvas, const QRectF& area, size_t rank) const {
+  constexpr double kLeastSide = 1;  // a thin shard is seen too
+  for (const QRectF& box : boxes_[rank]) {
+    canvas.fill({area.left() + box.left() * area.width(), area.top() + box.top() * area.height(),
+                 std::max(kLeastSide, box.width() * area.width()),
+                 std::max(kLeastSide, box.height() * area.height())},
+                Ink::kGathered);
+  }
+  if (layout_.detail() != RankDetail::kDot) {
+    canvas.frame(area, Ink::kGrid);
+  }
+}
+
 void MeshMap::drawHeld(Canvas& canvas, const QRectF& area, size_t rank) const {
   const auto bytes = picture_.held(rank);
   const double scale = area.width() / static_cast<double>(scale_);
@@ -177,15 +196,39 @@ void MeshMap::drawGroups(Canvas& canvas, const QRectF& area, int64_t rank) const
   }
 }
 
+// With its name; below it what it holds, how long it waited and its place, or its boxes.
+void MeshMap::drawDetails(Canvas& canvas, const QRectF& area, int64_t rank) const {
+  const auto index = static_cast<size_t>(rank);
+  canvas.text({area.left(), area.top(), area.width(), kMeshLine}, tr("rank %1").arg(rank),
+              Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, rank == chosen_);
+  if (index < boxes_.size()) {
+    drawBoxes(canvas, area.adjusted(0, kMeshLine + 2, 0, -2), index);
+    return;
+  }
+  const double waited = 5, high = std::max(8.0, std::min(20.0, area.height() - kMeshLine - 12));
+  drawHeld(canvas, {area.left(), area.top() + kMeshLine + 2, area.width(), high}, index);
+  drawWaited(canvas, {area.left(), area.top() + kMeshLine + high + 5, area.width(), waited}, index);
+  const double below = area.top() + kMeshLine + high + waited + 6;
+  if (area.bottom() - below >= kMeshLine) {
+    canvas.text({area.left(), below, area.width(), kMeshLine}, picture_.place(index),
+                Ink::kFaintText);
+  }
+}
+
 void MeshMap::drawRank(Canvas& canvas, int64_t rank) const {
   const QRectF area = layout_.rank(rank);
   const auto index = static_cast<size_t>(rank);
+  const bool boxes = index < boxes_.size();
   canvas.fill(area, Ink::kBand, 1);
   if (layout_.detail() == RankDetail::kDot) {
     const double share =
         static_cast<double>(held_sum(picture_.held(index))) / static_cast<double>(scale_);
-    canvas.fill(area, Ink::kHost, 0.2 + 0.6 * share);
-    drawGroups(canvas, area, rank);
+    if (boxes) {
+      drawBoxes(canvas, area, index);
+    } else {
+      canvas.fill(area, Ink::kHost, 0.2 + 0.6 * share);
+      drawGroups(canvas, area, rank);
+    }
   } else {
     drawGroups(canvas, area, rank);
     const QRectF inner = area.adjusted(kGroupStripe + 3, 2, -3, -2);
@@ -196,20 +239,11 @@ void MeshMap::drawRank(Canvas& canvas, int64_t rank) const {
         canvas.text({inner.left(), inner.top(), inner.width(), kMeshLine}, QString::number(rank),
                     Ink::kText);
       }
-      drawHeld(canvas, {inner.left(), inner.bottom() - high, inner.width(), high}, index);
+      const double below = inner.top() + (named ? kMeshLine : 0);
+      boxes ? drawBoxes(canvas, {inner.left(), below, inner.width(), inner.bottom() - below}, index)
+            : drawHeld(canvas, {inner.left(), inner.bottom() - high, inner.width(), high}, index);
     } else {
-      canvas.text({inner.left(), inner.top(), inner.width(), kMeshLine}, tr("rank %1").arg(rank),
-                  Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, rank == chosen_);
-      const double waited = 5,
-                   high = std::max(8.0, std::min(20.0, inner.height() - kMeshLine - 12));
-      drawHeld(canvas, {inner.left(), inner.top() + kMeshLine + 2, inner.width(), high}, index);
-      drawWaited(canvas, {inner.left(), inner.top() + kMeshLine + high + 5, inner.width(), waited},
-                 index);
-      const double below = inner.top() + kMeshLine + high + waited + 6;
-      if (inner.bottom() - below >= kMeshLine) {
-        canvas.text({inner.left(), below, inner.width(), kMeshLine}, picture_.place(index),
-                    Ink::kFaintText);
-      }
+      drawDetails(canvas, inner, rank);
     }
   }
   if (rank == chosen_ || rank == hovered_) {

@@ -15,7 +15,8 @@ namespace shardlens::gui {
 
 // A drawing of a mesh: nodes with their links, the GPUs in them, in each what its rank holds and
 // how long it waited. The groups of the rank under the pointer, or of the chosen one, are marked in
-// the colours of their axes; with an axis lit, all groups along it.
+// the colours of their axes; with an axis lit, all groups along it. Of one parameter, the boxes
+// that each rank stores.
 //
 // The number of painted items is bounded: for many ranks each is a bar or a dot, and beyond that
 // only nodes are drawn.
@@ -26,6 +27,8 @@ class MeshMap : public DrawnWidget {
   void show(const MeshPicture& picture);
   void setChosen(std::optional<int64_t> rank);
   void lightAxis(const std::string& axis);  // "": none
+  // Shows what each rank stores of one parameter instead of what it holds; empty: of none.
+  void showBoxes(RankBoxes boxes);
   [[nodiscard]] const MeshLayout& meshLayout() const { return layout_; }
   void drawOn(Canvas& canvas) const override;
   [[nodiscard]] QSize sizeHint() const override { return {500, 170}; }
@@ -47,6 +50,8 @@ class MeshMap : public DrawnWidget {
   void arrange();
   void drawNode(Canvas& canvas, int64_t node) const;
   void drawRank(Canvas& canvas, int64_t rank) const;
+  void drawBoxes(Canvas& canvas, const QRectF& area, size_t rank) const;
+  void drawDetails(Canvas& canvas, const QRectF& area, int64_t rank) const;
   void drawHeld(Canvas& canvas, const QRectF& area, size_t rank) const;
   void drawWaited(Canvas& canvas, const QRectF& area, size_t rank) const;
   void drawGroups(Canvas& canvas, const QRectF& area, int64_t rank) const;
@@ -56,6 +61,7 @@ class MeshMap : public DrawnWidget {
   MeshLayout layout_;
   std::optional<int64_t> hovered_, chosen_;
   std::string lit_;
+  RankBoxes boxes_;
   Bytes scale_ = 1;          // bytes of a full bar
   Nanoseconds longest_ = 1;  // that a rank waited
 };

@@ -1,10 +1,15 @@
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <QBoxLayout>
+#include <QComboBox>
 #include <QLabel>
+#include <QSignalBlocker>
 #include <QTableView>
 
+#include "core/plan/ownership.h"
+#include "core/plan/parameter_groups.h"
 #include "gui/model/tables/mesh_table.h"
 #include "gui/view/panel_parts/mesh_bar.h"
 #include "gui/view/panel_parts/mesh_map.h"
@@ -29,8 +34,24 @@ class MeshPanel final : public Panel {
     row->setSpacing(0);
     row->addWidget(map_, 3);
     row->addWidget(view_, 2);
-    stack({bar_, note_, both});
+    auto* top = new QWidget;
+    auto* line = new QHBoxLayout(top);
+    line->setContentsMargins(0, 0, 6, 0);
+    line->setSpacing(0);
+    line->addWidget(bar_, 1);
+    line->addWidget(shown_);
+    stack({top, note_, both});
     static_cast<QBoxLayout*>(layout())->setStretchFactor(both, 1);
+    shown_->setAccessibleName(tr("What is drawn of each rank"));
+    shown_->setToolTip(
+        tr("What each rank holds, or which part of a parameter it stores; those of the chosen unit "
+           "are listed"));
+    shown_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+    shown_->setMinimumContentsLength(22);
+    connect(shown_, &QComboBox::activated, this, [this](int index) {
+      parameter_ = index > 0 ? shown_->itemText(index).toStdString() : std::string();
+      fill();
+    });
     watchWidth();
     connect(map_, &MeshMap::rankChosen, this, &MeshPanel::choose);
     connect(map_, &MeshMap::rankOpened, this, &Panel::goRequested);
@@ -72,6 +93,8 @@ class MeshPanel final : public Panel {
     table_.show(mesh_picture(selection(), session()));
     const MeshPicture& picture = table_.picture();
     map_->show(picture);
+    listParameters(picture);
+    map_->showBoxes(parameter_.empty() ? RankBoxes() : boxes_by_rank(*picture.plan, parameter_));
     // Another rank was selected elsewhere, unless the chosen one is not in the run.
     const auto ranks = std::ssize(picture.ranks);
     const RankData* rank = selection().rank();
@@ -88,9 +111,38 @@ class MeshPanel final : public Panel {
       widthChanged();
     }
   }
-  static QString text(const MeshPicture& picture) {
+  // The parameters of the chosen unit, else of the model; the drawn one stays drawn.
+  void listParameters(const MeshPicture& picture) {
+    const QSignalBlocker quiet(shown_);
+    shown_->clear();
+    shown_->addItem(tr("what each rank holds"));
+    const std::optional<std::string>& unit = selection().current().unit;
+    bool known = false;
+    for (const plan::ParameterPlace& place : picture.plan == nullptr
+                                                 ? std::vector<plan::ParameterPlace>()
+                                                 : plan::parameter_places(*picture.plan)) {
+      const std::string& fqn = picture.plan->tree.parameters[place.parameter].fqn;
+      const bool of_unit =
+          unit && place.unit != kNoUnit &&
+          plan::unit_of_group(picture.plan->units[place.unit].fqn) == plan::unit_of_group(*unit);
+      known = known || fqn == parameter_;
+      if (!unit || of_unit || fqn == parameter_) {
+        shown_->addItem(QString::fromStdString(fqn));
+      }
+    }
+    parameter_ = known ? parameter_ : std::string();
+    shown_->setCurrentIndex(
+        parameter_.empty() ? 0 : shown_->findText(QString::fromStdString(parameter_)));
+    shown_->setEnabled(shown_->count() > 1);
+  }
+  [[nodiscard]] QString text(const MeshPicture& picture) const {
     if (!picture.why.isEmpty()) {
       return with_breaks(picture.why);
+    }
+    if (!parameter_.empty()) {
+      return tr("The part of %1 that each rank stores between steps; of a matrix the rows from top "
+                "to bottom.")
+          .arg(with_breaks(QString::fromStdString(parameter_)));
     }
     const QString of = picture.title.isEmpty() ? tr("The plan") : picture.title;
     return picture.peak
@@ -109,6 +161,8 @@ class MeshPanel final : public Panel {
   QLabel* note_ = make_note();
   MeshBar* bar_ = new MeshBar(session());
   MeshMap* map_ = new MeshMap;
+  QComboBox* shown_ = new QComboBox;
+  std::string parameter_;  // whose boxes are drawn; "": none
   std::optional<int64_t> chosen_;
   std::vector<int> elided_;
 };

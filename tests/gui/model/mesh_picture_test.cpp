@@ -9,6 +9,7 @@
 #include <QProcess>
 #include <QTemporaryDir>
 
+#include "core/plan/resolve.h"
 #include "gui/model/tables/communication_table.h"
 #include "gui/model/tables/mesh_table.h"
 #include "gui/model/what_if/mesh_edits.h"
@@ -70,6 +71,40 @@ class MeshPictureTest : public QtTest<QCoreApplication> {
   PlanSession session_;
   QTemporaryDir folder_;
 };
+
+// Tensor parallelism divides the 256 rows of q_proj into halves, FSDP each half over four ranks;
+// of o_proj, a row style, the columns and then the rows.
+TEST_F(MeshPictureTest, BoxesOfAParameter) {
+  plan::Plan plan = plan::parse_plan(
+      R"({"version": 1, "layout": "per_parameter", "mesh": {"shard": 4, "tensor": 2}})",
+      "plan.json");
+  session_.start(plan::load_model_config(sample_run() + "/config.json"), "8xH100");
+  const plan::ResolvedPlan resolved = plan::resolve(plan, session_.tree(), 8);
+  const RankBoxes q = boxes_by_rank(resolved, "model.layers.1.self_attn.q_proj.weight");
+  const RankBoxes o = boxes_by_rank(resolved, "model.layers.1.self_attn.o_proj.weight");
+  const RankBoxes norm = boxes_by_rank(resolved, "model.norm.weight");
+  ASSERT_EQ(q.size(), 8U);
+  for (int rank = 0; rank < 8; ++rank) {
+    const int shard = rank / 2, tensor = rank % 2;
+    const auto index = static_cast<size_t>(rank);
+    EXPECT_EQ(q[index], (std::vector{QRectF(0, tensor / 2.0 + shard / 8.0, 1, 1 / 8.0)})) << rank;
+    EXPECT_EQ(o[index], (std::vector{QRectF(tensor / 2.0, shard / 4.0, 0.5, 0.25)})) << rank;
+    EXPECT_EQ(norm[index], (std::vector{QRectF(shard / 4.0, 0, 0.25, 1)})) << rank;
+  }
+  // In layout flat a range of elements is up to three boxes, and all ranks together have the whole.
+  plan.layout = plan::Layout::kFlat;
+  double area = 0;
+  for (const std::vector<QRectF>& boxes : boxes_by_rank(plan::resolve(plan, session_.tree(), 8),
+                                                        "model.layers.1.mlp.up_proj.weight")) {
+    for (const QRectF& box : boxes) {
+      area += box.width() * box.height();
+    }
+  }
+  EXPECT_NEAR(area, 1, 1e-9);
+  for (const std::vector<QRectF>& boxes : boxes_by_rank(resolved, "no.such.weight")) {
+    EXPECT_TRUE(boxes.empty());
+  }
+}
 
 // Each rank keeps what `plan` prints; the other figures are those of `simulate`.
 TEST_F(MeshPictureTest, NumbersAreTheCommands) {

@@ -138,7 +138,68 @@ TEST_F(MeshMapTest, BarsAreWhatIsHeld) {
   EXPECT_NEAR(parameters / all, 100.0 / 900, 0.001);
 }
 
+// Each rank has the boxes of its part, within the area of the whole parameter.
+TEST_F(MeshMapTest, BoxesOfAParameterAreDrawnInPlace) {
+  MeshMap map;
+  map.resize(900, 300);
+  map.show(picture_of(8));
+  RankBoxes boxes(8);
+  for (size_t rank = 0; rank < 8; ++rank) {
+    boxes[rank].emplace_back(0, static_cast<double>(rank) / 8, 1, 1.0 / 8);
+  }
+  map.showBoxes(boxes);
+  std::vector<double> tops;
+  for (const Recorder::Drawn& each : drawn(map)) {
+    if (each.what == What::kFill && each.ink == Ink::kGathered) {
+      const auto rank = map.meshLayout().rankAt(each.area.center());
+      ASSERT_TRUE(rank.has_value());
+      EXPECT_EQ(static_cast<size_t>(*rank), tops.size());
+      tops.push_back(each.area.top() - map.meshLayout().rank(*rank).top());
+    }
+  }
+  ASSERT_EQ(tops.size(), 8U);
+  for (size_t rank = 2; rank < tops.size(); ++rank) {
+    EXPECT_NEAR(tops[rank] - tops[rank - 1], tops[1] - tops[0], 1e-6);
+  }
+  map.showBoxes({});
+  EXPECT_TRUE(std::ranges::none_of(
+      drawn(map), [](const Recorder::Drawn& each) { return each.ink == Ink::kGathered; }));
+}
+
 class MeshPanelTest : public WindowTest {};
+
+// A parameter of the chosen unit is drawn over all ranks.
+TEST_F(MeshPanelTest, AParameterIsDrawnOverAllRanks) {
+  window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+  ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+  window_->panels().raise("mesh");
+  window_->context().selectUnit("model.layers.2");
+  window_->panels().flush();
+  QComboBox* shown = nullptr;
+  for (QComboBox* box : window_->panels().find("mesh").panel->findChildren<QComboBox*>()) {
+    shown = box->accessibleName() == "What is drawn of each rank" ? box : shown;
+  }
+  ASSERT_NE(shown, nullptr);
+  EXPECT_EQ(shown->count(), 1 + 9);  // a block has nine parameters
+  const int index = shown->findText("model.layers.2.mlp.up_proj.weight");
+  ASSERT_GT(index, 0);
+  shown->setCurrentIndex(index);
+  emit shown->activated(index);
+  Recorder recorder;
+  window_->findChild<MeshMap*>()->drawOn(recorder);
+  std::set<int64_t> ranks;
+  for (const Recorder::Drawn& each : recorder.drawn) {
+    if (each.what == What::kFill && each.ink == Ink::kGathered) {
+      ranks.insert(window_->findChild<MeshMap*>()->meshLayout().rankAt(each.area.center()).value());
+    }
+  }
+  EXPECT_FALSE(ranks.empty());
+  // It stays while another unit is chosen, and is listed with that one's.
+  window_->context().selectUnit("model.layers.3");
+  window_->panels().flush();
+  EXPECT_EQ(shown->currentText(), "model.layers.2.mlp.up_proj.weight");
+  EXPECT_EQ(shown->count(), 1 + 9 + 1);
+}
 
 TEST_F(MeshPanelTest, TheMeshIsEditedWithUndoAndARankIsChosen) {
   open(simulated_ranks("eight").toStdString());
