@@ -115,6 +115,8 @@ Action add_gui_command(CLI::App& app) {
                "show the run's own plan, simulated, below the run");
   app.add_flag("--find-best", options->find_best,
                "search for the best plan, as Find best in the panel Advice does");
+  flag("--run", "DIR",
+       "run the last of the plans, as the panel Run plan does, and write its run into DIR");
   app.add_option("--compare", options->compared,
                  "a run to compare with; may be repeated for its traces")
       ->option_text("PATH")

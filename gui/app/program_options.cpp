@@ -62,6 +62,9 @@ void add_options(QCommandLineParser& parser) {
       "SPEC");
   option("plan", "simulate this plan file too; may be repeated", "FILE");
   option("find-best", "search for the best plan, as Find best in Advice does");
+  option("run",
+         "run the last of the plans, as Run plan does, and write its run into this directory",
+         "DIR");
   option("simulate", "show the run's own plan, simulated, below the run");
   option(
       "compare",
@@ -89,6 +92,7 @@ ProgramOptions plain_values(const QCommandLineParser& parser) {
   out.png = parser.value(QStringLiteral("export-png"));
   out.select = parser.value(QStringLiteral("select"));
   out.model = parser.value(QStringLiteral("model"));
+  out.run = parser.value(QStringLiteral("run"));
   out.compare = parser.values(QStringLiteral("compare"));
   out.plans = parser.values(QStringLiteral("plan"));
   out.panel = parser.value(QStringLiteral("panel"));

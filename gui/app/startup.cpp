@@ -6,12 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include <QApplication>
+#include <QDir>
 #include <QFileInfo>
 
 #include "core/base/standard_output.h"
 #include "gui/app/view_texts.h"
 #include "gui/model/base/wait.h"
 #include "gui/model/tables/unit_tree.h"
+#include "gui/model/what_if/run_script.h"
 #include "gui/model/what_if/window_json.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/window/selftest.h"
@@ -74,6 +76,22 @@ void simulate(const ProgramOptions& options, MainWindow& window) {
   }
   if (options.simulate && !window.actions().trigger(QStringLiteral("plan.simulate"))) {
     throw InputError("--simulate", session.why().toStdString());
+  }
+}
+
+// Runs for --run the version that was simulated last, measures it, and opens it as B.
+void run_plan(const ProgramOptions& options, MainWindow& window) {
+  PlanRuns& runs = window.runs();
+  if (!runs.why().isEmpty()) {
+    throw InputError("--run", runs.why().toStdString());
+  }
+  CaptureOptions chosen = runs.options();
+  chosen.more << QStringLiteral("--warmup") << QStringLiteral("2");
+  chosen.out = free_directory(QDir(options.run).filePath(directory_name(runs.version())));
+  runs.start(QDir(chosen.out).dirName(), chosen);
+  wait_until([&] { return !runs.isBusy() && !window.compare().isBusy(); }, kLongestRun);
+  if (const PlanRun& run = runs.list().back(); run.stage != PlanRun::Stage::kMeasured) {
+    throw RuntimeFault("--run: " + run.message.toStdString());
   }
 }
 
@@ -147,6 +165,9 @@ void apply_options(const ProgramOptions& options, MainWindow& window) {
   }
   select(options, window);
   simulate(options, window);
+  if (!options.run.isEmpty()) {
+    run_plan(options, window);
+  }
   if (!options.compare.isEmpty()) {
     window.compareWith(options.compare);
     wait_until([&window] { return !window.compare().isBusy(); }, kLongestRun);
