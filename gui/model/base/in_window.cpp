@@ -14,6 +14,8 @@ QString in_window(QString message) {
       {"made with --seq ", "made with a sequence of "},
       {"`shardlens simulate --model` takes", "File › New plan takes"},
       {"--world-size: ", "Ranks: "},
+      {"--power-limit: ", "Power limit: "},
+      {"--stack: ", "Stack: "},
   };
   for (const auto& phrase : kPhrases) {
     message.replace(QString::fromUtf8(phrase.said), QString::fromUtf8(phrase.shown));

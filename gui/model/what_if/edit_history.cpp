@@ -13,6 +13,7 @@
 #include "gui/model/what_if/fit_text.h"
 #include "profiler/analysis/analyzed_run.h"
 #include "profiler/trace/bytes/progress.h"
+#include "sim/hardware/stacks.h"
 
 namespace shardlens::gui {
 namespace {
@@ -173,6 +174,10 @@ void PlanSession::start(const plan::ModelConfig& config, const QString& hardware
   state.world_size = sim::load_hardware(hardware.toStdString()).ranks();
   state.step.seq = config.max_positions > 0 ? std::min<int64_t>(config.max_positions, 4096) : 4096;
   state.step = plan::default_step(config, state.step);
+  if (config.file != nullptr) {  // exported from PyTorch
+    state.step.program = plan::Program::kTransformers;
+    state.step.optimizer_impl = sim::optimizer_by_default(state.step.program);
+  }
   begin(std::move(subject), state);
 }
 
@@ -191,6 +196,7 @@ void PlanSession::makeKnobs() {
   for (PlanKnob& each : software_knobs()) {
     knobs_.push_back(std::move(each));
   }
+  knobs_.push_back(stack_knob());
 }
 
 bool PlanSession::isSimulating() const {

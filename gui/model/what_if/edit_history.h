@@ -35,7 +35,16 @@ struct PlanKnob {
     std::function<bool(const PlanState&)> holds;
   };
   // The title of the form under which it is listed.
-  enum class Section : uint8_t { kPlan, kMesh, kMemory, kCommunication, kReplicated, kSoftware };
+  enum class Section : uint8_t {
+    kPlan,
+    kMesh,
+    kMachine,
+    kMemory,
+    kSoftware,
+    kCommunication,
+    kPrecision,
+    kReplicated
+  };
   QString title, help;
   std::vector<Choice> choices;
   Section section = Section::kPlan;
@@ -46,6 +55,9 @@ struct PlanKnob {
 [[nodiscard]] std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_size);
 // The software of a step (core/workload/software.h), how its optimizer runs, and the transport.
 [[nodiscard]] std::vector<PlanKnob> software_knobs();
+// The stack whose constants a machine has that is only a specification, with what its program runs
+// under by default.
+[[nodiscard]] PlanKnob stack_knob();
 
 // A state and its simulation result.
 struct PlanVersion {

@@ -25,11 +25,13 @@ std::vector<PlanKnob> plan_knobs(const plan::ModuleTree& tree, int64_t world_siz
       {Section::kPlan,
        {kSharding, kUnits, kForwardPrefetch, kBackwardPrefetch, kPrecision, kDialect, kLayout}},
       {Section::kMesh,
-       {kReplicas, kContext, kTensor, kExpert, kSequenceParallel, kLossParallel, kContextMethod}},
+       {kReplicas, kContext, kTensor, kExpert, kSequenceParallel, kLossParallel, kContextMethod,
+        kExpertDispatch}},
       {Section::kMemory,
        {kCheckpoints, kSaves, kOffload, kOptimizerInBackward, kReshardInBackward}},
       {Section::kCommunication,
        {kGatherDtype, kCommunicators, kAllReduces, kDivideFactor, kLimit, kViews}},
+      {Section::kPrecision, {kOutputDtype, kBufferDtype, kCastInputs}},
       {Section::kReplicated, {kBuckets, kUnusedParameters, kStaticGraph, kBucketViews}}};
   const plan::PlanEdits edits(tree, world_size, plan::Dialect::kFsdp2);
   std::vector<PlanKnob> out;

@@ -100,6 +100,11 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
                        "the run's collectives were measured as they were: another transport "
                        "needs a machine that is only a specification");
     }
+    if (!state.stack.isEmpty() || state.power_watts) {
+      throw InputError("",
+                       "the run's machine was measured as it was: a stack or a power limit needs a "
+                       "machine that is only a specification");
+    }
     out.model = subject.of_run;
     out.machine = own ? subject.recorded->machine()
                       : std::make_shared<const sim::TargetMachine>(
@@ -113,10 +118,15 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
                      "machine can be simulated; open a capture directory with config.json");
   }
   out.model = subject.of_config;
-  // As `simulate` does without --stack.
-  const std::string hardware = state.machine.toStdString();
-  sim::HardwareSpec spec =
-      sim::default_hardware(hardware, subject.of_config->config()->file != nullptr);
+  const std::string stack = state.stack.toStdString();
+  const auto program = sim::program_of_stack(stack);
+  out.step.program = program.value_or(out.step.program);
+  sim::HardwareSpec spec = sim::hardware_under(
+      state.machine.toStdString(), stack,
+      program ? !plan::is_engine(*program) : subject.of_config->config()->file != nullptr);
+  if (state.power_watts) {
+    spec = sim::with_power_limit(std::move(spec), *state.power_watts);
+  }
   if (const std::string why = sim::refusal_of(state.transport, spec); !why.empty()) {
     throw InputError("", "transport " + why);
   }

@@ -24,6 +24,10 @@ struct PlanState {
   int64_t world_size = 1;
   plan::StepSettings step;
   sim::Transport transport = sim::Transport::kRing;
+  // Of a machine that is only a specification: the stack, as --stack has it, and the limit of each
+  // GPU's power; nullopt: its vendor's.
+  QString stack = {};
+  std::optional<double> power_watts = std::nullopt;
   friend bool operator==(const PlanState&, const PlanState&) = default;
 };
 

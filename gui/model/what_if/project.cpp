@@ -57,13 +57,14 @@ std::vector<fs::path> read_paths(const JsonNode& root, const char* key, const fs
 }
 
 PlanState read_plan(const JsonNode& node, QString& title) {
-  const std::array<std::string, 14> keys{"title",      "machine",
-                                         "hardware",   "world_size",
-                                         "batch",      "seq",
-                                         "accumulate", "sync_every_microbatch",
-                                         "optimizer",  "optimizer_impl",
-                                         "momentum",   "software",
-                                         "transport",  "plan"};
+  const std::array<std::string, 16> keys{"title",       "machine",
+                                         "hardware",    "world_size",
+                                         "batch",       "seq",
+                                         "accumulate",  "sync_every_microbatch",
+                                         "optimizer",   "optimizer_impl",
+                                         "momentum",    "software",
+                                         "transport",   "stack",
+                                         "power_watts", "plan"};
   node.expect_object("a plan that was tried");
   node.allow_only(keys);
   PlanState out;
@@ -104,6 +105,12 @@ PlanState read_plan(const JsonNode& node, QString& title) {
     }
     out.transport = *named;
   }
+  if (const auto stack = node.find("stack")) {
+    out.stack = QString::fromStdString(stack->string());
+  }
+  if (const auto watts = node.find("power_watts")) {
+    out.power_watts = watts->number();
+  }
   if (const auto momentum = node.find("momentum")) {
     out.step.momentum = momentum->number();
   }
@@ -134,6 +141,12 @@ Json plan_json(const PlanState& state, const QString& title) {
   }
   if (state.transport != sim::Transport::kRing) {
     out["transport"] = sim::name_of(state.transport);
+  }
+  if (!state.stack.isEmpty()) {
+    out["stack"] = state.stack.toStdString();
+  }
+  if (state.power_watts) {
+    out["power_watts"] = *state.power_watts;
   }
   if (state.step.software != plan::Software{}) {
     out["software"] = plan::software_json(state.step.software);

@@ -3,6 +3,7 @@
 
 #include "core/workload/software.h"
 #include "gui/model/what_if/edit_history.h"
+#include "sim/hardware/stacks.h"
 
 namespace shardlens::gui {
 namespace {
@@ -44,7 +45,7 @@ std::vector<PlanKnob> software_knobs() {
   const auto parts = [](int64_t count) {
     return std::pair{QObject::tr("in %1 parts").arg(count), Chunks(count)};
   };
-  return {
+  std::vector<PlanKnob> out{
       knob<Compile>(tr("Compiled"), tr("What torch.compile compiles"), &Software::compile,
                     {{tr("nothing"), Compile::kNone},
                      {tr("blocks and loss"), Compile::kBlock},
@@ -67,7 +68,50 @@ std::vector<PlanKnob> software_knobs() {
              "one part exist; usually as the program does"),
           &Software::loss_chunks,
           {{tr("as usual"), std::nullopt}, {tr("whole"), 1}, parts(4), parts(8), parts(16)}),
+      knob_at<plan::OptimizerImpl>(
+          tr("Update"), tr("Whether the optimizer is one kernel, or one operator after the other"),
+          [](auto& state) -> auto& { return state.step.optimizer_impl; },
+          {{tr("fused"), plan::OptimizerImpl::kFused},
+           {tr("foreach"), plan::OptimizerImpl::kForeach}}),
+      knob_at<sim::Transport>(tr("Transport"),
+                              tr("How collectives move data within a node: in rings, by kernels on "
+                                 "symmetric memory, or "
+                                 "by copy engines where they can"),
+                              [](auto& state) -> auto& { return state.transport; },
+                              {{tr("rings"), sim::Transport::kRing},
+                               {tr("symmetric memory"), sim::Transport::kSymmetric},
+                               {tr("copy engines"), sim::Transport::kCopyEngine}}),
   };
+  out.back().section = PlanKnob::Section::kCommunication;
+  return out;
+}
+
+PlanKnob stack_knob() {
+  PlanKnob out{
+      QObject::tr("Stack"),
+      QObject::tr("Constants fitted to published runs of a software stack, and the program "
+                  "whose operators a config.json runs"),
+      {},
+      PlanKnob::Section::kMachine};
+  const auto add = [&out](const QString& label, const QString& stack) {
+    out.choices.push_back(
+        {label,
+         [stack](PlanState& state) {
+           state.stack = stack;
+           const plan::Program program =
+               sim::program_of_stack(stack.toStdString()).value_or(state.step.program);
+           state.step.software.cuda_graphs = plan::software_by_default(program).cuda_graphs;
+           state.step.optimizer_impl = sim::optimizer_by_default(program);
+         },
+         [stack](const PlanState& state) { return state.stack == stack; }});
+  };
+  add(QObject::tr("that of the GPU"), {});
+  for (const std::string& name : sim::stack_names()) {
+    const QString stack = QString::fromStdString(name);
+    add(stack == QLatin1String(sim::kBareStack.data()) ? QObject::tr("bare hardware") : stack,
+        stack);
+  }
+  return out;
 }
 
 }  // namespace shardlens::gui

@@ -1,6 +1,7 @@
 #include "gui/view/panel_parts/plan_form.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include <QAbstractItemView>
@@ -147,10 +148,13 @@ void PlanForm::rebuild() {
     addKnobs(kMesh, tr("Mesh"));
     addHeading(tr("Machine and step"));
     addMachine();
+    addKnobs(kMachine, {});
+    addPower();
     addStep();
     addKnobs(kMemory, tr("Memory"));
     addKnobs(kSoftware, tr("Software"));
     addKnobs(kCommunication, tr("Communication"));
+    addKnobs(kPrecision, tr("Precision of units"));
     addKnobs(kReplicated, tr("Replicated units"));
   }
   fitWidth();  // a panel that is not shown yet gets no request to lay out its form
@@ -245,10 +249,14 @@ QSpinBox* PlanForm::addNumber(const QString& title,
   box->setRange(1, most);
   box->setAccessibleName(title);
   box->setKeyboardTracking(false);
-  connect(box, &QSpinBox::valueChanged, this, [this, title, set = std::move(set)](int value) {
+  connect(box, &QSpinBox::valueChanged, this, [this, box, title, set = std::move(set)](int value) {
     PlanState next = session_.state();
     set(next, value);
-    session_.edit(QStringLiteral("%1: %2").arg(title).arg(value), next);
+    session_.edit(QStringLiteral("%1: %2").arg(
+                      title, value == box->minimum() && !box->specialValueText().isEmpty()
+                                 ? box->specialValueText()
+                                 : QString::number(value)),
+                  next);
   });
   addField(title, box);
   return box;
@@ -272,6 +280,19 @@ QComboBox* PlanForm::addList(const QString& title,
   });
   addField(title, box);
   return box;
+}
+
+void PlanForm::addPower() {
+  constexpr int kMostWatts = 5000, kWattsAStep = 50;
+  power_ = addNumber(tr("Power limit"), kMostWatts, [](PlanState& s, int v) {
+    s.power_watts = v > 0 ? std::optional<double>(v) : std::nullopt;
+  });
+  const QSignalBlocker quiet(power_);
+  power_->setMinimum(0);
+  power_->setSingleStep(kWattsAStep);
+  power_->setSpecialValueText(tr("the vendor's"));
+  power_->setSuffix(tr(" W"));
+  power_->setToolTip(tr("Of each GPU, below its vendor's: products and attention become slower"));
 }
 
 void PlanForm::addStep() {
@@ -347,7 +368,7 @@ void PlanForm::update() {
   }
   const QSignalBlocker quiet_machine(machine_), quiet_batch(batch_), quiet_seq(seq_),
       quiet_ranks(ranks_), quiet_accumulate(accumulate_), quiet_sync(sync_),
-      quiet_optimizer(optimizer_);
+      quiet_optimizer(optimizer_), quiet_power(power_);
   // A file stays in the list, so that one can return to it.
   const auto choices = machine_choices(session_.subject(), state.machine);
   if (choices.size() > own_machines_ &&
@@ -363,6 +384,7 @@ void PlanForm::update() {
   }
   machine_->setCurrentIndex(machine);
   machine_->setToolTip(machineText(state.machine));
+  power_->setValue(static_cast<int>(std::lround(state.power_watts.value_or(0))));
   ranks_->setValue(static_cast<int>(state.world_size));
   batch_->setValue(static_cast<int>(state.step.batch));
   seq_->setValue(static_cast<int>(state.step.seq.value_or(1)));

@@ -33,6 +33,7 @@ class PlanForm : public QScrollArea {
   void addHeading(const QString& title);
   void addKnobs(PlanKnob::Section section, const QString& title);
   void addMachine();
+  void addPower();
   void addStep();
   void chooseMachine(const QString& name);
   QSpinBox* addNumber(const QString& title, int most, std::function<void(PlanState&, int)> set);
@@ -47,7 +48,8 @@ class PlanForm : public QScrollArea {
   QFormLayout* form_;
   std::vector<QComboBox*> knobs_;
   QComboBox* machine_ = nullptr;
-  QSpinBox *ranks_ = nullptr, *batch_ = nullptr, *seq_ = nullptr, *accumulate_ = nullptr;
+  QSpinBox *power_ = nullptr, *ranks_ = nullptr, *batch_ = nullptr, *seq_ = nullptr,
+           *accumulate_ = nullptr;
   QComboBox *sync_ = nullptr, *optimizer_ = nullptr;
   std::vector<MachineChoice> machines_;
   size_t own_machines_ = 0;      // of `machines_`, without files

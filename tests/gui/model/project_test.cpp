@@ -31,6 +31,8 @@ Project example(const fs::path& directory) {
                              .loss_chunks = 8};
       state.step.optimizer_impl = plan::OptimizerImpl::kForeach;
       state.transport = sim::Transport::kSymmetric;
+      state.stack = "torchtitan";
+      state.power_watts = 450;
       state.plan.mesh.tensor = 2;
     }
     state.world_size = 8;

@@ -1,6 +1,7 @@
 // For every scenario the app's model and the commands give the same figures, to the nanosecond and
 // byte: captures of many kinds, traces of PyTorch, models on specs.
 #include <fstream>
+#include <set>
 
 #include <nlohmann/json.hpp>
 
@@ -247,6 +248,56 @@ TEST_F(ScenariosTest, ModelsOnSpecs) {
       expect_same(state, on_hardware(state, config));
     }
   }
+}
+
+// The machine's stack, power limit and transport, and the program of a model.json, are those of the
+// flags.
+TEST_F(ScenariosTest, StacksAndPowerLimits) {
+  const std::string config = path("config.json");
+  session_.start(plan::load_model_config(config), "8xH100");
+  ASSERT_TRUE(wait_for([&] { return !session_.isBusy(); }));
+  const auto knob = [this](const QString& title, const QString& label) {
+    PlanState next = session_.state();
+    for (const PlanKnob& each : session_.knobs()) {
+      for (const PlanKnob::Choice& choice : each.choices) {
+        if (each.title == title && choice.label == label) {
+          choice.apply(next);
+          return next;
+        }
+      }
+    }
+    throw std::runtime_error("no choice " + label.toStdString());
+  };
+  std::set<int64_t> steps;
+  const auto expect = [&](const PlanState& state, std::vector<std::string> flags) {
+    std::vector<std::string> arguments = on_hardware(state, config);
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    expect_same(state, arguments);
+    steps.insert(session_.current()->step());
+  };
+  const PlanState usual = session_.state();
+  expect(usual, {});
+  for (const char* stack : {"torchtitan", "torchtitan-0.3", "transformers", "bare"}) {
+    session_.edit("usual", usual);
+    expect(knob("Stack", stack == std::string("bare") ? "bare hardware" : stack),
+           {"--stack", stack});
+  }
+  PlanState limited = usual;
+  limited.power_watts = 450;
+  expect(limited, {"--power-limit", "450"});
+  PlanState weak = usual;
+  weak.power_watts = 20;
+  EXPECT_TRUE(PlanSession::simulated(session_.subject(), weak, "").error.contains("--power-limit"));
+  session_.edit("usual", usual);
+  expect(knob("Transport", "symmetric memory"), {"--transport", "symmetric"});
+  session_.edit("usual", usual);
+  expect(knob("Update", "foreach"), {"--optimizer-impl", "foreach"});
+  EXPECT_GE(steps.size(), 6U);  // few of them change nothing on so small a model
+  // Exported from PyTorch, whose optimizer has one operator after the other.
+  const std::string exported = fs::canonical(pytorch_run("../tensor/decoder/model.json")).string();
+  session_.start(plan::load_model_config(exported), "8xH100");
+  ASSERT_TRUE(wait_for([&] { return !session_.isBusy(); }));
+  expect_same(session_.state(), on_hardware(session_.state(), exported));
 }
 
 // `search` reports the same figures for its best plan as `simulate` does: on a spec, with either
