@@ -1,5 +1,6 @@
 #include "gui/model/lanes/nested_operators.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "profiler/analysis/events/nesting.h"
@@ -40,6 +41,9 @@ std::vector<NestedThread> nested_operators(const trace::Trace& trace) {
     }
     begin = at;
   }
+  std::ranges::stable_sort(out, {}, [](const NestedThread& thread) {
+    return thread.depths.front().items().front().start;
+  });
   return out;
 }
 

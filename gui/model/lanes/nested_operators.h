@@ -15,8 +15,9 @@ struct NestedThread {
                                 // Trace::events
 };
 
-// Of all threads that have any, in the order of Trace::tracks. An event that ends after the one
-// around it contains those that begin in it until its own end, so that no two of a depth overlap.
+// Of all threads that have any, in the order in which they began: the program's own thread is
+// before that of backward, which it starts. An event that ends after the one around it contains
+// those that begin in it until its own end, so that no two of a depth overlap.
 //
 // Complexity  a pass over all events, and a sort of the operators.
 [[nodiscard]] std::vector<NestedThread> nested_operators(const trace::Trace& trace);

@@ -52,7 +52,14 @@ TEST(NestedOperatorsTest, EveryOperatorIsInItsCaller) {
       }
     }
   }
-  EXPECT_GT(threads.size(), 1);  // backward runs on a thread of its own
+  ASSERT_GT(threads.size(), 1);  // backward runs on a thread of its own, below the program's
+  const std::vector<std::string> outermost = names_at(trace, threads[0].depths[0]);
+  EXPECT_TRUE(std::ranges::any_of(
+      outermost, [](const std::string& name) { return name.starts_with("ProfilerStep"); }));
+  for (size_t i = 1; i < threads.size(); ++i) {
+    EXPECT_LE(threads[i - 1].depths[0].items().front().start,
+              threads[i].depths[0].items().front().start);
+  }
   EXPECT_GT(deepest, 3);
   const auto expected = std::ranges::count_if(trace.events, [](const trace::Event& event) {
     return event.duration > 0 && (event.category == trace::Category::kCpuOp ||
