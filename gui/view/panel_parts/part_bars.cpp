@@ -11,7 +11,9 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kBarsMargin = 8, kLegendHeight = 20, kRow = 20, kShortestRow = 9, kThickest = 15;
+constexpr double kBetweenNames = 12;
+constexpr double kBarsMargin = 8, kCaptionHeight = 16, kLegendHeight = 20, kRow = 20,
+                 kShortestRow = 9, kThickest = 15;
 constexpr std::array<Ink, PartBars::kParts> kPartInks{Ink::kCompute, Ink::kExposed, Ink::kCopy,
                                                       Ink::kIdle};
 
@@ -24,6 +26,13 @@ void draw_part(Canvas& canvas, const QRectF& area, int part) {
   if (part == kExposedPart) {
     canvas.hatch(area, ink);
   }
+}
+
+// As the headline has it in a narrow window.
+QString short_name_of(int part) {
+  return part == 1   ? QObject::tr("exposed comm")
+         : part == 2 ? QObject::tr("copies")
+                     : name_of_part(part);
 }
 
 }  // namespace
@@ -51,8 +60,17 @@ QString name_of_part(int part) {
   }
 }
 
-PartBars::PartBars(const QString& name, QWidget* parent) : DrawnWidget(parent) {
+PartBars::PartBars(const QString& name, const QString& caption, QWidget* parent)
+    : DrawnWidget(parent), caption_(caption) {
   setAccessibleName(name);
+}
+
+// The caption is above the legend where there is room, else before it.
+double PartBars::top() const {
+  const double both = kLegendHeight + kCaptionHeight;
+  return !caption_.isEmpty() && height() >= both + kThickest * static_cast<double>(bars_.size())
+             ? both
+             : kLegendHeight;
 }
 
 void PartBars::show(std::vector<Bar> bars) {
@@ -62,8 +80,8 @@ void PartBars::show(std::vector<Bar> bars) {
 }
 
 QSize PartBars::sizeHint() const {
-  return {360,
-          static_cast<int>(kLegendHeight + kRow * static_cast<double>(bars_.size()) + kBarsMargin)};
+  const double above = caption_.isEmpty() ? kLegendHeight : kLegendHeight + kCaptionHeight;
+  return {360, static_cast<int>(above + kRow * static_cast<double>(bars_.size()) + kBarsMargin)};
 }
 
 double PartBars::widthOf(QString Bar::*text) const {
@@ -78,10 +96,10 @@ double PartBars::widthOf(QString Bar::*text) const {
 }
 
 QRectF PartBars::rowOf(size_t bar) const {
-  const double room = height() - kLegendHeight - kBarsMargin;
+  const double room = height() - top() - kBarsMargin;
   const double row =
       std::clamp(room / static_cast<double>(std::max<size_t>(1, bars_.size())), kShortestRow, kRow);
-  return {0, kLegendHeight + row * static_cast<double>(bar), static_cast<double>(width()), row};
+  return {0, top() + row * static_cast<double>(bar), static_cast<double>(width()), row};
 }
 
 void PartBars::drawOn(Canvas& canvas) const {
@@ -90,15 +108,26 @@ void PartBars::drawOn(Canvas& canvas) const {
     return;
   }
   const QFontMetricsF metrics(font());
-  double x = kBarsMargin;
+  const double legend = top() - kLegendHeight;
+  const double caption = metrics.horizontalAdvance(caption_);
+  canvas.text({kBarsMargin, legend > 0 ? 2.0 : 0.0, caption + 2,
+               legend > 0 ? kCaptionHeight : kLegendHeight},
+              caption_, Ink::kText);
+  const double begin = legend > 0 || caption_.isEmpty() ? kBarsMargin : kBarsMargin + caption + 12;
+  const auto entry = [&metrics](bool narrow, int part) {
+    return 14 + metrics.horizontalAdvance(narrow ? short_name_of(part) : name_of_part(part));
+  };
+  double all = begin;
   for (int part = 0; part < kParts; ++part) {
-    const double wide = metrics.horizontalAdvance(name_of_part(part));
-    if (x + 14 + wide > width()) {
-      break;
-    }
-    draw_part(canvas, {x, 5, 10, 10}, part);
-    canvas.text({x + 14, 0, wide + 2, kLegendHeight}, name_of_part(part), Ink::kFaintText);
-    x += 14 + wide + 14;
+    all += entry(false, part) + kBetweenNames;
+  }
+  const bool narrow = all > width();
+  double x = begin;
+  for (int part = 0; part < kParts && x + entry(narrow, part) <= width(); ++part) {
+    draw_part(canvas, {x, legend + 5, 10, 10}, part);
+    canvas.text({x + 14, legend, entry(narrow, part) - 12, kLegendHeight},
+                narrow ? short_name_of(part) : name_of_part(part), Ink::kFaintText);
+    x += entry(narrow, part) + kBetweenNames;
   }
   double most = 0;
   for (const Bar& bar : bars_) {

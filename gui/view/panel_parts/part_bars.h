@@ -25,7 +25,8 @@ class PartBars : public DrawnWidget {
     QString help;         // tooltip
     [[nodiscard]] double sum() const;
   };
-  explicit PartBars(const QString& name, QWidget* parent = nullptr);
+  // `caption`: what a bar is, above them; "": it is clear where they are.
+  explicit PartBars(const QString& name, const QString& caption = {}, QWidget* parent = nullptr);
   void show(std::vector<Bar> bars);
   [[nodiscard]] const std::vector<Bar>& bars() const { return bars_; }
   void drawOn(Canvas& canvas) const override;
@@ -44,6 +45,8 @@ class PartBars : public DrawnWidget {
  private:
   [[nodiscard]] std::optional<size_t> barAt(QPointF position) const;
   [[nodiscard]] double widthOf(QString Bar::*text) const;
+  [[nodiscard]] double top() const;  // of the first bar
+  QString caption_;
   std::vector<Bar> bars_;
 };
 

@@ -17,6 +17,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kPlotLeft = 62, kPlotRight = 12, kPlotTop = 28, kPlotBottom = 36, kUnfitWidth = 74;
+constexpr double kEntryRow = 18;
 constexpr double kNear = 9, kMarkHalf = 2.5, kFrontHalf = 4, kLegendTop = 4;
 constexpr double kMs = 1e6, kSpaceGiB = 1024.0 * 1024 * 1024;
 constexpr double kDim = 0.12, kPlain = 0.6;
@@ -102,6 +103,7 @@ void SpacePlot::setKnob(size_t knob) {
       value_of_.push_back(static_cast<uint32_t>(value - values_.begin()));
     }
   }
+  layOutLegend();
   update();
 }
 
@@ -120,8 +122,10 @@ void SpacePlot::clearBrush() {
 }
 
 QRectF SpacePlot::area() const {
-  return QRectF(rect()).adjusted(
-      kPlotLeft, kPlotTop, -(has_unfit_ ? kPlotRight + kUnfitWidth : kPlotRight), -kPlotBottom);
+  const double more = legend_.empty() ? 0 : legend_.back().area.top() - kLegendTop;
+  return QRectF(rect()).adjusted(kPlotLeft, kPlotTop + more,
+                                 -(has_unfit_ ? kPlotRight + kUnfitWidth : kPlotRight),
+                                 -kPlotBottom);
 }
 
 QPointF SpacePlot::place(Nanoseconds step, Bytes peak, bool fits) const {
@@ -150,19 +154,29 @@ double SpacePlot::legendLeft() const {
   return std::max(kPlotLeft, QFontMetricsF(font()).horizontalAdvance(tr("peak, GiB")) + 24);
 }
 
-std::vector<SpacePlot::Entry> SpacePlot::legend() const {
-  std::vector<Entry> out;
+// In two rows if it does not fit into one and the plot is not low.
+void SpacePlot::layOutLegend() {
+  constexpr int kLowPlot = 150;
+  legend_.clear();
   const QFontMetricsF metrics(font());
-  double x = legendLeft() + metrics.horizontalAdvance(space_knobs()[knob_].title) + 12;
+  const double left = legendLeft() + metrics.horizontalAdvance(space_knobs()[knob_].title) + 12;
+  double x = left, y = kLegendTop;
   for (const QString& value : values_) {
     const double wide = 14 + metrics.horizontalAdvance(value) + 2;
+    if (x + wide > width() && y == kLegendTop && height() >= kLowPlot) {
+      x = left;
+      y += kEntryRow;
+    }
     if (x + wide > width()) {
       break;
     }
-    out.push_back({value, {x, kLegendTop, wide, 18}});
+    legend_.push_back({value, {x, y, wide, kEntryRow}});
     x += wide + 10;
   }
-  return out;
+}
+
+void SpacePlot::resizeEvent(QResizeEvent* /*event*/) {
+  layOutLegend();
 }
 
 std::optional<size_t> SpacePlot::pointAt(QPointF position) const {
@@ -279,11 +293,10 @@ void SpacePlot::drawOn(Canvas& canvas) const {
   drawAxes(canvas);
   canvas.text({legendLeft(), kLegendTop, width() - legendLeft(), 18}, space_knobs()[knob_].title,
               Ink::kFaintText, Qt::AlignLeft | Qt::AlignVCenter, false);
-  const std::vector<Entry> entries = legend();
-  for (size_t i = 0; i < entries.size(); ++i) {
-    const QRectF& at = entries[i].area;
+  for (size_t i = 0; i < legend_.size(); ++i) {
+    const QRectF& at = legend_[i].area;
     canvas.fill({at.left(), at.top() + 4, 10, 10}, ink_of_value(i), !lit_ || *lit_ == i ? 1 : kDim);
-    canvas.text(at.adjusted(14, 0, 0, 0), entries[i].value, Ink::kText,
+    canvas.text(at.adjusted(14, 0, 0, 0), legend_[i].value, Ink::kText,
                 Qt::AlignLeft | Qt::AlignVCenter, false);
   }
   drawPoints(canvas);
@@ -312,9 +325,8 @@ void SpacePlot::mousePressEvent(QMouseEvent* event) {
   if (space_ == nullptr || event->button() != Qt::LeftButton) {
     return;
   }
-  const std::vector<Entry> entries = legend();
-  for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].area.contains(event->position())) {
+  for (size_t i = 0; i < legend_.size(); ++i) {
+    if (legend_[i].area.contains(event->position())) {
       lit_ = lit_ == i ? std::nullopt : std::optional(i);
       update();
       return;

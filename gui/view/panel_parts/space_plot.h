@@ -46,6 +46,7 @@ class SpacePlot : public DrawnWidget {
   void pointOpened(size_t point);
 
  protected:
+  void resizeEvent(QResizeEvent* event) override;
   void mousePressEvent(QMouseEvent* event) override;
   void mouseMoveEvent(QMouseEvent* event) override;
   void mouseReleaseEvent(QMouseEvent* event) override;
@@ -59,7 +60,7 @@ class SpacePlot : public DrawnWidget {
   };
   [[nodiscard]] QRectF area() const;
   [[nodiscard]] double legendLeft() const;
-  [[nodiscard]] std::vector<Entry> legend() const;
+  void layOutLegend();
   [[nodiscard]] QPointF place(Nanoseconds step, Bytes peak, bool fits) const;
   [[nodiscard]] Ink inkOf(size_t point) const;
   [[nodiscard]] bool isDim(size_t point) const;
@@ -74,6 +75,7 @@ class SpacePlot : public DrawnWidget {
   bool has_unfit_ = false;
   size_t knob_ = 0;
   std::vector<QString> values_;     // of the knob
+  std::vector<Entry> legend_;       // of those for which there is room
   std::vector<uint32_t> value_of_;  // by point, into values_
   std::optional<size_t> lit_;       // into values_
   std::optional<size_t> chosen_;

@@ -149,7 +149,8 @@ class ScalingPanel final : public Panel {
   PlanScaling scaling_{session()};
   ColumnTable model_;
   QTableView* table_ = make_table(model_, tr("The plan at other sizes"));
-  PartBars* bars_ = new PartBars(tr("Time of a token by part, at other sizes"));
+  PartBars* bars_ =
+      new PartBars(tr("Time of a token by part, at other sizes"), tr("GPU time a token"));
   QComboBox* axis_ = new QComboBox;
   std::array<QSlider*, std::size(kSpeeds)> sliders_{};
   std::array<QLabel*, std::size(kSpeeds)> factors_{};

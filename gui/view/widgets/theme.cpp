@@ -27,6 +27,9 @@ QString style_sheet(const Theme& theme) {
              "QDockWidget::title { background: %4; padding: 5px 8px; }"
              "QDockWidget { font-weight: 600; }"
              "QTabBar { font-weight: 400; }"
+             // Titles of panels are whole; buttons scroll to those for which there is no room.
+             "QMainWindow > QTabBar { qproperty-elideMode: ElideNone; "
+             "qproperty-usesScrollButtons: true; }"
              "#notice { background: %4; border-left: 4px solid %6; border-bottom: 1px solid %3; }"
              "QLineEdit[invalid=\"true\"] { color: %6; border: 1px solid %6; }"
              "#failure { border: 1px solid %6; border-left: 4px solid %6; padding: 8px; }")
