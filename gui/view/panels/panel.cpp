@@ -10,6 +10,7 @@
 #include <QKeyEvent>
 #include <QScopedValueRollback>
 #include <QTableView>
+#include <QToolButton>
 #include <QTreeView>
 #include <QVBoxLayout>
 
@@ -42,7 +43,9 @@ QString rows_text(const QHeaderView& header, QModelIndexList rows) {
 }
 
 // In views of panels Left and Right fold trees and move along rows, although they are shortcuts
-// elsewhere. Copy takes all columns of the selected rows; Qt's own takes one cell.
+// elsewhere. Home and End choose the first and the last row, as in trees; Qt's own move along a
+// table's row, which is selected as a whole. Copy takes all columns of the selected rows; Qt's own
+// takes one cell.
 class ViewKeys : public QObject {
  public:
   using QObject::QObject;
@@ -62,6 +65,9 @@ class ViewKeys : public QObject {
         return true;
       }
     }
+    if (event->type() == QEvent::KeyPress && chooseEnd(watched, *static_cast<QKeyEvent*>(event))) {
+      return true;
+    }
     if (event->type() == QEvent::ShortcutOverride) {
       const auto* key = static_cast<QKeyEvent*>(event);
       const bool plain = (key->modifiers() & ~Qt::KeypadModifier) == Qt::NoModifier;
@@ -71,6 +77,24 @@ class ViewKeys : public QObject {
       }
     }
     return false;
+  }
+
+ private:
+  static bool chooseEnd(QObject* watched, const QKeyEvent& key) {
+    auto* table = qobject_cast<QTableView*>(watched);
+    const bool end = key.key() == Qt::Key_End;
+    if (table == nullptr || (key.modifiers() & ~Qt::KeypadModifier) != Qt::NoModifier ||
+        (!end && key.key() != Qt::Key_Home) || table->model()->rowCount() == 0 ||
+        table->selectionBehavior() != QAbstractItemView::SelectRows) {
+      return false;
+    }
+    const int column = std::max(0, table->currentIndex().column());
+    QModelIndex row = table->model()->index(end ? table->model()->rowCount() - 1 : 0, column);
+    while (row.isValid() && !(row.flags() & Qt::ItemIsSelectable)) {  // a section's title
+      row = row.siblingAtRow(row.row() + (end ? -1 : 1));
+    }
+    show_row(*table, row);
+    return true;
   }
 };
 
@@ -136,7 +160,8 @@ bool Panel::eventFilter(QObject* watched, QEvent* event) {
 void Panel::onChosen(std::function<void(const QModelIndex&)> choose) {
   // Several rows are only selected to be copied.
   const auto chosen = [this, view = view_, choose = std::move(choose)](const QModelIndex& index) {
-    if (!updating_ && index.isValid() && view->selectionModel()->selectedRows().size() <= 1) {
+    const bool is_row = (index.flags() & Qt::ItemIsSelectable) != 0;  // not a section's title
+    if (!updating_ && is_row && view->selectionModel()->selectedRows().size() <= 1) {
       choose(index);
     }
   };
