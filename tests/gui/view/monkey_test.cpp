@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 #include <malloc.h>
+#include <unistd.h>
 
 #include <QBackingStore>
 #include <QDir>
@@ -27,7 +29,8 @@ namespace shardlens::gui {
 namespace {
 
 // Environment variables: SHARDLENS_MONKEY_ACTIONS, actions per test (250);
-// SHARDLENS_MONKEY_SECONDS, go on for so long and print the heap in use now and then;
+// SHARDLENS_MONKEY_SECONDS, go on for so long; both print the heap in use after every
+// kBetweenHeaps actions;
 // SHARDLENS_MONKEY_SEED (1); SHARDLENS_MONKEY_LOG, prints each action; SHARDLENS_MONKEY_RUN, the
 // path that AnyRun opens.
 int setting(const char* name, int otherwise) {
@@ -50,6 +53,14 @@ size_t heap_in_use() {
   const struct mallinfo2 heap = ::mallinfo2();
   return heap.uordblks + heap.hblkhd;
 #endif
+}
+
+// Bytes of the process that are in memory; those of a sanitizer too.
+size_t resident_bytes() {
+  std::ifstream status("/proc/self/statm");
+  size_t pages = 0, resident = 0;
+  status >> pages >> resident;
+  return resident * static_cast<size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 // Bytes of what windows, menus and dialogs were last drawn into, which Qt keeps while they are
@@ -98,13 +109,11 @@ class MonkeyTest : public WindowTest {
           return;
         }
       }
-      if (seconds > 0 && i % kBetweenHeaps == 0 && i > 0) {
-        const std::weak_ptr<const RunData> before = window_->context().run();
-        open_again();
-        printHeap(before);
-        if (HasFatalFailure()) {
-          return;
-        }
+      if (i % kBetweenHeaps == 0 && i > 0) {
+        printHeap(i, open_again);
+      }
+      if (HasFatalFailure()) {
+        return;
       }
       monkey.act();
       const QStringList broken = monkey.broken();
@@ -112,12 +121,17 @@ class MonkeyTest : public WindowTest {
           << "action " << i << ": " << broken.join("; ").toStdString() << "\nafter:\n  "
           << monkey.log().join("\n  ").toStdString();
     }
+    if (actions >= kBetweenHeaps) {
+      printHeap(actions, open_again);
+    }
   }
   // With the run just opened, plans that were made before are gone, the window has the size and the
   // panels of the first time, fields have no text to undo, and there are no notes, into which whole
   // tables are pasted now and then: what is in use then is not what the user keeps or sees.
   // Pictures of windows are left out: 7 to 12 MiB, as large as each was last.
-  void printHeap(const std::weak_ptr<const RunData>& before) {
+  void printHeap(int actions, const std::function<void()>& open_again) {
+    const std::weak_ptr<const RunData> before = window_->context().run();
+    open_again();
     for (QLineEdit* field : window_->findChildren<QLineEdit*>()) {
       field->setText(field->text());  // forgets what was typed
     }
@@ -131,13 +145,15 @@ class MonkeyTest : public WindowTest {
     window_->setStyleSheet(style);
     window_->resize(kSize);
     window_->actions().trigger(QStringLiteral("view.reset"));
-    ASSERT_TRUE(wait_for([&] { return !window_->session().isBusy() && before.expired(); }))
-        << "the run that was open before is still held";
+    ASSERT_TRUE(wait_for([&] {
+      return !window_->session().isBusy() && !window_->panels().isBusy() && before.expired();
+    })) << "the run that was open before is still held";
     for (int i = 0; i < kRounds; ++i) {
       QTest::qWait(kRoundMs);
       QApplication::sendPostedEvents(nullptr, QEvent::DeferredDelete);
     }
-    std::printf("heap in use %zu\n", heap_in_use() - pictures_of_windows());
+    std::printf("after %d actions, resident %zu\nheap in use %zu\n", actions, resident_bytes(),
+                heap_in_use() - pictures_of_windows());
     std::fflush(stdout);
   }
   void openModel(const std::string& config) {
@@ -182,9 +198,17 @@ TEST_F(MonkeyTest, AnyRun) {
   play([&] { open(run); });
 }
 
+// A plan without a run, with all plans of a search in the plan space.
 TEST_F(MonkeyTest, APlanOnly) {
-  openModel(sample_run() + "/config.json");
-  play([this] { openModel(sample_run() + "/config.json"); });
+  const auto search = [this] {
+    openModel(sample_run() + "/config.json");
+    ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+    ASSERT_TRUE(window_->actions().trigger("plan.searchSpace"));
+    ASSERT_TRUE(wait_for([&] { return !window_->proposals().isBusy(); }));
+    ASSERT_FALSE(window_->proposals().space().points.empty());
+  };
+  search();
+  play(search);
 }
 
 }  // namespace

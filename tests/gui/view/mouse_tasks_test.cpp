@@ -137,7 +137,7 @@ class MouseTasksTest : public MouseTest {
     return window_->panels().find("inspector").panel->findChild<QTextBrowser*>()->toPlainText();
   }
   void done(const char* task) {
-    EXPECT_EQ(actions_, documented(task, "With the mouse")) << task;
+    EXPECT_EQ(actions_, documented(task).mouse) << task;
     EXPECT_LE(actions_, 5) << task;
     actions_ = 0;
   }

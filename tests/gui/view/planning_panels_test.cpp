@@ -67,6 +67,45 @@ class PlanningPanelsTest : public WindowTest {
     }
     return out;
   }
+  // The JSON that a command prints of the sample's model with the window's plan, on eight H100.
+  nlohmann::json said(QStringList arguments) {
+    const PlanState& state = window_->session().state();
+    const std::string plan = folder_.path().toStdString() + "/plan.json";
+    std::ofstream(plan) << window_->session().planJson();
+    QProcess process;
+    process.start(SHARDLENS_BIN_DIR "/shardlens",
+                  arguments << "--model" << QString::fromStdString(sample_run() + "/config.json")
+                            << "--plan" << QString::fromStdString(plan) << "--batch"
+                            << QString::number(state.step.batch) << "--seq"
+                            << QString::number(*state.step.seq) << "--json");
+    EXPECT_TRUE(process.waitForFinished(60'000));
+    EXPECT_EQ(process.exitCode(), 0) << process.readAllStandardError().toStdString();
+    return nlohmann::json::parse(process.readAllStandardOutput().toStdString(), nullptr, false);
+  }
+  // The plans that no other one beats are those of `search`, with its figures.
+  void expectTheFrontOfTheCommand(const PlanSpace& space) {
+    const nlohmann::json front = said({"search", "--hardware", "8xH100", "--memory-limit", "1TiB",
+                                       "--context", "1", "--tensor", "1", "--expert", "1"})
+                                     .at("pareto");
+    // Of plans that are equally good the window has one.
+    EXPECT_GT(front.size(), 1U);
+    for (const nlohmann::json& row : front) {
+      EXPECT_TRUE(std::ranges::any_of(space.points, [&](const SpacePoint& point) {
+        return point.front && point.step() <= row.at("step_ns") &&
+               point.peak <= row.at("peak_allocated_bytes");
+      })) << row;
+    }
+    for (const SpacePoint& point : space.points) {
+      if (point.front) {
+        EXPECT_TRUE(std::ranges::any_of(front, [&](const nlohmann::json& row) {
+          return row.at("step_ns") == point.step() &&
+                 row.at("exposed_comm_ns") == point.figures.exposed_comm &&
+                 row.at("peak_allocated_bytes") == point.peak &&
+                 row.at("peak_reserved_bytes") == point.reserved;
+        })) << sim::name_of(point.candidate, space.base.world_size);
+      }
+    }
+  }
   template <class Widget>
   static Widget& named(const Panel& of, const QString& name) {
     for (Widget* each : of.findChildren<Widget*>()) {
@@ -100,6 +139,7 @@ TEST_F(PlanningPanelsTest, ThePlanSpaceIsBrushedAndAPointBecomesAVersion) {
   EXPECT_EQ(cell(table, 0, "Step"), durationText(std::ranges::min_element(points, {}, [](auto& p) {
                                                    return p.fits ? p.step() : INT64_MAX;
                                                  })->step()));
+  expectTheFrontOfTheCommand(window_->proposals().space());
   // A rectangle around the lower left quarter.
   const QPoint from(70, plot.height() - 45), to(plot.width() / 2, plot.height() / 3);
   QTest::mousePress(&plot, Qt::LeftButton, {}, from);
@@ -176,22 +216,12 @@ TEST_F(PlanningPanelsTest, ScalingIsThatOfTheCommand) {
   QAbstractItemModel& table = *scaling.view()->model();
   ASSERT_TRUE(wait_for([&] { return table.rowCount() == 11; }));
   spec["nodes"] = 8;
-  const std::string file = folder_.path().toStdString() + "/64.json",
-                    plan = folder_.path().toStdString() + "/plan.json";
+  const std::string file = folder_.path().toStdString() + "/64.json";
   std::ofstream(file) << spec.dump();
-  std::ofstream(plan) << window_->session().planJson();
-  QProcess process;
-  process.start(
-      SHARDLENS_BIN_DIR "/shardlens",
-      {"simulate", "--model", QString::fromStdString(sample_run() + "/config.json"), "--hardware",
-       QString::fromStdString(file), "--plan", QString::fromStdString(plan), "--world-size", "64",
-       "--batch", QString::number(window_->session().state().step.batch), "--seq",
-       QString::number(*window_->session().state().step.seq), "--json"});
-  ASSERT_TRUE(process.waitForFinished(60'000));
-  ASSERT_EQ(process.exitCode(), 0) << process.readAllStandardError().toStdString();
-  const auto said = nlohmann::json::parse(process.readAllStandardOutput().toStdString());
+  const nlohmann::json answer =
+      said({"simulate", "--hardware", QString::fromStdString(file), "--world-size", "64"});
   ASSERT_EQ(cell(table, 6, "Size"), "64");
-  EXPECT_EQ(cell(table, 6, "Step"), durationText(said.at("step_ns").get<Nanoseconds>()));
+  EXPECT_EQ(cell(table, 6, "Step"), durationText(answer.at("step_ns").get<Nanoseconds>()));
 
   QSlider& compute = named<QSlider>(scaling, "Compute");
   compute.setFocus();
@@ -239,6 +269,17 @@ TEST_F(PlanningPanelsTest, AVersionIsRunAndOpensAsBNextToItsPrediction) {
   EXPECT_EQ(cell(table, 0, "Measured"), durationText(window_->session().baseline()->measured));
   EXPECT_EQ(cell(table, 0, "Error"), baselineText(window_->session().baseline()));
   ASSERT_EQ(run.findChild<PartBars*>()->bars().size(), 2U);
+  // As `simulate` has them of the run.
+  QProcess process;
+  process.start(SHARDLENS_BIN_DIR "/shardlens",
+                {"simulate", "--workload", QString::fromStdString(sample_run()), "--json"});
+  ASSERT_TRUE(process.waitForFinished(60'000));
+  const auto baseline =
+      nlohmann::json::parse(process.readAllStandardOutput().toStdString()).at("baseline");
+  EXPECT_EQ(cell(table, 0, "Measured"),
+            durationText(baseline.at("measured_step_ns").get<Nanoseconds>()));
+  EXPECT_EQ(cell(table, 0, "Predicted"),
+            durationText(baseline.at("simulated_step_ns").get<Nanoseconds>()));
   // A second run does not replace the first.
   QTest::mouseClick(&button(run, "Run"), Qt::LeftButton);
   ASSERT_TRUE(wait_for([&] { return !window_->runs().isBusy(); }));

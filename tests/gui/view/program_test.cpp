@@ -363,6 +363,9 @@ TEST_F(ProgramTest, TheMouseReachesItThroughX) {
             QStringList{"key", "--window", "0", "Escape", "keydown", "--window", "0", "ctrl+q"});
 }
 
+// In milliseconds: less than CTest waits, so that what they printed is seen.
+constexpr int kLongestTests = 130'000;
+
 // The mouse tests and the random tests, with a window manager.
 TEST_F(ProgramTest, TestsOfTheMousePassUnderAWindowManager) {
   if (const std::string none = missing({"Xvfb", "xdotool", "openbox"}); !none.empty()) {
@@ -378,7 +381,7 @@ TEST_F(ProgramTest, TestsOfTheMousePassUnderAWindowManager) {
     process.setProcessChannelMode(QProcess::MergedChannels);
     QStringList words = QString(test).split(' ');
     process.start(QString(SHARDLENS_BUILD_DIR) + "/tests/" + words.takeFirst(), words);
-    EXPECT_TRUE(process.waitForFinished(300'000)) << test;
+    EXPECT_TRUE(process.waitForFinished(kLongestTests)) << test << " did not end";
     EXPECT_EQ(process.exitCode(), 0) << test << ":\n" << process.readAll().toStdString();
     process.kill();
     process.waitForFinished();

@@ -160,5 +160,18 @@ TEST_F(SumsPanelsTest, ADotOfTheRooflineIsItsRow) {
   EXPECT_EQ(chosen().unit, "model.layers.0");
 }
 
+TEST_F(SumsPanelsTest, ATitleOfTheRooflineIsNotARow) {
+  window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+  ASSERT_TRUE(wait_for([&] {
+    return window_->context().run() != nullptr && window_->session().current() != nullptr;
+  }));
+  QAbstractItemView& view = shown("roofline");
+  const QModelIndex title = view.model()->index(0, 0);
+  ASSERT_FALSE(title.flags() & Qt::ItemIsSelectable) << title.data().toString().toStdString();
+  click(view, title);
+  double_click(view, title);
+  EXPECT_FALSE(chosen().unit);
+}
+
 }  // namespace
 }  // namespace shardlens::gui

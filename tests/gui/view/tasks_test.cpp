@@ -10,7 +10,9 @@
 #include <QFileInfo>
 #include <QKeySequence>
 #include <QTableView>
+#include <QTextBrowser>
 
+#include "gui/model/base/time_axis.h"
 #include "gui/model/run/exposed_list.h"
 #include "gui/model/tables/exposed_table.h"
 #include "gui/model/tables/ownership_table.h"
@@ -87,9 +89,13 @@ class TasksTest : public WindowTest {
     throw RuntimeFault("no table of exposed collectives");
   }
   const Selection& chosen() { return window_->context().current(); }
+  QString inspector() {
+    window_->panels().flush();
+    return window_->panels().find("inspector").panel->findChild<QTextBrowser*>()->toPlainText();
+  }
 
   void done(const char* task) {
-    EXPECT_EQ(actions_, documented(task, "with the keyboard only")) << task;
+    EXPECT_EQ(actions_, documented(task).keys) << task;
     EXPECT_LE(actions_, 5) << task;
     actions_ = 0;
   }
@@ -230,6 +236,37 @@ TEST_F(TasksTest, MeasureAndExport) {
   const analysis::Interval second = *window_->context().itemInterval();
   EXPECT_EQ(chosen().range, (analysis::Interval{std::min(first.start, second.start),
                                                 std::max(first.end, second.end)}));
+}
+
+// Of eight ranks, of which one is slow. With so many samples the device is busy all the time, so
+// the others wait for it.
+TEST_F(TasksTest, StragglerGatheredAndKept) {
+  constexpr size_t kSlow = 5;
+  open(simulated_ranks("a", {"--batch", "64", "--seq", "256", "--slow-rank", "5:1.3"})
+           .toStdString());
+  ASSERT_TRUE(wait_for([&] { return !window_->session().isObserving(); }));
+  window_->timeline().setFocus();
+  command("panel Ranks");
+  press("Home");
+  EXPECT_EQ(chosen().rank, kSlow);
+  done("Jump to the straggler");
+
+  window_->context().clear();
+  window_->timeline().setFocus();
+  command("lm_head");
+  EXPECT_EQ(chosen().unit, "");  // it belongs to the root's unit
+  EXPECT_TRUE(inspector().contains("gathered\n")) << inspector().toStdString();
+  done("When is lm_head gathered");
+
+  window_->context().clear();
+  window_->timeline().setFocus();
+  command("rank 3");
+  EXPECT_EQ(chosen().rank, 3);
+  const Bytes kept = window_->panels().model<OwnershipTable>().kept(3);
+  EXPECT_GT(kept, 0);
+  EXPECT_TRUE(inspector().contains("keeps\n" + bytesText(kept) + " of"))
+      << inspector().toStdString();
+  done("What does rank 3 keep");
 }
 
 }  // namespace

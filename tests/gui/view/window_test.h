@@ -88,15 +88,19 @@ class WindowTest : public QtTest<QApplication> {
     EXPECT_EQ(program.exitCode(), 0) << program.readAllStandardError().toStdString();
     return out;
   }
-  // The number of actions that docs/use/window.md has for a task, in its text after `title`; -1: it
-  // does not list the task.
-  static int documented(const QString& task, const QString& title) {
+  // The number of actions that docs/use/window.md has for a task; -1: it does not list the task.
+  struct Documented {
+    int keys = -1, mouse = -1;
+  };
+  static Documented documented(const QString& task) {
     QFile file(QString(SHARDLENS_TEST_DATA) + "/../../docs/use/window.md");
     EXPECT_TRUE(file.open(QIODevice::ReadOnly));
-    const QRegularExpression row("^\\| " + QRegularExpression::escape(task) + " \\| (\\d+) \\|",
-                                 QRegularExpression::MultilineOption);
-    const auto match = row.match(QString::fromUtf8(file.readAll()).section(title, 1));
-    return match.hasMatch() ? match.captured(1).toInt() : -1;
+    const QRegularExpression row(
+        "^\\| " + QRegularExpression::escape(task) + " \\| (\\d+): [^|]+ \\| (\\d+): ",
+        QRegularExpression::MultilineOption);
+    const auto match = row.match(QString::fromUtf8(file.readAll()));
+    return match.hasMatch() ? Documented{match.captured(1).toInt(), match.captured(2).toInt()}
+                            : Documented{};
   }
 
   QTemporaryDir folder_;
