@@ -99,16 +99,27 @@ void CompiledBuilder::compiled_add(int64_t features) {
     sum.push_back(compiled_.current.front());
   }
   compiled_.current = compiled_.residual = std::move(sum);
-  compiled_.of_norm = false;
+  end_norm();
   compiled_.head_norm.reset();
   if (compiled_.current.size() > kMostTerms) {
     store_sum();
   }
 }
 
+void CompiledBuilder::store_current(int64_t features) {
+  if (!compiled_.of_norm && known(compiled_.current, features).size() > 1) {
+    store_sum();
+  }
+  compiled_.of_norm = false;
+  compiled_.head_norm.reset();
+}
+
 // Gradients of an input that several products have are added where the sum is read, which is in the
-// backward of the norm. The result is `backward`.
-void CompiledBuilder::compiled_linear(const Linear& shape, std::vector<Operator>& backward) {
+// backward of the norm, or in the copy before the gradient of a gathered input is scattered. The
+// result is `backward`.
+void CompiledBuilder::compiled_linear(const Linear& shape,
+                                      std::vector<Operator>& backward,
+                                      bool copies) {
   if (!compiled_.of_norm && known(compiled_.current, shape.in).size() > 1) {
     store_sum();
   }
@@ -126,9 +137,20 @@ void CompiledBuilder::compiled_linear(const Linear& shape, std::vector<Operator>
   }
   if (compiled_.of_norm && !shape.routes) {
     ++compiled_.norms.back().consumers;
-  } else {
-    backward.push_back(gradient_sum(shape.in));
+    return;
   }
+  Operator* copy = copies ? &backward.back() : nullptr;
+  if (compiled_.gathered && !copies) {
+    std::vector<Operator>& of = backward_[compiled_.gathered->first];
+    copy = of.empty() ? nullptr : &of.at(compiled_.gathered->second);
+  }
+  if (copy == nullptr) {
+    backward.push_back(gradient_sum(shape.in));
+    return;
+  }
+  ++copy->sums;
+  copy->read += copy->written;
+  copy->flops += copy->written / size_of(copy->dtype);
 }
 
 // One kernel for the norm and the sum that it normalises. Its backward is completed by
@@ -168,6 +190,7 @@ void CompiledBuilder::compiled_norm(std::string_view name, const Norm& shape) {
   compiled_result(norm.values);
   compiled_.norms.push_back(std::move(norm));
   compiled_.of_norm = true;
+  compiled_.gathered.reset();
 }
 
 // The gradients of all weights of a block's norms are sums along columns of what is alive at its
@@ -226,7 +249,7 @@ void CompiledBuilder::close_block() {
     }
   }
   compiled_.norms.clear();
-  compiled_.of_norm = false;
+  end_norm();
 }
 
 void CompiledBuilder::compiled_head_norm(const Norm& shape) {

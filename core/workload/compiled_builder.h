@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/workload/pass_builder.h"
@@ -46,11 +47,23 @@ class CompiledBuilder : public PassBuilder {
   void compiled_rotary(int64_t features);
   void compiled_add(int64_t features);
   void compiled_loss(int64_t vocabulary);
-  void compiled_linear(const Linear& shape, std::vector<Operator>& backward);
+  // `copies`: the product's backward ends with the copy of a gathered input's gradient.
+  void compiled_linear(const Linear& shape, std::vector<Operator>& backward, bool copies = false);
   void compiled_result(Bytes bytes);
-  // Whether products read the last norm's result; false after an operator that is no norm.
-  [[nodiscard]] bool follows_norm() const { return compiled_.of_norm; }
-  void end_norm() { compiled_.of_norm = false; }
+  // What follows is no kernel of compiled code and reads the last result, of so many features.
+  void store_current(int64_t features);
+  // Ranks have gathered the input of the products that follow. The gradients of all of them are
+  // added in the kernel `at` of those that differentiate `op`.
+  void compiled_gather(uint32_t op, size_t at) { compiled_.gathered = {op, at}; }
+  // Whether products read the last norm's result, or that of a gather; false after another
+  // operator.
+  [[nodiscard]] bool shares_input() const {
+    return compiled_.of_norm || compiled_.gathered.has_value();
+  }
+  void end_norm() {
+    compiled_.of_norm = false;
+    compiled_.gathered.reset();
+  }
 
  private:
   // [Note: Compiled values] In what torch.compile compiles, a sum of tensors is computed where it
@@ -75,6 +88,7 @@ class CompiledBuilder : public PassBuilder {
     std::vector<CompiledNorm> norms;    // of the block
     bool of_norm = false;               // products read the last norm's result
     std::optional<uint32_t> head_norm;  // the last operator, if it is a norm of heads
+    std::optional<std::pair<uint32_t, size_t>> gathered;  // see compiled_gather()
   };
   void store_sum();
   void close_block();

@@ -106,9 +106,20 @@ bool DividedBuilder::gather_rows(int64_t features) {
   if (divided_ != Divided::kRows) {
     return false;
   }
+  if (compiles()) {
+    store_current(features);
+  }
   divided_ = Divided::kNothing;
   rows_ *= tensor_ranks();
-  gather_rows_of(rows_ * features * size_of(plan_.param_dtype(unit())));
+  const Bytes whole = rows_ * features * size_of(plan_.param_dtype(unit()));
+  gather_rows_of(whole);
+  if (compiles()) {
+    end_norm();
+    compiled_result(whole);
+    if (out_.batch > 1) {
+      compiled_gather(static_cast<uint32_t>(out_.operators.size() - 1), 0);
+    }
+  }
   return true;
 }
 

@@ -101,20 +101,28 @@ void WorkloadBuilder::linear(const Linear& shape) {
   if (sum_at) {
     *sum_at += backward.size() - products;
   }
+  const bool copies = gathered && requires_grad_ && out_.batch == 1;
   if (compiles()) {
-    compiled_linear(shape, backward);
+    if (copies) {
+      backward.push_back(copy_of(rows_ * shape.in * element));
+    }
+    compiled_linear(shape, backward, copies);
   } else if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(shape.in));
   }
-  if (gathered && requires_grad_ && out_.batch == 1) {
+  if (copies && !compiles()) {
     backward.push_back(copy_of(rows_ * shape.in * element));
   } else if (shape.routes && whole_tokens_ && requires_grad_) {
     backward.push_back(slice_of_rows(shape.in));
   }
+  const size_t last = backward.size();
   routes_ = shape.routes;
   forward(std::move(op), rows_ * shape.in * element, std::move(backward),
           trains_weight || trains_bias);
   routes_ = false;
+  if (copies && compiles()) {
+    compiled_gather(static_cast<uint32_t>(out_.operators.size() - 1), last - 1);
+  }
   if (sum_at) {
     sum_gradient_of(rows_ * shape.in * element, *sum_at);
   }
@@ -242,17 +250,17 @@ void WorkloadBuilder::embedding(int64_t features) {
 }
 
 void WorkloadBuilder::norm(std::string_view name, std::string_view backward, const Norm& shape) {
+  const bool trains =
+      (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
+  if (trains && divided_ != Divided::kNothing) {
+    sum_over_tensor();
+  }
   if (compiles()) {
     return shape.groups > 1 ? compiled_head_norm(shape) : compiled_norm(name, shape);
   }
   const bool titan =
       is_torchtitan(program_) && program_ != Program::kTorchtitan2024 && shape.statistics == 1;
   Operator op = make(OperatorKind::kNorm, titan ? "aten::_fused_rms_norm" : name);
-  const bool trains =
-      (shape.weights > 0 && !is_frozen("weight")) || (shape.weights > 1 && !is_frozen("bias"));
-  if (trains && divided_ != Divided::kNothing) {
-    sum_over_tensor();
-  }
   if (shape.statistics == 1 && !titan && !fuses()) {
     unfused(shape.offset ? unfused_offset_rms_norm()
             : shape.wide || program_ == Program::kTorchtitan2024
@@ -395,7 +403,7 @@ void WorkloadBuilder::cast_products(const Linear& shape,
     return out;
   };
   // Compiled code casts an input of several products once.
-  const bool shared = compiles() && follows_norm() && !shape.keeps_input;
+  const bool shared = compiles() && shares_input() && !shape.keeps_input;
   for (const CastKernel& kernel : casts.forward) {
     if (!shared || kernel.of != CastOf::kInput) {
       Operator out = cast(kernel);

@@ -5,11 +5,14 @@
 No GPU is needed. A block is traced on fake CPU tensors; its forward and backward graphs, as AOTAutograd's
 min-cut partitioner leaves them, are then moved to a fake CUDA device with the properties of an H100,
 lowered, and scheduled by inductor's Triton backend, without code being generated. Attention is the
-operator of FlashAttention. Products are left to cuBLAS, which is inductor's default.
+operator of FlashAttention. Products are left to cuBLAS, which is inductor's default. "llama-t2" is one
+of two ranks that divide the block with sequence parallelism; its collectives are those that DTensor
+issues, over a fake process group.
 tests/core/workload/compiled_test.cpp compares its recording, tests/data/inductor_kernels.json, with
 what the simulator fuses.
 """
 import json
+import math
 import sys
 
 import torch
@@ -17,6 +20,8 @@ import torch._dynamo
 import torch._functorch.config
 import torch._inductor.compile_fx as compile_fx
 import torch._inductor.config
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 import torch.nn as nn
 import torch.nn.functional as F
 from torch._inductor import graph, scheduler
@@ -25,11 +30,14 @@ from torch._inductor.dependencies import MemoryDep, StarDep
 from torch._inductor.runtime.hints import DeviceProperties
 from torch._inductor.virtualized import V
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_map
 
 BATCH, SEQ, DTYPE = 2, 2048, torch.bfloat16
 # By family: hidden, heads, heads of keys and values, head size, inner size.
-SHAPES = {"llama": (2048, 32, 8, 64, 5632), "gpt2": (1024, 16, 16, 64, 4096), "qwen3": (1024, 16, 8, 128, 3072)}
+RANKS = 2  # of llama-t2
+NO_SIZE = 2  # bytes of a buffer whose size inductor does not know: what wait_tensor returns
+SHAPES = {"llama": (2048, 32, 8, 64, 5632), "llama-t2": (2048, 32, 8, 64, 5632), "gpt2": (1024, 16, 16, 64, 4096), "qwen3": (1024, 16, 8, 128, 3072)}
 
 
 def linear(inputs, outputs, bias=False):
@@ -82,6 +90,28 @@ class Llama(nn.Module):
         return x + self.down(F.silu(self.gate(y)) * self.up(y))
 
 
+class DividedLlama(Llama):
+    """A rank's part: x has its part of the sequence, products its heads and inner features."""
+
+    def __init__(self, hidden, heads, kv_heads, head, inner):
+        super().__init__(hidden, heads // RANKS, kv_heads // RANKS, head, inner // RANKS)
+        self.group = dist.group.WORLD
+
+    def gathered(self, x):
+        return functional.all_gather_tensor_autograd(x, 1, self.group)
+
+    def summed(self, x):
+        return functional.reduce_scatter_tensor_autograd(x, "sum", 1, self.group)
+
+    def forward(self, x, cos, sin):
+        y = self.gathered(self.norms[0](x))
+        parts = [project(y).view(*y.shape[:2], heads, self.head).transpose(1, 2) for project, heads in zip(self.qkv, self.sizes)]
+        parts = [rotated(part, cos, sin) if i < 2 else part for i, part in enumerate(parts)]
+        x = x + self.summed(self.out(attend(*parts)))
+        y = self.gathered(self.norms[1](x))
+        return x + self.summed(self.down(F.silu(self.gate(y)) * self.up(y)))
+
+
 class Qwen3(Llama):
     def __init__(self, *shape):
         super().__init__(*shape, head_norms=True)
@@ -103,7 +133,7 @@ class GPT2(nn.Module):
         return x + self.down(F.gelu(y, approximate="tanh"))
 
 
-FAMILIES = {"llama": Llama, "gpt2": GPT2, "qwen3": Qwen3}
+FAMILIES = {"llama": Llama, "llama-t2": DividedLlama, "gpt2": GPT2, "qwen3": Qwen3}
 
 
 class Scheduled(Exception):
@@ -178,6 +208,7 @@ def kernels_of(lowering):
                 if isinstance(each, (MemoryDep, StarDep)):
                     # A masked read of a part counts every iteration of the loop: no more than the buffer has.
                     whole = lowering.scheduler.dep_size_hint(StarDep(each.name))
+                    whole = math.inf if whole <= NO_SIZE else whole
                     by_buffer[each.name] = max(by_buffer.get(each.name, 0), min(lowering.scheduler.dep_size_hint(each), whole))
             return sum(by_buffer.values())
 
@@ -208,7 +239,7 @@ def record():
         torch.set_default_dtype(DTYPE)
         with FakeTensorMode():
             module = make(hidden, heads, kv_heads, head, inner)
-            x = torch.empty(BATCH, SEQ, hidden, requires_grad=True)
+            x = torch.empty(BATCH, SEQ // RANKS if make is DividedLlama else SEQ, hidden, requires_grad=True)
             cos = torch.empty(SEQ, head)
             found = scheduled_graphs(module, (x, cos, cos))
         kernels = {}
@@ -216,12 +247,13 @@ def record():
             with V.set_graph_handler(found[phase]):
                 kernels[phase] = kernels_of(found[phase])
         out["families"][family] = {
-            "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head, "intermediate": inner, "saved": saved_bytes(found["forward"]),
+            **({"tensor": RANKS} if make is DividedLlama else {}), "hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head, "intermediate": inner, "saved": saved_bytes(found["forward"]),
             **kernels}
     return out
 
 
 def main():
+    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
     text = json.dumps(record(), indent=1)
     with open(sys.argv[1], "w") as file:
         file.write(text + "\n")

@@ -74,24 +74,44 @@ class TensorPart {
     }
   }
 
+  // What torchtitan 0.2.2 and torchao 0.18 run on divided layers. Their activations are gathered in
+  // 16 bits, but for fp8_tensorwise.
+  void require_products(const Software& software) const {
+    if (!software.matmul_dtype) {
+      return;
+    }
+    if (software.matmul_dtype == MatmulDType::kFp8Tensorwise) {
+      refuse(
+          "with --matmul-dtype fp8_tensorwise torchao's ranks also agree on the largest number of "
+          "each tensor that is cast, which is not described; expected fp8_rowwise, or tensor 1",
+          "");
+    }
+    if (software.matmul_dtype == MatmulDType::kMxfp8 && software.compile != Compile::kNone) {
+      refuse(
+          "torchtitan refuses mxfp8 in compiled blocks with tensor parallelism; expected "
+          "--compile none, fp8_rowwise, or tensor 1",
+          "");
+    }
+    if (software.matmul_dtype == MatmulDType::kNvfp4) {
+      refuse("torchao's nvfp4 layers are not divided; expected fp8_rowwise, or tensor 1", "");
+    }
+  }
+
   void require_plan() const {
     if (plan_.plan.dialect == Dialect::kFsdp1) {
-      refuse("dialect fsdp1 is not simulated with divided layers");
+      refuse(
+          "FSDP1 takes layers that parallelize_module divides only through an extension that is "
+          "private in PyTorch, whose steps were not recorded; expected dialect fsdp2, or tensor 1",
+          "");
     }
     if (plan_.has_replicated_units()) {
-      refuse("units with api replicate are not simulated with divided layers");
+      refuse(
+          "DDP takes no layers that parallelize_module divides (torchtitan and accelerate refuse "
+          "the two together); expected units with api fully_shard, such as on a mesh with replicas",
+          "");
     }
     const Software& software = settings_.software;
-    if (software.compile != Compile::kNone) {
-      refuse("what inductor fuses around collectives (--compile) is not described");
-    }
-    // torchtitan gathers activations of `tensor` in 16 bits only with rowwise scales.
-    if (software.matmul_dtype && software.matmul_dtype != MatmulDType::kFp8Rowwise) {
-      refuse(fmt::format("with --matmul-dtype {} the ranks of tensor send casts in few bits, which "
-                         "is not described; expected fp8_rowwise, or tensor 1",
-                         name_of(*software.matmul_dtype)),
-             "");
-    }
+    require_products(software);
     if (software.loss_chunks.value_or(1) > 1 && settings_.program != Program::kTorchtitan03) {
       refuse(
           "only torchtitan 0.3 computes the loss in parts on divided layers; expected --stack "

@@ -210,10 +210,49 @@ TEST(TensorPart, RefusesStylesThatDoNotFitTogether) {
 }
 
 TEST(TensorPart, RefusesWhatIsNotSimulatedInParts) {
-  EXPECT_THAT(refusal(model(), 2, R"(, "dialect": "fsdp1")"), HasSubstr("dialect fsdp1"));
-  StepSettings settings{.batch = 2, .seq = 64};
-  settings.software.compile = Compile::kBlock;
-  EXPECT_THAT(refusal(model(), 2, "", settings), HasSubstr("--compile"));
+  EXPECT_THAT(refusal(model(), 2, R"(, "dialect": "fsdp1")"), HasSubstr("expected dialect fsdp2"));
+  EXPECT_THAT(refusal(model(), 2, R"(, "units": [{"modules": "", "api": "replicate"}])"),
+              HasSubstr("DDP takes no layers that parallelize_module divides"));
+  const auto with = [](Compile compile, MatmulDType dtype) {
+    StepSettings settings{.batch = 2, .seq = 64};
+    settings.software.compile = compile;
+    settings.software.matmul_dtype = dtype;
+    return refusal(model(), 2, "", settings);
+  };
+  EXPECT_THAT(with(Compile::kBlock, MatmulDType::kMxfp8),
+              HasSubstr("torchtitan refuses mxfp8 in compiled blocks"));
+  EXPECT_EQ(with(Compile::kNone, MatmulDType::kMxfp8), "");
+  EXPECT_EQ(with(Compile::kBlock, MatmulDType::kFp8Rowwise), "");
+  EXPECT_THAT(with(Compile::kNone, MatmulDType::kNvfp4), HasSubstr("nvfp4"));
+}
+
+// Compiled blocks issue the collectives of eager ones, in the same order, and multiply the same.
+TEST(TensorPart, CompiledBlocksCommunicateAsEagerOnes) {
+  const auto items = [](Compile compile, int64_t batch, const std::string& keys) {
+    StepSettings settings{.batch = batch, .seq = 64, .program = Program::kTransformers};
+    settings.software.compile = compile;
+    const Workload workload = step_of(model(), 2, keys, settings).workload;
+    std::vector<std::pair<std::string, int64_t>> out;  // with bytes or FLOPs
+    for (const WorkloadItem& item : workload.order) {
+      if (item.kind == WorkloadItem::Kind::kOperator &&
+          workload.operators[item.index].kind == OperatorKind::kGemm) {
+        out.emplace_back("product", workload.operators[item.index].flops);
+      } else if (item.kind == WorkloadItem::Kind::kCommunication) {
+        const Communication& each = workload.communications[item.index];
+        out.emplace_back(name_of(each.kind), each.bytes);
+      }
+    }
+    return out;
+  };
+  for (const int64_t batch : {1, 2}) {
+    for (const char* keys : {"", R"(, "sequence_parallel": false)",
+                             R"(, "activation_checkpointing": ["model.layers.0"])"}) {
+      const auto eager = items(Compile::kNone, batch, keys);
+      EXPECT_GT(eager.size(), 24) << keys;
+      EXPECT_EQ(items(Compile::kBlock, batch, keys), eager) << keys << batch;
+      EXPECT_EQ(items(Compile::kModel, batch, keys), eager) << keys << batch;
+    }
+  }
 }
 
 // What compiled blocks fuse is around attention: its products over parts of the sequence, and the

@@ -49,6 +49,10 @@ class InductorKernels {
     return out;
   }
 
+  // That divide a block, of which the kernels are those of one.
+  [[nodiscard]] static int64_t ranks(const nlohmann::json& family) {
+    return family.value("tensor", int64_t{1});
+  }
   // The step of a model of two blocks of the recorded sizes.
   [[nodiscard]] Workload workload(const std::string& name, Program program, Compile compile) const {
     Software software;
@@ -60,6 +64,7 @@ class InductorKernels {
                                   const Software& software,
                                   const char* plan_file = kBf16) const {
     const auto& of = families().at(name);
+    const std::string type = name.substr(0, name.find('-'));
     const auto size = [&of](const char* key) { return of.at(key).get<int64_t>(); };
     const std::string sizes =
         name == "gpt2"
@@ -72,9 +77,11 @@ class InductorKernels {
                           size("hidden"), size("heads"), size("kv_heads"), size("head_dim"),
                           size("intermediate"));
     const std::string config =
-        fmt::format(R"({{"model_type": "{}", "vocab_size": 1000, {}}})", name, sizes);
+        fmt::format(R"({{"model_type": "{}", "vocab_size": 1000, {}}})", type, sizes);
     const ModelConfig model = parse_model_config(config, "config.json");
-    const ResolvedPlan plan = resolve(parse_plan(plan_file, "plan.json"), module_tree(model), 8);
+    Plan file = parse_plan(plan_file, "plan.json");
+    file.mesh.tensor = ranks(of);
+    const ResolvedPlan plan = resolve(file, module_tree(model), 8);
     StepSettings step{.batch = document_.at("batch").get<int64_t>(),
                       .seq = document_.at("seq").get<int64_t>(),
                       .program = program};
@@ -112,7 +119,7 @@ Kernels kernels(const Workload& workload, Phase phase) {
 
 TEST(CompiledTest, ABlockHasTheKernelsOfInductor) {
   const InductorKernels inductor;
-  ASSERT_EQ(inductor.families().size(), 3);
+  ASSERT_EQ(inductor.families().size(), 4);
   for (const auto& [name, family] : inductor.families().items()) {
     const Workload workload = inductor.workload(name, Program::kTransformers, Compile::kBlock);
     for (const auto& [key, phase] :
@@ -137,9 +144,41 @@ TEST(CompiledTest, ABlockSavesWhatTheMinCutPartitionerLeaves) {
     Bytes saved = 0;
     of_last_block(inductor.workload(name, Program::kTransformers, Compile::kBlock),
                   [&](const Operator& op) { saved += op.phase == Phase::kForward ? op.saved : 0; });
-    const Bytes input = 2 * 2048 * family.at("hidden").get<Bytes>() * 2;
+    const Bytes input =
+        2 * 2048 * family.at("hidden").get<Bytes>() * 2 / InductorKernels::ranks(family);
     const auto expected = family.at("saved").get<double>();
     EXPECT_NEAR(static_cast<double>(saved - input), expected, 0.01 * expected) << name;
+  }
+}
+
+// The collectives of a divided block, in the order in which the compiled graphs issue them.
+TEST(CompiledTest, ADividedBlockCommunicatesAsCompiled) {
+  const InductorKernels inductor;
+  const nlohmann::json& family = inductor.families().at("llama-t2");
+  const Workload workload = inductor.workload("llama-t2", Program::kTransformers, Compile::kBlock);
+  for (const auto& [key, phase] :
+       {std::pair{"forward", Phase::kForward}, {"backward", Phase::kBackward}}) {
+    std::vector<std::pair<CollectiveKind, Bytes>> expected, found;
+    for (const auto& each : family.at(key)) {
+      const std::string name = each.at("name");
+      const auto bytes = std::max(each.at("read").get<Bytes>(), each.at("written").get<Bytes>());
+      if (name.find("all_gather_into_tensor.") != std::string::npos) {
+        expected.emplace_back(CollectiveKind::kAllGather, bytes);
+      } else if (name.find("reduce_scatter_tensor.") != std::string::npos) {
+        expected.emplace_back(CollectiveKind::kReduceScatter, bytes);
+      }
+    }
+    for (const WorkloadItem& item : workload.order) {
+      if (item.kind == WorkloadItem::Kind::kCommunication) {
+        const Communication& each = workload.communications[item.index];
+        if (each.phase == phase && each.purpose == Purpose::kActivations &&
+            each.module.find("layers.1") != std::string::npos) {
+          found.emplace_back(each.kind, each.bytes);
+        }
+      }
+    }
+    EXPECT_EQ(expected.size(), 4U) << key;
+    EXPECT_EQ(found, expected) << key;
   }
 }
 
