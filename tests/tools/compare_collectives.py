@@ -45,9 +45,9 @@ def expected(program, rank):
 
 def arguments_of(program, folder):
     """Writes the program's model and plan into `folder`. The arguments of simulate."""
-    model = DATA / program["model"]
-    if (DATA / "tensor" / program["model"] / "model.json").exists():
-        model = DATA / "tensor" / program["model"] / "model.json"
+    model = next(each for each in (DATA / program["model"], DATA / "tensor" / program["model"]) if each.exists())
+    if (model / "model.json").exists():
+        model = model / "model.json"
     else:
         config = json.loads((model / "config.json").read_text()) | program["config"]
         model = folder / "config.json"

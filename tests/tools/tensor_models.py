@@ -76,7 +76,7 @@ def make_model():
     return Decoder(), inputs, loss
 
 
-# Of a family: the modules' names. Linear layers that are divided by columns and by rows, in a layer; norms between them and those over heads.
+# Of a family: the modules' names. Linear layers that are divided by columns and by rows, in a layer; norms between them, those of what is added to the residual, and those over heads.
 LLAMA = {"embedding": "model.embed_tokens", "layers": "model.layers", "norm": "model.norm", "head": "lm_head", "norms": ["input_layernorm", "post_attention_layernorm"],
          "heads": [], "attention": "self_attn", "columns": ["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], "row": "self_attn.o_proj", "mlp": "mlp",
          "mlp_columns": ["mlp.gate_proj", "mlp.up_proj"], "mlp_row": "mlp.down_proj"}
@@ -85,6 +85,7 @@ NAMES = {
     **dict.fromkeys(["qwen3-tiny", "qwen3-moe-tiny"], {**LLAMA, "heads": ["self_attn.q_norm", "self_attn.k_norm"]}),
     # Layers with outputs for several uses: gathered after, and chosen from before the next one, as transformers' own plans for tensor parallelism do.
     "phi3-tiny": {**LLAMA, "columns": [], "mlp_columns": [], "gathered": ["self_attn.qkv_proj", "mlp.gate_up_proj"]},
+    "glm4-tiny": {**LLAMA, "sum_norms": ["post_self_attn_layernorm", "post_mlp_layernorm"], "mlp_columns": [], "gathered": ["mlp.gate_up_proj"]},
     "decoder": {"embedding": "table", "layers": "blocks", "norm": "norm", "head": "scores", "norms": ["norm1", "norm2"], "heads": [], "attention": "attention",
                 "columns": ["attention.query", "attention.key", "attention.value"], "row": "attention.out", "mlp": "mlp", "mlp_columns": ["mlp.widen"], "mlp_row": "mlp.narrow"},
 }
@@ -140,7 +141,7 @@ def styles_of_layer(row):
     divided, whole = Shard(1), Replicate()
     by_position = PrepareModuleInput(input_layouts=(divided,), desired_input_layouts=(whole,))
     by_name = PrepareModuleInput(input_kwarg_layouts={"hidden_states": divided}, desired_input_kwarg_layouts={"hidden_states": whole})
-    return {**styles, **{name: SequenceParallel() for name in names["norms"]},
+    return {**styles, **{name: SequenceParallel() for name in names["norms"]}, **{name: SequenceParallel(use_local_output=True) for name in names.get("sum_norms", ())},
             names["attention"]: by_position if row["model"] == "decoder" else by_name, names["mlp"]: by_position,
             **rows(output_layouts=divided)}
 
@@ -152,7 +153,7 @@ def tensor_parallel_of(row):
         return None
     in_layers = {**{name: "column" for name in names["columns"] + names["mlp_columns"]}, names["row"]: "row", names["mlp_row"]: "row"}
     if row["sequence_parallel"]:
-        in_layers |= {name: "sequence" for name in names["norms"]}
+        in_layers |= {name: "sequence" for name in [*names["norms"], *names.get("sum_norms", ())]}
     styles = {f"{names['layers']}.*.{name}": style for name, style in in_layers.items()} | {names["head"]: "column"}
     if row["styles"] != "transformers":
         styles[names["embedding"]] = "vocabulary"

@@ -82,7 +82,7 @@ def programs():
     add("llama-r2s2t2-sp", mesh=r2s2t2)
     add("llama-r2s2t2", mesh=r2s2t2, **whole)
     add("llama-r2s2t2-sp-checkpoint", mesh=r2s2t2, checkpoint="all", loss_parallel=True, dtype="bf16", clip=True)
-    for name in ("qwen2", "qwen3", "phi3"):
+    for name in ("qwen2", "qwen3", "phi3", "glm4"):
         given = {"model": f"{name}-tiny", "config": {}}
         add(f"{name}-t2-sp", **given)
         add(f"{name}-t2", **given, **whole)
