@@ -156,6 +156,31 @@ TEST(CommunicationTest, OneGroupQueuesAndTwoOverlap) {
   }
 }
 
+// Two all-reduces of 70 over the same links from 100 on, of which `latency` need no link: each
+// moves the rest at half the rate. Compute, which ends forward at 200, waits for both.
+TEST(CommunicationTest, GroupsThatRunAtOnceShareTheLinks) {
+  for (const Nanoseconds latency : {0, 20, 70}) {
+    Chain two = two_layers();
+    plan::Communication each = all_reduce(two);
+    each.waited_by = two.workload.order[position_of(two.workload, Phase::kBackward, 0)];
+    const uint32_t first = insert(two, each).index;
+    each.group = kOtherGroup;
+    const uint32_t second =
+        insert_communication(two.workload, position_of(two.workload, Phase::kForward, 0) + 2, each)
+            .index;
+    plan_again(two);
+    const SimulatedStep step = two.run({.forward = 100,
+                                        .backward = 200,
+                                        .all_reduce = 70,
+                                        .shares_links = true,
+                                        .latency = latency});
+    const Nanoseconds end = 100 + latency + 2 * (70 - latency);
+    EXPECT_EQ(span_of(two, step, 0, first), (Span{100, end})) << latency;
+    EXPECT_EQ(span_of(two, step, 0, second), (Span{100, end})) << latency;
+    EXPECT_EQ(step.duration, kAlone + std::max<Nanoseconds>(0, end - 200)) << latency;
+  }
+}
+
 // All-gathers of units take 50 here, a layer's forward 20. The host issues the second layer's
 // all-gather after the communication. In another group it runs at once, from 50 to 100, so that
 // forward ends at 120. In the same group it runs after the communication, from 80 to 130.
