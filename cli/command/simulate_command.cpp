@@ -140,9 +140,7 @@ ExitCode run(const SimulateOptions& options) {
   if (const plan::ModelConfig* config = scenario.model->config()) {
     result.config = config->source;
   }
-  if (scenario.model->run() != nullptr) {
-    result.recorded = options.scenario.workload.string();
-  }
+  result.recorded = options.scenario.workload.string();
   const bool divided = !plan::divided_axis(scenario.plan.mesh).first.empty();
   result.prediction = sim::evaluate(
       scenario,

@@ -20,6 +20,7 @@
 #include "core/plan/plan.h"
 #include "sim/cost/transport.h"
 #include "sim/hardware/stacks.h"
+#include "sim/scenario/model_of_run.h"
 
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/software_options.h"
@@ -105,11 +106,35 @@ plan::OptimizerImpl optimizer_impl(const ScenarioOptions& options, plan::Program
   return sim::optimizer_by_default(program);
 }
 
+// The model from which a recorded run is predicted on the mesh that is asked for: that of --model,
+// or the run's own. nullopt: its operators are enough.
+std::optional<plan::ModelConfig> model_for_mesh(const RunOptions& run,
+                                                const ScenarioOptions& options,
+                                                const sim::RecordedRun& recorded) {
+  const plan::Plan asked =
+      changed_plan(run, options.strategy_given, recorded.observation().plan.plan, recorded.tree());
+  const bool needed = sim::divides_otherwise(recorded, asked.mesh);
+  if (run.model.empty()) {
+    return needed && recorded.config() != nullptr ? std::optional(*recorded.config())
+                                                  : std::nullopt;
+  }
+  if (!needed) {
+    throw UsageError(
+        "--model with --workload is for another tensor, context or expert than the run's; give "
+        "them with --mesh or --plan, or leave --model out");
+  }
+  if (!options.other_workload.empty()) {
+    throw UsageError("--model with --workload: expected one recorded run");
+  }
+  return plan::load_model_config(run.model);
+}
+
 }  // namespace
 
 void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options) {
   CLI::Option* model = app.get_option("--model");
-  model->required(false)->option_text("PATH (required without --workload)");
+  model->required(false)->option_text(
+      "PATH (required without --workload; with it: for another tensor, context or expert)");
   CLI::Option* workload =
       app.add_option(
              "--workload", options.workloads,
@@ -117,8 +142,7 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
              "of a model's; step settings without a flag are those of the run. Given twice: two "
              "recordings of one program with sequences of different length, for another --seq")
           ->option_text("PATH")
-          ->allow_extra_args(false)
-          ->excludes(model);
+          ->allow_extra_args(false);
   app.add_option("--hardware", run.hardware,
                  fmt::format("{}, or a spec file; with --calibration also ab:MICROSECONDS:GBPS",
                              fmt::join(sim::hardware_names(), ", ")))
@@ -245,17 +269,22 @@ sim::Scenario scenario_of(const RunOptions& run,
                             : sim::RecordedRun::open_two(options.workload, options.other_workload);
   write_recorder_notes(*recorded);
   sim::Scenario out = sim::own_scenario(recorded);
-  options.set_step(out.step);
-  check_sizes(out.step);
-  if (!run.hardware.empty()) {
+  if (const auto model = model_for_mesh(run, options, *recorded)) {
+    out = sim::scenario_of_model(*recorded, *model, run.hardware);
+  } else if (!run.hardware.empty()) {
     out.machine =
         std::make_shared<const sim::TargetMachine>(*out.machine->calibration(), run.hardware);
   }
+  options.set_step(out.step);
+  check_sizes(out.step);
   if (run.world_size && *run.world_size != out.world_size && out.plan.mesh.replicate == 1) {
     out.plan.mesh.shard.reset();  // of all ranks
   }
   out.world_size = run.world_size.value_or(out.world_size);
   out.plan = changed_plan(run, options.strategy_given, std::move(out.plan), out.model->tree());
+  if (run.plan.empty()) {
+    out.plan = sim::on_mesh(out.plan, out.plan.mesh);
+  }
   return out;
 }
 

@@ -8,28 +8,12 @@
 #include "core/base/error.h"
 #include "core/model/model_file.h"
 #include "core/plan/plan_mesh_json.h"
+#include "sim/scenario/model_of_run.h"
 #include "sim/scenario/uncertainty.h"
 #include "sim/search/search.h"
 
 namespace shardlens::sim {
 namespace {
-
-// The run's plan and step, of the model on the machine.
-Scenario scenario_of_model(const RecordedRun& run,
-                           const plan::ModelConfig& config,
-                           std::shared_ptr<const TargetMachine> machine) {
-  const Observation& of = run.observation();
-  Scenario out;
-  out.model = std::make_shared<const ScenarioModel>(config);
-  out.plan = of.plan.plan;
-  out.world_size = of.plan.world_size;
-  out.step = of.settings;
-  if (of.pytorch && plan::is_engine(out.step.program)) {
-    out.step.program = plan::Program::kTransformers;
-  }
-  out.machine = std::move(machine);
-  return out;
-}
 
 PricedMesh priced(const Scenario& scenario, const Uncertainty& uncertainty) {
   Prediction prediction = evaluate(scenario);
@@ -89,12 +73,8 @@ void search_meshes(const Scenario& own, const MeshProposalOptions& options, Mesh
 }  // namespace
 
 MeshProposal propose_mesh(const RecordedRun& run, const MeshProposalOptions& options) {
-  const auto machine =
-      options.hardware.empty()
-          ? run.machine()
-          : std::make_shared<const TargetMachine>(*run.machine()->calibration(), options.hardware);
   MeshProposal out;
-  out.machine = machine->target().name;
+  out.machine = run.machine()->target().name;
   const plan::ModelConfig* config = options.model ? &*options.model : run.config();
   if (config == nullptr) {
     out.refusal =
@@ -109,8 +89,9 @@ MeshProposal propose_mesh(const RecordedRun& run, const MeshProposalOptions& opt
         config->source);
     return out;
   }
-  const Scenario own = scenario_of_model(run, *config, machine);
   try {
+    const Scenario own = scenario_of_model(run, *config, options.hardware);
+    out.machine = own.machine->target().name;
     search_meshes(own, options, out);
   } catch (const InputError& error) {
     out.refusal = error.what();

@@ -28,9 +28,9 @@ struct PricedMesh {
 // The best plan on another mesh than that of a recorded run.
 //
 // [Note: Prices of other meshes] A recorded run has the operators of its own mesh only. So both the
-// run's own plan and those of other meshes are predicted from the model, on the machine of the run:
-// what was measured there has its measured time, and everything else, such as collectives between
-// other numbers of ranks, the time of a spec, if one is given.
+// run's own plan and those of other meshes are predicted from the model (scenario_of_model()): its
+// operators as the recorded ones, and what was not measured, such as collectives between other
+// numbers of ranks, by a spec, if one is given.
 struct MeshProposal {
   std::string refusal;  // why none is proposed; "": one is
   std::string machine;

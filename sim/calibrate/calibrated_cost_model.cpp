@@ -28,6 +28,10 @@ bool are_neighbours(Bytes a, Bytes b) {
   return static_cast<double>(std::max(a, b)) < kNeighbours * static_cast<double>(std::min(a, b));
 }
 
+bool is_view(const plan::Operator& op) {
+  return op.read == 0 && op.written == 0 && op.flops == 0;
+}
+
 std::string shown(const Calibration& calibration) {
   return calibration.sources.empty() ? "the calibration" : calibration.sources.front();
 }
@@ -54,6 +58,9 @@ std::optional<CalibratedCostModel::OfCurve> CalibratedCostModel::measured(Collec
                                                                           int ranks,
                                                                           Bytes bytes) const {
   const CollectiveCurve* curve = find_curve(calibration_.curves, kind, ranks);
+  if (kind == CollectiveKind::kSendRecv && curve == nullptr) {
+    return passed_on(ranks, bytes);
+  }
   if (kind != CollectiveKind::kAllReduce) {
     return curve == nullptr ? std::nullopt : std::optional(extended(*curve, bytes));
   }
@@ -72,6 +79,20 @@ std::optional<CalibratedCostModel::OfCurve> CalibratedCostModel::measured(Collec
   const double least = extended(*curve, limit).us;
   const double most = least * static_cast<double>(bytes) / static_cast<double>(limit);
   return OfCurve{std::clamp(large->us, least, most), large->beyond};
+}
+
+// A message that every rank passes on to the next one: PyTorch calls an all-to-all for it; without
+// one it is a step of an all-gather's ring. nullopt: neither is measured.
+std::optional<CalibratedCostModel::OfCurve> CalibratedCostModel::passed_on(int ranks,
+                                                                           Bytes bytes) const {
+  if (const auto exchanged = measured(CollectiveKind::kAllToAll, ranks, bytes)) {
+    return exchanged;
+  }
+  auto gathered = measured(CollectiveKind::kAllGather, ranks, ranks * bytes);
+  if (gathered) {
+    gathered->us /= ranks - 1;
+  }
+  return gathered;
 }
 
 // An all-reduce as a reduce-scatter and an all-gather; nullopt: not both are measured.
@@ -157,15 +178,32 @@ const KernelClass* CalibratedCostModel::class_for(const plan::Operator& op) cons
   return found == classes_.end() ? nullptr : found->second;
 }
 
+bool CalibratedCostModel::is_hidden(const plan::Operator& op) const {
+  return std::find(calibration_.hidden.begin(), calibration_.hidden.end(), op.name) !=
+         calibration_.hidden.end();
+}
+
+bool CalibratedCostModel::knows(const plan::Operator& op) const {
+  return is_view(op) || class_for(op) != nullptr || shapes_.contains(shape_of(op)) || is_hidden(op);
+}
+
 WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
-  if (op.read == 0 && op.written == 0 && op.flops == 0) {
-    return {};  // a view
-  }
   const auto shape = shapes_.find(shape_of(op));
+  return compute(op, shape == shapes_.end() ? nullptr : shape->second);
+}
+
+WorkTime CalibratedCostModel::compute_by_class(const plan::Operator& op) const {
+  return class_for(op) == nullptr ? compute(op) : compute(op, nullptr);
+}
+
+WorkTime CalibratedCostModel::compute(const plan::Operator& op,
+                                      const MeasuredOperator* shape) const {
+  if (is_view(op)) {
+    return {};
+  }
   const KernelClass* of_class = class_for(op);
-  if (shape == shapes_.end() && of_class == nullptr) {
-    if (std::find(calibration_.hidden.begin(), calibration_.hidden.end(), op.name) !=
-        calibration_.hidden.end()) {
+  if (shape == nullptr && of_class == nullptr) {
+    if (is_hidden(op)) {
       return {};
     }
     if (fallback_ != nullptr) {
@@ -177,9 +215,8 @@ WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
                                  op.name, plan_name(op.dtype)));
   }
   const double work = work_of(op.kind, op.flops, op.read + op.written);
-  const double us = shape != shapes_.end()
-                        ? shape->second->us
-                        : off(of_class->microseconds(work), of_class->beyond(work));
+  const double us =
+      shape != nullptr ? shape->us : off(of_class->microseconds(work), of_class->beyond(work));
   const double slowdown = of_class != nullptr && of_class->slowdown
                               ? *of_class->slowdown
                               : calibration_.compute_slowdown.value_or(1);

@@ -24,7 +24,8 @@ inline constexpr double kOffBeyond = 0.4;
 //              class that was not measured, `fallback`.
 // Collectives  `timer` if it is given; otherwise the timer of the emulated hardware, or the
 //              measured curve of the same kind and number of ranks (an all-reduce without a curve
-//              takes a reduce-scatter and an all-gather); otherwise `fallback`.
+//              takes a reduce-scatter and an all-gather, a send_recv a step of an all-gather's
+//              ring); otherwise `fallback`.
 // Beyond       outside the measured sizes, at f times the nearest one, a duration is multiplied by
 //              f^`off` (1/f below): 0 for the most likely one, ±kOffBeyond for its bounds.
 // Errors       compute() and duration() throw InputError where neither the calibration nor
@@ -59,9 +60,20 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] Nanoseconds issue_communication(const plan::Communication& each) const override;
   [[nodiscard]] Nanoseconds before_wait(const plan::Communication& each) const override;
   [[nodiscard]] Nanoseconds issue_hook(Hook hook) const override;
+  // compute() as if the operator's shape had not been measured itself.
+  [[nodiscard]] WorkTime compute_by_class(const plan::Operator& op) const;
+  // Whether the operator is a view, or its class was measured.
+  [[nodiscard]] bool knows(const plan::Operator& op) const;
+  // Factor by which concurrent communication slows operators of an unknown class.
+  [[nodiscard]] double compute_slowdown() const {
+    return calibration_.compute_slowdown.value_or(1);
+  }
 
  private:
   [[nodiscard]] const KernelClass* class_for(const plan::Operator& op) const;
+  [[nodiscard]] bool is_hidden(const plan::Operator& op) const;
+  // `shape`: what was measured of this shape, if it is to be used.
+  [[nodiscard]] WorkTime compute(const plan::Operator& op, const MeasuredOperator* shape) const;
   // A time from the measured curves, and the size divided by the nearest measured one.
   struct OfCurve {
     double us = 0, beyond = 1;
@@ -69,6 +81,7 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] std::optional<OfCurve> measured(CollectiveKind kind, int ranks, Bytes bytes) const;
   [[nodiscard]] OfCurve extended(const CollectiveCurve& curve, Bytes bytes) const;
   [[nodiscard]] std::optional<OfCurve> gathered(int ranks, Bytes bytes) const;
+  [[nodiscard]] std::optional<OfCurve> passed_on(int ranks, Bytes bytes) const;
   [[nodiscard]] double off(double us, double beyond) const;
 
   const Calibration& calibration_;

@@ -15,7 +15,7 @@ struct Speeds {
 
 // The costs of `base` at other speeds. A collective is the time of one byte, which is latency, and
 // the rest, which is transfer. `base` must outlive it.
-class ScaledCostModel final : public CostModel {
+class ScaledCostModel : public CostModel {
  public:
   ScaledCostModel(const CostModel& base, const Speeds& speeds) : base_(base), speeds_(speeds) {}
 

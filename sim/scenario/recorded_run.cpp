@@ -224,11 +224,6 @@ std::vector<RankWorkload> RecordedRun::workloads_of_ranks(
 plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
                                      const plan::StepSettings& settings) const {
   if (config() != nullptr) {
-    if (const auto [axis, size] = plan::divided_axis(plan.plan.mesh); size > 1) {
-      throw InputError(
-          fmt::format("{}#/mesh/{}", plan.plan.source, axis),
-          fmt::format("{} {} is not simulated yet for recorded runs; expected 1", axis, size));
-    }
     return plan::step_workload(*config(), plan, settings);
   }
   const plan::StepSettings& recorded = observation_.settings;
@@ -265,8 +260,13 @@ plan::Workload RecordedRun::workload(const plan::ResolvedPlan& plan,
   }
   const plan::MeshSizes &own = observation_.plan.plan.mesh, &of = plan.plan.mesh;
   if (of.context != own.context || of.tensor != own.tensor || of.expert != own.expert) {
-    refuse(fmt::format("can only be simulated with its own context {}, tensor {} and expert {}",
-                       own.context, own.tensor, own.expert));
+    throw InputError(
+        observation_.source,
+        fmt::format(
+            "its operators are those of its own context {}, tensor {} and expert {}; others "
+            "need the model: give its config.json or model.json (simulate --workload RUN "
+            "--model MODEL --mesh …)",
+            own.context, own.tensor, own.expert));
   }
   require_replicated(observation_, plan);
   return adapted(pass, plan, settings);

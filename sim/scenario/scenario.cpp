@@ -84,7 +84,19 @@ ScenarioModel::ScenarioModel(const plan::DecoderShape& shape)
     : shape_(shape), tree_(plan::decoder_tree(shape)) {}
 
 ScenarioModel::ScenarioModel(std::shared_ptr<const RecordedRun> run)
-    : run_(std::move(run)), tree_(run_->tree()) {}
+    : run_(std::move(run)), tree_(run_->tree()), pytorch_(run_->observation().pytorch) {}
+
+ScenarioModel::ScenarioModel(plan::ModelConfig config,
+                             bool pytorch,
+                             std::optional<Baseline> baseline)
+    : config_(std::move(config)),
+      tree_(plan::module_tree(*config_)),
+      pytorch_(pytorch),
+      baseline_(std::move(baseline)) {}
+
+const Baseline* ScenarioModel::baseline() const {
+  return run_ != nullptr ? &run_->baseline() : baseline_ ? &*baseline_ : nullptr;
+}
 
 const plan::ModelConfig* ScenarioModel::config() const {
   return run_ != nullptr ? run_->config() : config_ ? &*config_ : nullptr;
@@ -95,7 +107,7 @@ plan::ResolvedPlan ScenarioModel::resolve(const plan::Plan& plan, int64_t world_
       run_ == nullptr
           ? plan::resolve(plan, tree_, world_size)
           : plan::resolve(on_recorded_modules(run_->observation(), plan), tree_, world_size);
-  out.copies_in_group_of_one = run_ != nullptr && run_->observation().pytorch;
+  out.copies_in_group_of_one = pytorch_;
   add_groups(out);
   return out;
 }
@@ -170,8 +182,8 @@ Prediction evaluate(const Scenario& scenario, const Detail& detail) {
     out.extrapolated = extrapolations(out.priced, *machine.target().costs, scenario.step.accumulate,
                                       out.step.duration);
   }
-  if (scenario.model->run() != nullptr) {
-    out.baseline = scenario.model->run()->baseline();
+  if (const Baseline* baseline = scenario.model->baseline()) {
+    out.baseline = *baseline;
   }
   return out;
 }

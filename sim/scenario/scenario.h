@@ -40,10 +40,15 @@ class ScenarioModel {
   explicit ScenarioModel(plan::ModelConfig config);
   explicit ScenarioModel(const plan::DecoderShape& shape);
   explicit ScenarioModel(std::shared_ptr<const RecordedRun> run);
+  // The model of a recorded run, for meshes that its operators do not tell: see model_of_run.h.
+  // `pytorch`: as Observation::pytorch.
+  ScenarioModel(plan::ModelConfig config, bool pytorch, std::optional<Baseline> baseline = {});
 
   [[nodiscard]] const plan::ModuleTree& tree() const { return tree_; }
   [[nodiscard]] const plan::ModelConfig* config() const;  // nullptr: unknown
   [[nodiscard]] const std::shared_ptr<const RecordedRun>& run() const { return run_; }
+  // Of a recorded run, or of the run whose model it is; nullptr: there is none.
+  [[nodiscard]] const Baseline* baseline() const;
   // The plan of tree()'s modules, under the library that the run was recorded with: see
   // plan::ResolvedPlan::copies_in_group_of_one. Errors: those of plan::resolve().
   [[nodiscard]] plan::ResolvedPlan resolve(const plan::Plan& plan, int64_t world_size) const;
@@ -62,6 +67,8 @@ class ScenarioModel {
   std::optional<plan::DecoderShape> shape_;
   std::shared_ptr<const RecordedRun> run_;
   plan::ModuleTree tree_;
+  bool pytorch_ = false;
+  std::optional<Baseline> baseline_;  // only without run_
 };
 
 struct Scenario {  // a model, a plan and a machine: what is predicted

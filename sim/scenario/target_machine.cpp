@@ -32,6 +32,10 @@ void TargetMachine::take_calibration(Calibration calibration, double off) {
   calibration_ = std::make_unique<const Calibration>(std::move(calibration));
   calibrated_ = std::make_unique<CalibratedCostModel>(*calibration_, of_spec_.get(), timer_, off);
   target_.costs = calibrated_.get();
+  if (ratios_ != nullptr) {
+    of_model_ = std::make_unique<ModelCostModel>(*calibrated_, *ratios_);
+    target_.costs = of_model_.get();
+  }
   target_.outside = std::llround(calibration_->outside_us * 1e3);
   target_.norm_communication = std::llround(calibration_->norm_communication_us * 1e3);
   target_.outside_communication = std::llround(calibration_->outside_communication_us * 1e3);
@@ -51,6 +55,7 @@ std::shared_ptr<const TargetMachine> TargetMachine::changed(
   out->target_ = target_;
   out->timer_ = timer_;
   out->spec_ = spec_;
+  out->ratios_ = ratios_;
   if (out->spec_) {
     if (spec) {
       spec(*out->spec_);
@@ -67,6 +72,22 @@ std::shared_ptr<const TargetMachine> TargetMachine::changed(
     out->take_calibration(std::move(constants), off);
   }
   out->target_.name = target_.name;
+  return out;
+}
+
+std::shared_ptr<const TargetMachine> TargetMachine::with_ratios(
+    std::shared_ptr<const ModelRatios> ratios, const std::string& name) const {
+  std::shared_ptr<TargetMachine> out(new TargetMachine);
+  out->target_ = target_;
+  out->timer_ = timer_;
+  out->spec_ = spec_;
+  out->ratios_ = std::move(ratios);
+  if (out->spec_) {
+    out->take_spec();
+  }
+  out->take_calibration(*calibration_, 0);
+  out->target_.ranks = target_.ranks;
+  out->target_.name = name;
   return out;
 }
 

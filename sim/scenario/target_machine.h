@@ -7,6 +7,7 @@
 
 #include "sim/calibrate/calibrated_cost_model.h"
 #include "sim/calibrate/calibration.h"
+#include "sim/calibrate/model_ratios.h"
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/scenario/predict.h"
 
@@ -32,6 +33,11 @@ class TargetMachine {
       const std::function<void(HardwareSpec&)>& spec,
       double off = 0) const;
 
+  // A calibrated machine on which the operators of a model take what `ratios` say of them; `name`:
+  // what it is called.
+  [[nodiscard]] std::shared_ptr<const TargetMachine> with_ratios(
+      std::shared_ptr<const ModelRatios> ratios, const std::string& name) const;
+
   [[nodiscard]] const Target& target() const { return target_; }
   [[nodiscard]] HostMode host() const {
     return calibration_ == nullptr ? HostMode::kAhead : calibration_->host;
@@ -40,6 +46,9 @@ class TargetMachine {
   [[nodiscard]] int64_t ranks() const { return spec_ ? spec_->ranks() : calibration_->ranks; }
   [[nodiscard]] const std::optional<HardwareSpec>& spec() const { return spec_; }
   [[nodiscard]] const Calibration* calibration() const { return calibration_.get(); }
+  // Of a calibrated machine; otherwise null.
+  [[nodiscard]] const CalibratedCostModel* measured_costs() const { return calibrated_.get(); }
+  [[nodiscard]] bool has_ratios() const { return ratios_ != nullptr; }
 
  private:
   TargetMachine() = default;
@@ -49,7 +58,10 @@ class TargetMachine {
   std::unique_ptr<const Calibration> calibration_;  // its address is fixed: the model refers to it
   std::optional<HardwareSpec> spec_;
   std::shared_ptr<const CollectiveTimer> timer_;  // instead of measured collectives; may be null
-  std::unique_ptr<const CostModel> of_spec_, calibrated_;
+  std::shared_ptr<const ModelRatios> ratios_;     // may be null
+  std::unique_ptr<const CostModel> of_spec_;
+  std::unique_ptr<const CalibratedCostModel> calibrated_;
+  std::unique_ptr<const CostModel> of_model_;  // the calibrated costs with the ratios
   Target target_;
 };
 

@@ -447,7 +447,17 @@ TEST_F(SimulateCommandTest, ARunOfTensorParallelismKeepsItsAxis) {
   const CommandResult other = run("simulate --workload " + run_of + " --mesh shard=4,tensor=1");
   EXPECT_EQ(other.code, 3) << other.out;
   EXPECT_THAT(other.err,
-              HasSubstr("can only be simulated with its own context 1, tensor 2 and expert 1"));
+              HasSubstr("its operators are those of its own context 1, tensor 2 and expert 1"));
+  EXPECT_THAT(other.err, HasSubstr("simulate --workload RUN --model MODEL --mesh"));
+  const std::string model =
+      " --model " + std::string(SHARDLENS_TEST_DATA) + "/llama-tiny/config.json";
+  const CommandResult another =
+      run("simulate --workload " + run_of + model + " --mesh shard=4,tensor=1");
+  EXPECT_EQ(another.code, 3) << another.out;
+  EXPECT_THAT(another.err, HasSubstr("is not the model of"));
+  const CommandResult needless = run("simulate --workload " + run_of + model);
+  EXPECT_EQ(needless.code, 2) << needless.out;
+  EXPECT_THAT(needless.err, HasSubstr("is for another tensor, context or expert than the run's"));
 }
 
 TEST_F(SimulateCommandTest, AnotherSequenceNeedsTwoRecordings) {

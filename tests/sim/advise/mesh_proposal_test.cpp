@@ -1,5 +1,7 @@
 #include "sim/advise/mesh_proposal.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -42,13 +44,14 @@ TEST_F(MeshProposalTest, IsRefusedWithoutTheModel) {
   EXPECT_TRUE(mesh_proposal_json(found)["best"].is_null());
 }
 
-// Only collectives between all ranks were measured: replicas of the model are priced with them, and
-// no mesh with smaller groups.
+// Only collectives between all ranks were measured: replicas of the model, layers and sequences that
+// all ranks divide are priced with them, and no mesh with smaller groups.
 TEST_F(MeshProposalTest, LeavesOutWhatWasNotMeasured) {
   const MeshProposal found = propose_mesh(*run_, known_);
   ASSERT_EQ(found.refusal, "");
-  EXPECT_EQ(found.searched, 1U);
-  EXPECT_EQ(found.best->mesh.replicate, 4);
+  EXPECT_EQ(found.searched, 3U);
+  const plan::MeshSizes& best = found.best->mesh;
+  EXPECT_EQ(std::max({*best.replicate, best.tensor, best.context}), 4);
   EXPECT_GT(found.refused, 0U);
   EXPECT_THAT(found.why_refused, HasSubstr("was measured"));
 }
