@@ -315,6 +315,11 @@ void Uncertainty::add_of_machine(const Scenario& scenario, Prediction& predictio
     add(each.faster);
     add(each.slower);
   }
+  if (machine_->has_ratios() && prediction.baseline) {  // what the model is off on the run itself
+    const double off = kQuantile90 * std::log1p(std::abs(prediction.baseline->error()));
+    below += off * off;
+    above += off * off;
+  }
   prediction.interval = PredictedInterval{std::llround(step * std::exp(-std::sqrt(below))),
                                           std::llround(step * std::exp(std::sqrt(above)))};
 }

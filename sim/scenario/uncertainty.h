@@ -17,7 +17,8 @@ namespace shardlens::sim {
 // calibrated machine that is no recorded run's own the kinds are: the lines of classes, which price
 // shapes that were not measured, all off by the error of shapes that were left out of them; work
 // beyond the measured sizes (kOffBeyond); and the spec that gives what was not measured. The model
-// is off by kOfCalibrated. For a recorded run on its own machine, of both a step and a change:
+// is off by kOfCalibrated, and with ratios of a run's model also by its error on the run's own
+// plan. For a recorded run on its own machine, of both a step and a change:
 // - The machine was calibrated on few steps. It is calibrated again without each of them (of more
 //   than eight steps: without each of eight groups of them); the predictions' spread is the
 //   jackknife's standard error, with Student's quantile. For a change both plans are predicted from

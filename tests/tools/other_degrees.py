@@ -10,7 +10,7 @@ t2, t2-whole    tensor parallel over two ranks, with and without sequence parall
 s2c2, s2c2-ring torch's context_parallel over two of four ranks (all_gather, ring), twice the samples of a rank of s4
 
 Of each NAME and the one of as many ranks that only shards, each is predicted from the other by `simulate --workload FROM --model config.json --plan TO.json`. The table has the measured median, the prediction, its
-error, its 90 % interval, and the error of the run's own plan by its model. It needs a quiet machine.
+error, its 90 % interval, and the error of the run's own plan by its model; refusals follow, such as for collectives that the run has not. It needs a quiet machine.
 """
 import argparse
 import json
@@ -109,11 +109,17 @@ def main():
         if options.again or not (out / name / "run.json").exists():
             row = PROGRAMS[name]
             collective_log.run_on_ranks(ranks_of(name), lambda row=row, name=name: record(row, out / name))
-    rows = [compare(out, *pair) for name in names for pair in ((whole_of(name), name), (name, whole_of(name)))]
+    rows, refused = [], []
+    for pair in (pair for name in names for pair in ((whole_of(name), name), (name, whole_of(name)))):
+        try:
+            rows.append(compare(out, *pair))
+        except program.ShardlensError as error:
+            refused.append(f"{pair[0]} to {pair[1]}: {error}")
     print("| from | to | measured | predicted | error | 90 % | own plan by the model | own plan, recorded operators of the target |\n|---|---|---:|---:|---:|---|---:|---:|")
     for row in rows:
         print(f"| {row['from']} | {row['to']} | {row['measured_ms']:.1f} ms | {row['predicted_ms']:.1f} ms | {100 * row['error']:+.1f} % | {row['low_ms']:.0f} to {row['high_ms']:.0f}"
               f"{'' if row['inside'] else ' (outside)'} | {100 * row['own_by_model']:+.1f} % | {100 * row['own_recorded']:+.1f} % |")
+    print("\n".join(refused))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
 

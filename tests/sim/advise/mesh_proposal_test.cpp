@@ -44,8 +44,8 @@ TEST_F(MeshProposalTest, IsRefusedWithoutTheModel) {
   EXPECT_TRUE(mesh_proposal_json(found)["best"].is_null());
 }
 
-// Only collectives between all ranks were measured: replicas of the model, layers and sequences that
-// all ranks divide are priced with them, and no mesh with smaller groups.
+// Only collectives between all ranks were measured: replicas of the model, layers and sequences
+// that all ranks divide are priced with them, and no mesh with smaller groups.
 TEST_F(MeshProposalTest, LeavesOutWhatWasNotMeasured) {
   const MeshProposal found = propose_mesh(*run_, known_);
   ASSERT_EQ(found.refusal, "");
