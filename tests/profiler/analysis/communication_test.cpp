@@ -102,6 +102,21 @@ TEST(PurposesTest, TensorParallelTracesSayWhatTheyCommunicatedFor) {
   EXPECT_THAT(text, testing::ContainsRegex("activations +mesh_tp +all_reduce +6 "));
 }
 
+// Gloo's collectives name no group. An axis over all ranks has the default group; the others of the
+// list have one rank, so all collectives are of that one.
+TEST(PurposesTest, TheOnlyGroupWithSeveralRanksHasAllCollectives) {
+  trace::Run run = trace::Run::open(pytorch("fsdp2-tensor"));
+  for (trace::Trace& each : run.traces) {
+    each.metadata.groups = {{"0", "default_pg", "", {0, 1}, 2}, {"1", "mesh_shard", "", {0}, 1}};
+  }
+  const Analysis analysis = analyze(run);
+  ASSERT_FALSE(analysis.ranks.at(0).communication.empty());
+  for (const CommunicationFigures& each : analysis.ranks.at(0).communication) {
+    EXPECT_EQ(each.group, "default_pg");
+    EXPECT_EQ(each.ranks, 2);
+  }
+}
+
 TEST(PurposesTest, ARunThatOnlyShardsHasNoTableOfPurposes) {
   const Analysis analysis = recorded(pytorch("fsdp2-hybrid"));
   EXPECT_FALSE(analysis.ranks.at(0).communication.empty());
