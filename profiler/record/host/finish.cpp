@@ -10,7 +10,7 @@ namespace shardlens::record {
 namespace {
 
 // If the disk was full, the end marker and its count of dropped records are missing too.
-trace::Spool finished_spool(const SpoolRecorder& recorder) {
+trace::Spool finished_spool(SpoolRecorder& recorder) {
   trace::Spool spool = trace::read_spool(recorder.path());
   if (const std::string error = recorder.error(); !error.empty()) {
     spool.ended = true;

@@ -44,7 +44,8 @@ uint16_t group_size(const CollectiveRecord& r) {
 SpoolRecorder::SpoolRecorder(SpoolOptions options)
     : options_(std::move(options)),
       file_(spool_path(options_.directory, options_.rank), options_.rank, options_.world_size),
-      now_(now_path(options_.directory, options_.rank)) {
+      now_(now_path(options_.directory, options_.rank)),
+      records_(options_.buffer_records) {
   buffer_.reserve(options_.buffer_records);
   open_.reserve(64);
   accepted_ = file_.bytes();
@@ -55,6 +56,7 @@ SpoolRecorder::SpoolRecorder(SpoolOptions options)
 SpoolRecorder::~SpoolRecorder() {
   {
     const std::lock_guard lock(mutex_);
+    collect();
     stop_ = true;
     ask_to_write();
   }
@@ -94,7 +96,7 @@ void SpoolRecorder::step_begin(int64_t step) {
   }
   recording_.store(on, std::memory_order_relaxed);
   if (on) {
-    append(step_record(SpoolType::kStepBegin, step, 0), Keep::kAlways);
+    append_always(step_record(SpoolType::kStepBegin, step, 0));
   }
 }
 
@@ -116,7 +118,7 @@ void SpoolRecorder::step_end() {
   if (!recording()) {
     return;
   }
-  append(step_record(SpoolType::kStepEnd, step_, dropped()), Keep::kAlways);
+  append_always(step_record(SpoolType::kStepEnd, step_, dropped()));
   ++recorded_steps_;
   {
     const std::lock_guard lock(mutex_);
@@ -270,7 +272,7 @@ void SpoolRecorder::device_dropped(int64_t records) {
     const std::lock_guard lock(mutex_);
     device_dropped_ = std::max(device_dropped_, records);
   }
-  append(step_record(SpoolType::kDeviceDropped, step_, records), Keep::kAlways);
+  append_always(step_record(SpoolType::kDeviceDropped, step_, records));
 }
 
 void SpoolRecorder::note(std::string_view message) {
@@ -289,6 +291,7 @@ void SpoolRecorder::note(std::string_view message) {
 
 void SpoolRecorder::flush() {
   std::unique_lock lock(mutex_);
+  collect();
   ask_to_write();
   written_changed_.wait(lock, [this, mine = asked_] { return written_ >= mine; });
 }
@@ -297,7 +300,7 @@ void SpoolRecorder::finish() {
   if (recording_.exchange(false) || step_ >= 0) {
     now_.step(step_, false);
   }
-  append(step_record(SpoolType::kEnd, step_, dropped()), Keep::kAlways);
+  append_always(step_record(SpoolType::kEnd, step_, dropped()));
   now_.finish();
   {
     const std::lock_guard lock(mutex_);
@@ -315,13 +318,15 @@ std::filesystem::path SpoolRecorder::path() const {
   return spool_path(options_.directory, options_.rank);
 }
 
-int64_t SpoolRecorder::kept() const {
+int64_t SpoolRecorder::kept() {
   const std::lock_guard lock(mutex_);
+  collect();
   return kept_;
 }
 
-int64_t SpoolRecorder::dropped() const {
+int64_t SpoolRecorder::dropped() {
   const std::lock_guard lock(mutex_);
+  collect();
   return dropped_;
 }
 
@@ -330,8 +335,9 @@ std::string SpoolRecorder::error() const {
   return error_;
 }
 
-std::string SpoolRecorder::losses() const {
+std::string SpoolRecorder::losses() {
   const std::lock_guard lock(mutex_);
+  collect();
   if (dropped_ == 0) {
     return "";
   }
@@ -353,24 +359,45 @@ void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view te
                    .offset = static_cast<uint32_t>(offset),
                    .piece = {}};
     std::memcpy(record.text.piece, text.data() + offset, length);
-    append(record, Keep::kAlways);
+    append_always(record);
     offset += length;
   } while (offset < text.size());
 }
 
-void SpoolRecorder::append(const SpoolRecord& record, Keep keep) {
+void SpoolRecorder::append(const SpoolRecord& record) {
+  if (!records_.add(record)) {
+    const std::lock_guard lock(mutex_);
+    collect();
+    records_.add(record);
+  }
+}
+
+// After what all threads have added before.
+void SpoolRecorder::append_always(const SpoolRecord& record) {
   const std::lock_guard lock(mutex_);
+  collect();
   if (finished_) {
     return;  // not counted: the recording is over and the count has been written
   }
-  constexpr auto kSize = static_cast<Bytes>(sizeof(SpoolRecord));
-  if (keep == Keep::kWithinBudget && accepted_ + kSize > options_.budget) {
-    ++dropped_;
-    return;
-  }
   buffer_.push_back(record);
-  accepted_ += kSize;
+  accepted_ += static_cast<Bytes>(sizeof(SpoolRecord));
   ++kept_;
+}
+
+// Takes what the threads have added, within the budget. The caller holds mutex_.
+void SpoolRecorder::collect() {
+  records_.take([this](std::span<const SpoolRecord> added) {
+    if (finished_) {
+      return;
+    }
+    constexpr auto kSize = static_cast<Bytes>(sizeof(SpoolRecord));
+    const Bytes room = std::max<Bytes>(0, (options_.budget - accepted_) / kSize);
+    const auto count = std::min(static_cast<Bytes>(added.size()), room);
+    buffer_.insert(buffer_.end(), added.begin(), added.begin() + count);
+    accepted_ += count * kSize;
+    kept_ += count;
+    dropped_ += static_cast<int64_t>(added.size()) - count;
+  });
   if (buffer_.size() >= options_.buffer_records && asked_ == taken_) {
     ask_to_write();
   }

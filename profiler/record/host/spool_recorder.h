@@ -19,6 +19,7 @@
 #include "core/base/units.h"
 #include "profiler/record/host/now_page.h"
 #include "profiler/record/host/spool_file.h"
+#include "profiler/record/host/thread_records.h"
 #include "profiler/trace/spool/spool_format.h"
 
 namespace shardlens::record {
@@ -61,9 +62,10 @@ struct InputShapes {
 // Recorder that appends to DIR/rank<r>.spool and keeps DIR/rank<r>.now up to date. finish() and
 // host/finish.h convert the spool to a trace; after a fault the spool remains.
 //
-// Writing     a thread of the recorder's own writes the file, after every step and whenever the
-//             buffer is full; no other thread waits for it, except in flush() and finish(). If the
-//             process is killed, what was recorded in the last moments may be missing.
+// Writing     each thread adds to a batch of its own, without a lock. A thread of the recorder's
+//             own writes the file, after every step and whenever the buffer is full; no other
+//             thread waits for it, except in flush() and finish(). If the process is killed, what
+//             was recorded in the last moments may be missing.
 // Threads     as Recorder; op(), text(), collective(), device() and note() from any thread.
 // Errors      the constructor throws RuntimeFault; recording never throws. If the disk is full, the
 //             spool ends: see error().
@@ -136,11 +138,11 @@ class SpoolRecorder final : public Recorder {
   void remove_files() noexcept;
   [[nodiscard]] std::filesystem::path path() const;
   [[nodiscard]] const SpoolOptions& options() const { return options_; }
-  [[nodiscard]] int64_t kept() const;  // records; SpoolOptions::keep_newest may have removed some
-  [[nodiscard]] int64_t dropped() const;
+  [[nodiscard]] int64_t kept();  // records; SpoolOptions::keep_newest may have removed some
+  [[nodiscard]] int64_t dropped();
   [[nodiscard]] std::string error() const;  // why the spool ended early; "" if it did not
   // A sentence about what was lost so far; "": nothing.
-  [[nodiscard]] std::string losses() const;
+  [[nodiscard]] std::string losses();
   [[nodiscard]] const std::string& page_error() const { return now_.error(); }  // NowPage::error
 
  private:
@@ -149,9 +151,10 @@ class SpoolRecorder final : public Recorder {
     UnitId unit;
     Nanoseconds start;  // 0: began while not recording
   };
-  enum class Keep : uint8_t { kWithinBudget, kAlways };
 
-  void append(const trace::SpoolRecord& record, Keep keep = Keep::kWithinBudget);
+  void append(const trace::SpoolRecord& record);  // within the budget
+  void append_always(const trace::SpoolRecord& record);
+  void collect();
   [[nodiscard]] bool wanted(int64_t step);
   void ask_to_write();
   void write_when_asked();
@@ -166,6 +169,7 @@ class SpoolRecorder final : public Recorder {
   std::atomic<Nanoseconds> recording_since_{0};
   std::atomic<int64_t> requested_{0};  // number of steps still to be recorded
   std::atomic<void (*)()> launch_listener_{nullptr};
+  ThreadRecords records_;  // taken by who holds mutex_
 
   // Training thread only.
   int64_t step_ = -1;

@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include <ATen/record_function.h>
@@ -35,6 +34,42 @@ struct Name {
   bool gemm = false;
 };
 
+// Names by their text: an operator's is at a fixed address, but an autograd node's is a temporary
+// string. Open addressing; all are forgotten when there are too many.
+class Names {
+ public:
+  const Name& of(std::string_view text, SpoolRecorder& recorder) {
+    for (size_t slot = std::hash<std::string_view>()(text);; ++slot) {
+      std::unique_ptr<Name>& name = slots_[slot % kSlots];
+      if (name != nullptr && name->text == text) {
+        return *name;
+      }
+      if (name == nullptr) {
+        return added(text, recorder);
+      }
+    }
+  }
+
+ private:
+  const Name& added(std::string_view text, SpoolRecorder& recorder) {
+    if (++count_ > kKnownNames) {
+      slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
+      count_ = 1;
+    }
+    size_t slot = std::hash<std::string_view>()(text);
+    while (slots_[slot % kSlots] != nullptr) {
+      ++slot;
+    }
+    slots_[slot % kSlots] = std::make_unique<Name>(
+        Name{std::string(text), recorder.text(text), std::ranges::count(kGemms, text) > 0});
+    return *slots_[slot % kSlots];
+  }
+
+  static constexpr size_t kSlots = 2 * kKnownNames;
+  std::vector<std::unique_ptr<Name>> slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
+  size_t count_ = 0;
+};
+
 struct Frame {
   const at::RecordFunction* function = nullptr;
   Nanoseconds start = 0;
@@ -48,28 +83,12 @@ struct ThreadState {
   uint64_t generation = 0;
 
   std::vector<Frame> frames;
-  std::unordered_map<const char*, Name> names;
+  Names names;
 };
 
 ThreadState& state_of_thread() {
   thread_local ThreadState state;
   return state;
-}
-
-// Names are looked up by address, which is stable for operators of the dispatcher. The text is
-// compared as well, because other names are in temporary strings. These are at ever other
-// addresses, so that all are forgotten when there are too many.
-const Name& intern(ThreadState& state, const char* text, SpoolRecorder& recorder) {
-  if (state.names.size() >= kKnownNames) {
-    state.names.clear();
-  }
-  Name& name = state.names[text];
-  if (name.text != text) {
-    name.text = text;
-    name.id = recorder.text(name.text);
-    name.gemm = std::find(kGemms.begin(), kGemms.end(), name.text) != kGemms.end();
-  }
-  return name;
 }
 
 // False if the shapes do not fit into a record; then none are recorded.
@@ -110,7 +129,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     state = ThreadState{};
     state.generation = current;
   }
-  const Name& name = intern(state, function.name(), *recorder);
+  const Name& name = state.names.of(function.name(), *recorder);
   Frame& frame = state.frames.emplace_back();
   frame.function = &function;
   frame.name = name.id;
