@@ -31,7 +31,10 @@ def benchmarks(options):
     sample = ROOT / "traces" / "llama-emulated8"
     cost = ["--model", sample, "--tokens", ROOT / "README.md", "--batch", "4", "--seq", "128", "--steps", "60" if options.quick else "120"]
     return {
-        "train": ("A training step, beside PyTorch FSDP2, FSDP1 and DDP", [["bench/train_bench.py", *binaries, *rounds(5)]]),
+        "train": ("A training step, beside PyTorch FSDP2, FSDP1, DDP and what the machine allows",
+                  [["bench/train_bench.py", *binaries, *rounds(5), "--models", "llama-tiny,six-layers"],
+                   ["bench/train_bench.py", *binaries, *rounds(2), "--models", "eight-blocks,hsdp-2x2"]]),
+        "growth": ("Steps and simulations of 2 to 8 ranks and 10 to 200 units, and larger", [["bench/growth_bench.py", *binaries, *rounds(2, quick=1)]]),
         "host": ("Host cost of sharding a unit, beside PyTorch FSDP2", [["bench/host_cost.py", *binaries, *rounds(5)]]),
         "recording": ("A step with recording, beside one without", [[options.bin / "recording_cost", *cost, "--out", options.work / "recording"]]),
         "recorder": ("The recorder in PyTorch, beside torch.profiler", [["bench/recorder_cost.py", *rounds(20)]]),

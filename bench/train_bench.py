@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
-"""Compares training steps of Shardlens, PyTorch FSDP2, FSDP1 and DDP on the same machine in one run.
+"""Compares training steps of Shardlens with those of PyTorch FSDP2, FSDP1 and DDP on the same machine, and with the bound of the machine.
 
-    bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers] [--bin build/release/bin]
+    bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers,eight-blocks,hsdp-2x2] [--bin build/release/bin]
 
-Two ranks, one thread each, Gloo on 127.0.0.1, AdamW, fp32. full_shard has one unit per layer, flat and per parameter; replicate is compared with DDP. The programs run alternately,
-so that other work of the machine affects all of them; a result is the median over rounds of each round's median step. PyTorch's
-steps run in tests/tools/fsdp_reference.py, which measures the same part of a step: batch, forward, backward, gradient norm, optimizer.
-Shardlens runs twice: without recording, like PyTorch, and with recording.
+Gloo on 127.0.0.1, AdamW, fp32, one thread for each rank. full_shard has one unit per layer, flat and per parameter; replicate is compared with DDP.
+The bound of a step is that of bench/bound.py: compute of the unsharded step and communication, in CPU time divided by cores, and waits.
+hsdp-2x2 has four ranks, two replicas of two shards; with fewer than four cores it is oversubscribed, and its table row says so.
+
+The programs run alternately, so that other work of the machine affects all of them; a step is the median over rounds of each round's median step,
+and a ratio the median over rounds of the ratio within a round. PyTorch's steps run in tests/tools/fsdp_reference.py, which measures the same
+part of a step: batch, forward, backward, gradient norm, optimizer. Shardlens runs twice: without recording, like PyTorch, and with recording.
 
 Needs Python with torch and transformers (requirements of the tests); the models are created by the script.
 """
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -21,17 +25,43 @@ import subprocess
 import sys
 import tempfile
 
+import bound
 import ratios
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "tests/tools/fsdp_reference.py"
-MODELS = {
-    # name: (--set of fsdp_reference.py make, batch, seq, limit of FSDP2, limit of FSDP1, limit of DDP)
-    "llama-tiny": ([], 2, 64, 0.35, 0.6, 0.9),
-    "six-layers": (["num_hidden_layers=6", "hidden_size=256", "intermediate_size=688", "num_attention_heads=8",
-                    "num_key_value_heads=4", "vocab_size=1024"], 4, 128, 0.9, 0.9, None),
-}
 WARMUP = 5
+PER_PARAMETER = {"version": 1, "layout": "per_parameter"}
+
+
+@dataclasses.dataclass
+class Work:
+    settings: list  # --set of fsdp_reference.py make
+    batch: int
+    seq: int
+    steps: float = 1  # share of --steps
+    ranks: int = 2
+    replicas: int = 1
+    limits: dict = dataclasses.field(default_factory=dict)  # of the ratio to a contender; above it the exit code is 1
+    wanted: dict = dataclasses.field(default_factory=dict)  # what is aimed at
+    only: tuple = ()  # contenders; empty: all
+
+
+SIX_LAYERS = ["num_hidden_layers=6", "hidden_size=256", "intermediate_size=688", "num_attention_heads=8", "num_key_value_heads=4", "vocab_size=1024"]
+EIGHT_BLOCKS = ["num_hidden_layers=8", "hidden_size=512", "intermediate_size=1376", "num_attention_heads=8", "num_key_value_heads=4", "vocab_size=1024"]
+SHARDED, PER, REPLICATED = "Shardlens", "Shardlens, per parameter", "Shardlens, replicate"
+FSDP2, FSDP1, DDP, RECORDING = "PyTorch FSDP2", "PyTorch FSDP1", "PyTorch DDP", "Shardlens, recording"
+BOUND, BOUND_DDP = "bound", "bound, replicate"
+LARGE = {BOUND: 1.15, BOUND_DDP: 1.15, FSDP2: 0.58, FSDP1: 0.7, DDP: 0.82, PER: 1.05}
+MODELS = {
+    "llama-tiny": Work([], 2, 64, limits={FSDP2: 0.35, FSDP1: 0.6, DDP: 0.9}, wanted={BOUND: 2, BOUND_DDP: 2, FSDP2: 0.26, FSDP1: 0.38, DDP: 0.5, PER: 1.05}),
+    "six-layers": Work(SIX_LAYERS, 4, 128, limits={FSDP2: 0.9, FSDP1: 0.9}, wanted=LARGE),
+    "eight-blocks": Work(EIGHT_BLOCKS, 2, 128, steps=0.5, wanted=LARGE),
+    "hsdp-2x2": Work(SIX_LAYERS, 2, 128, steps=0.5, ranks=4, replicas=2, wanted={BOUND: 1.15, FSDP2: 0.58, FSDP1: 0.7, PER: 1.05},
+                     only=(SHARDED, PER, FSDP2, FSDP1, BOUND)),
+}
+# The ratio of a row is that of Shardlens with the same strategy to it; for the rows of Shardlens itself, to its flat layout without recording.
+NAMES = {FSDP2: "FSDP2", FSDP1: "FSDP1", DDP: "DDP", RECORDING: "recording", PER: "per-parameter-over-flat", BOUND: "bound", BOUND_DDP: "bound-replicate"}
 
 
 def free_port():
@@ -40,84 +70,87 @@ def free_port():
         return s.getsockname()[1]
 
 
-PER_PARAMETER = {"version": 1, "layout": "per_parameter"}
+class Runs:
+    """The programs that are compared, for one work."""
 
+    def __init__(self, args, directory, name, work):
+        self.bin, self.work, self.steps = args.bin, work, max(WARMUP + 2, round(args.steps * work.steps))
+        self.model, self.tokens = f"{directory}/{name}", f"{directory}/{name}.bin"
+        vocabulary = next((s.split("=")[1] for s in work.settings if s.startswith("vocab_size")), "256")
+        for command in (["make", "--arch", "llama", "--out", self.model, "--set", *work.settings], ["tokens", "--out", self.tokens, "--vocab", vocabulary]):
+            subprocess.run([sys.executable, REFERENCE, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-def run_shardlens(args, model, tokens, batch, seq, recording, strategy="full_shard", plan=None):
-    with tempfile.TemporaryDirectory() as directory:
-        flags = ["--model", model, "--tokens", tokens, "--out", directory, "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq)]
-        if plan is None:
-            flags += ["--strategy", strategy]
-        else:
-            pathlib.Path(directory, "row.json").write_text(json.dumps(plan))
-            flags += ["--plan", directory + "/row.json"]
-        if not recording:
-            flags += ["--trigger-file", directory + "/never"]
-        ranks = []
-        for rank in range(2):
-            environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", SHARDLENS_RENDEZVOUS=directory + "/store")
-            ranks.append(subprocess.Popen([args.bin / "shardlens-worker", *flags], env=environment, stderr=subprocess.PIPE, text=True))
-        for rank in ranks:
-            _, messages = rank.communicate()
-            if rank.returncode:
-                sys.exit(f"shardlens-worker ended with {rank.returncode}:\n{messages}")
-        return [json.loads(line)["step_ms"] for line in open(directory + "/metrics.jsonl")]
+    def flags(self, steps):
+        return ["--model", self.model, "--tokens", self.tokens, "--steps", str(steps), "--batch", str(self.work.batch), "--seq", str(self.work.seq)]
 
+    def mesh(self):
+        return ["--mesh", f"{self.work.replicas}x{self.work.ranks // self.work.replicas}"] if self.work.replicas > 1 else []
 
-def run_reference(args, model, tokens, batch, seq, api):
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        done = subprocess.run([sys.executable, REFERENCE, "train", "--model", model, "--tokens", tokens, "--out", out.name, "--api", api, "--nproc", "2",
-                               "--steps", str(args.steps), "--batch", str(batch), "--seq", str(seq), "--port", str(free_port())],
-                              check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
-        if done.returncode:
-            sys.exit(f"{REFERENCE.name} --api {api} ended with {done.returncode}:\n{done.stderr[-2000:]}")
-        return json.load(open(out.name))["step_ms"]
+    def shardlens(self, recording=False, strategy="full_shard", plan=None):
+        with tempfile.TemporaryDirectory() as directory:
+            flags = [*self.flags(self.steps), "--out", directory, *self.mesh()]
+            if plan is None:
+                flags += ["--strategy", strategy]
+            else:
+                pathlib.Path(directory, "row.json").write_text(json.dumps(plan))
+                flags += ["--plan", directory + "/row.json"]
+            if not recording:
+                flags += ["--trigger-file", directory + "/never"]
+            bound.start_ranks(self.bin / "shardlens-worker", flags, self.work.ranks, directory)
+            return statistics.median([json.loads(line)["step_ms"] for line in open(directory + "/metrics.jsonl")][WARMUP:])
 
+    def reference(self, api):
+        with tempfile.NamedTemporaryFile(suffix=".json") as out:
+            done = subprocess.run([sys.executable, REFERENCE, "train", *self.flags(self.steps), "--out", out.name, "--api", api, "--nproc", str(self.work.ranks),
+                                   "--replicas", str(self.work.replicas), "--port", str(free_port())],
+                                  check=False, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=dict(os.environ, OMP_NUM_THREADS="1"))
+            if done.returncode:
+                sys.exit(f"{REFERENCE.name} --api {api} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+            return statistics.median(json.load(open(out.name))["step_ms"][WARMUP:])
 
-def make(directory, name):
-    settings, batch, seq, *limits = MODELS[name]
-    model, tokens = f"{directory}/{name}", f"{directory}/{name}.bin"
-    vocabulary = next((s.split("=")[1] for s in settings if s.startswith("vocab_size")), "256")
-    for command in (["make", "--arch", "llama", "--out", model, "--set", *settings], ["tokens", "--out", tokens, "--vocab", vocabulary]):
-        subprocess.run([sys.executable, REFERENCE, *command], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return model, tokens, batch, seq, limits
+    def bound(self, strategy):
+        return bound.measure(self.bin, [*self.flags(max(3, self.steps // 2)), *self.mesh(), "--strategy", strategy], self.work.ranks).bound
+
+    def contenders(self):
+        runs = {
+            SHARDED: self.shardlens,
+            RECORDING: lambda: self.shardlens(recording=True),
+            PER: lambda: self.shardlens(plan=PER_PARAMETER),
+            BOUND: lambda: self.bound("full_shard"),
+            FSDP2: lambda: self.reference("fsdp2"),
+            FSDP1: lambda: self.reference("fsdp1"),
+            REPLICATED: lambda: self.shardlens(strategy="replicate"),
+            BOUND_DDP: lambda: self.bound("replicate"),
+            DDP: lambda: self.reference("ddp"),
+        }
+        return {name: run for name, run in runs.items() if not self.work.only or name in self.work.only}
 
 
 def bench(args, directory, name):
-    model, tokens, batch, seq, limits = make(directory, name)
-    contenders = {
-        "Shardlens": lambda: run_shardlens(args, model, tokens, batch, seq, False),
-        "Shardlens, recording": lambda: run_shardlens(args, model, tokens, batch, seq, True),
-        "Shardlens, per parameter": lambda: run_shardlens(args, model, tokens, batch, seq, False, plan=PER_PARAMETER),
-        "PyTorch FSDP2": lambda: run_reference(args, model, tokens, batch, seq, "fsdp2"),
-        "PyTorch FSDP1": lambda: run_reference(args, model, tokens, batch, seq, "fsdp1"),
-        "Shardlens, replicate": lambda: run_shardlens(args, model, tokens, batch, seq, False, "replicate"),
-        "PyTorch DDP": lambda: run_reference(args, model, tokens, batch, seq, "ddp"),
-    }
-    medians = {contender: [] for contender in contenders}
+    """Prints the rows of a work; whether it is within its limits."""
+    work = MODELS[name]
+    contenders = Runs(args, directory, name, work).contenders()
+    steps = {contender: [] for contender in contenders}
     for round_ in range(args.rounds):
         for contender, run in contenders.items():
-            medians[contender].append(statistics.median(run()[WARMUP:]))
-            print(f"  {name} round {round_ + 1}: {contender} {medians[contender][-1]:.1f} ms", file=sys.stderr, flush=True)
-    sharded, replicated = (statistics.median(medians[ours]) for ours in ("Shardlens", "Shardlens, replicate"))
-    print(f"\n### {name}: batch {batch}, seq {seq}, two ranks, one thread each\n")
-    print("| | median step (ms) | rounds, min to max (ms) | Shardlens (the same strategy) / this | limit |\n|---|---|---|---|---|")
-    passed = True
-    for contender, values in medians.items():
-        middle = statistics.median(values)
-        limit = dict(zip(("PyTorch FSDP2", "PyTorch FSDP1", "PyTorch DDP"), limits)).get(contender)
-        ours = replicated if contender in ("PyTorch DDP", "Shardlens, replicate") else sharded
-        passed &= limit is None or ours / middle <= limit
-        if contender == "PyTorch FSDP2":
-            per_parameter = statistics.median(medians["Shardlens, per parameter"]) / middle
-            passed &= per_parameter <= limit
-        print(f"| {contender} | {middle:.2f} | {min(values):.2f} to {max(values):.2f} | {ours / middle:.2f} | {limit or ''} |")
-    print(f"\nShardlens, per parameter / PyTorch FSDP2: {per_parameter:.2f}")
-    for label, ours, theirs in (("FSDP2", "Shardlens", "PyTorch FSDP2"), ("FSDP2-per-parameter", "Shardlens, per parameter", "PyTorch FSDP2"),
-                                ("FSDP1", "Shardlens", "PyTorch FSDP1"), ("DDP", "Shardlens, replicate", "PyTorch DDP"),
-                                ("recording", "Shardlens, recording", "Shardlens")):
-        ratios.report(f"train/{name}/{label}", ratios.by_round(medians[ours], medians[theirs]))
-    return passed
+            steps[contender].append(run())
+            print(f"  {name} round {round_ + 1}: {contender} {steps[contender][-1]:.1f} ms", file=sys.stderr, flush=True)
+    title = f"{name}: {work.batch} x {work.seq}, {work.ranks} ranks" + (", oversubscribed" if work.ranks > bound.cores() else "")
+    rows, reports, passed = [], [], True
+    for contender, values in steps.items():
+        ours = REPLICATED if contender in (DDP, BOUND_DDP) else SHARDED
+        # What Shardlens itself does another way is in parts of its flat layout; all others are what Shardlens is compared with.
+        itself = contender in (PER, RECORDING)
+        compared = [] if contender in (SHARDED, REPLICATED) else ratios.by_round(values, steps[ours]) if itself else ratios.by_round(steps[ours], values)
+        ratio = f"{statistics.median(compared):.2f} ({min(compared):.2f} to {max(compared):.2f})" if compared else ""
+        passed &= not compared or contender not in work.limits or statistics.median(compared) <= work.limits[contender]
+        rows.append(f"| {title if contender == SHARDED else ''} | {contender} | {statistics.median(values):.2f} | {min(values):.2f} to {max(values):.2f} | {ratio} | "
+                    f"{work.wanted.get(contender, '')} |")
+        if compared:
+            reports.append((f"train/{name}/{NAMES[contender]}", compared))
+    reports.append((f"train/{name}/FSDP2-per-parameter", ratios.by_round(steps[PER], steps[FSDP2])))
+    print("\n".join(rows), flush=True)
+    return passed, reports
 
 
 def main():
@@ -129,15 +162,22 @@ def main():
     args = parser.parse_args()
     if args.steps <= WARMUP or args.rounds < 1:
         parser.error(f"--steps must exceed the {WARMUP} steps of warmup, and --rounds be at least 1")
-    if not (args.bin / "shardlens-worker").exists():
-        parser.error(f"{args.bin}/shardlens-worker does not exist: build it, or give --bin")
-    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} at the start; {args.rounds} rounds of {args.steps} steps")
-    passed = True
+    for program in ("shardlens-worker", "step_bound"):
+        if not (args.bin / program).exists():
+            parser.error(f"{args.bin}/{program} does not exist: build it, or give --bin")
+    if unknown := [name for name in args.models.split(",") if name not in MODELS]:
+        parser.error(f"--models: '{unknown[0]}'; expected {', '.join(MODELS)}")
+    print(f"{platform.machine()}, {bound.cores()} cores, load {os.getloadavg()[0]:.1f} at the start; {args.rounds} rounds of {args.steps} steps, one thread for each rank\n")
+    print("| batch x sequence | step of | median (ms) | rounds, min to max (ms) | Shardlens / this; own variants: this / flat | wanted |\n|---|---|---:|---|---|---:|")
+    passed, reports = True, []
     with tempfile.TemporaryDirectory() as directory:
         for name in args.models.split(","):
-            if name not in MODELS:
-                parser.error(f"--models: '{name}'; expected {', '.join(MODELS)}")
-            passed &= bench(args, directory, name)
+            within, found = bench(args, directory, name)
+            passed &= within
+            reports += found
+    print()
+    for name, values in reports:
+        ratios.report(name, values)
     print("\nwithin the limits" if passed else "\nABOVE A LIMIT")
     sys.exit(0 if passed else 1)
 
