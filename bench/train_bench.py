@@ -88,7 +88,9 @@ class Runs:
 
     def shardlens(self, recording=False, strategy="full_shard", plan=None):
         with tempfile.TemporaryDirectory() as directory:
-            flags = [*self.flags(self.steps), "--out", directory, *self.mesh()]
+            out = pathlib.Path(directory, "out")  # a capture's own folder
+            out.mkdir()
+            flags = [*self.flags(self.steps), "--out", str(out), *self.mesh()]
             if plan is None:
                 flags += ["--strategy", strategy]
             else:
@@ -97,7 +99,7 @@ class Runs:
             if not recording:
                 flags += ["--trigger-file", directory + "/never"]
             bound.start_ranks(self.bin / "shardlens-worker", flags, self.work.ranks, directory)
-            return statistics.median([json.loads(line)["step_ms"] for line in open(directory + "/metrics.jsonl")][WARMUP:])
+            return statistics.median([json.loads(line)["step_ms"] for line in open(out / "metrics.jsonl")][WARMUP:])
 
     def reference(self, api):
         with tempfile.NamedTemporaryFile(suffix=".json") as out:
