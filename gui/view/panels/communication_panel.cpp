@@ -13,8 +13,8 @@
 namespace shardlens::gui {
 namespace {
 
-// What the ranks communicate for: by purpose, group and kind, of the run and of the edited plan.
-// Below it, of several groups, how long each pair of them ran at the same time.
+// The ranks' communication by purpose, group and kind, in the run and under the edited plan. If
+// there are several groups, a map below shows how long each pair of them ran at the same time.
 class CommunicationPanel final : public Panel {
  public:
   explicit CommunicationPanel(const PanelContext& context) : Panel(context) {
