@@ -229,10 +229,11 @@ class CuptiTracer final : public DeviceTracer {
   // The subscription also works as a lock, because CUPTI allows only one subscriber at a time.
   void subscribe() {
     // Without a driver CUPTI of CUDA 13.2 calls itself until the stack is full.
-    if (::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) == nullptr) {
+    if (::dlopen(options_.driver, RTLD_NOW | RTLD_LOCAL) == nullptr) {
       throw RuntimeFault(
-          "no device records: there is no libcuda.so.1; is an NVIDIA driver loaded, as nvidia-smi "
-          "shows?");
+          fmt::format("no device records: there is no {}; is an NVIDIA driver loaded, as "
+                      "nvidia-smi shows?",
+                      options_.driver));
     }
     std::array<char, CUPTI_OLD_SUBSCRIBER_NAME_MIN_LEN * 2> other{};
     CUpti_SubscriberParams params{};

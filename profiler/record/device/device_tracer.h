@@ -49,6 +49,7 @@ struct CuptiOptions {  // of the recording through CUPTI
   // Waits until all devices are idle; called before the last flush, so that it has the records of
   // work that is still running. Empty: what is not done then has no times and is left out.
   std::function<void()> synchronize = {};
+  const char* driver = "libcuda.so.1";  // the library without which nothing is recorded
 };
 
 // Subscribes to CUPTI. The device is recorded after enable(true). Call this before the process's

@@ -36,8 +36,13 @@ class RecordCuptiTest : public testing::Test {
  protected:
   RecordCuptiTest() { CuptiStub::get().reset(); }
 
+  // The stub needs no driver, but a tracer asks for one.
+  static CuptiOptions with_driver(CuptiOptions options = {}) {
+    options.driver = SHARDLENS_FAKE_DRIVER;
+    return options;
+  }
   DeviceTracer& start(const CuptiOptions& options = {}) {
-    tracer_ = start_cupti(spool_, options);
+    tracer_ = start_cupti(spool_, with_driver(options));
     tracer_->enable(true);
     return *tracer_;
   }
@@ -291,7 +296,7 @@ TEST_F(RecordCuptiTest, WhatItCannotReadIsInTheTracesDiagnostics) {
 
 TEST_F(RecordCuptiTest, AnotherToolIsNamed) {
   stub_.subscriber = "CUPTI for Nsight Systems";
-  EXPECT_THAT([this] { (void)start_cupti(spool_); },
+  EXPECT_THAT([this] { (void)start_cupti(spool_, with_driver()); },
               testing::ThrowsMessage<RuntimeFault>(
                   HasSubstr("'CUPTI for Nsight Systems' records this process")));
 }
