@@ -133,8 +133,7 @@ std::optional<plan::ModelConfig> model_for_mesh(const RunOptions& run,
 
 void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options) {
   CLI::Option* model = app.get_option("--model");
-  model->required(false)->option_text(
-      "PATH (required without --workload; with it: for another tensor, context or expert)");
+  model->required(false)->option_text("PATH (required without --workload)");
   CLI::Option* workload =
       app.add_option(
              "--workload", options.workloads,

@@ -86,7 +86,7 @@ WRONG = [
     (f"{SIMULATE} --batch 0", 2, "--batch 0: expected at least 1"),
     (f"{SIMULATE} --slow-rank 1", 2, "--slow-rank '1': expected RANK:FACTOR, such as 3:1.2"),
     (f"{SIMULATE} --power-limit 5000", 3, "--power-limit: 5000 W: expected 140 to 700 W"),
-    (f"simulate --workload {RUN} --model {MODEL}", 2, "--model and --workload cannot be given together"),
+    (f"simulate --workload {RUN} --model {MODEL}", 2, "--model with --workload is for another tensor, context or expert than the run's"),
     (f"advise {RUN} --memory-limit 80", 2, "'80' has no unit"),
     (f"advise {RUN} --top many", 2, "--top many: expected a whole number"),
     ("calibrate", 2, "--out is required"),

@@ -142,6 +142,8 @@ QWidget* PlanSpacePanel::makeBar() {
   }
   knob_->setAccessibleName(tr("Colour by"));
   knob_->setToolTip(tr("What the colours of the points are"));
+  knob_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+  knob_->setMinimumContentsLength(8);  // a window of 1000 pixels has the panel beside the modules
   connect(knob_, &QComboBox::currentIndexChanged, this,
           [this](int knob) { plot_->setKnob(static_cast<size_t>(knob)); });
   meshes_->setToolTip(tr("The search tries tensor, context and expert parallelism too"));

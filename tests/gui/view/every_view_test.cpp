@@ -172,7 +172,8 @@ TEST_F(EveryViewTest, ACapture) {
   expect_simulated(said({"simulate", "--workload", path}));
 }
 
-// The run has a record of the allocator from the first allocation on.
+// The run has a record of the allocator. It begins with 1 279 336 bytes, those of blocks whose end
+// the profiler did not see.
 TEST_F(EveryViewTest, ARunThatPyTorchRecorded) {
   const QString path = QString::fromStdString(pytorch_run("fsdp2-memory"));
   open(path.toStdString());
@@ -186,7 +187,7 @@ TEST_F(EveryViewTest, ARunThatPyTorchRecorded) {
     highest = std::max(highest, each.allocated);
   }
   EXPECT_EQ(highest, memory["steps"].back()["peak_allocated_bytes"]);
-  EXPECT_EQ(highest, 6'219'632);  // the largest "Total Allocated" of the trace
+  EXPECT_EQ(highest, 6'219'632 - 1'279'336);  // the largest "Total Allocated" of the trace
   EXPECT_TRUE(text_of("memory").contains("Measured on cpu: " + bytesText(highest)));
   // A trace does not show what autograd keeps for backward.
   EXPECT_TRUE(text_of("memory").contains("activations that backward needs"));

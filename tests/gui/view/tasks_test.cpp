@@ -262,8 +262,11 @@ TEST_F(TasksTest, StragglerGatheredAndKept) {
   window_->timeline().setFocus();
   command("rank 3");
   EXPECT_EQ(chosen().rank, 3);
-  const Bytes kept = window_->panels().model<OwnershipTable>().kept(3);
-  EXPECT_GT(kept, 0);
+  const plan::ResolvedPlan& plan = *plan_of(window_->context().run());
+  Bytes kept = 0;
+  for (const plan::ParameterPlace& place : plan::parameter_places(plan)) {
+    kept += plan.layout(place.unit).slice(3, place.index).numel * 4;
+  }
   EXPECT_TRUE(inspector().contains("keeps\n" + bytesText(kept) + " of"))
       << inspector().toStdString();
   done("What does rank 3 keep");
