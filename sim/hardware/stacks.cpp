@@ -214,10 +214,10 @@ HardwareSpec as_bare(HardwareSpec hardware) {
   return hardware;
 }
 
-HardwareSpec hardware_under(const std::string& hardware, std::string_view name, bool pytorch) {
+HardwareSpec hardware_under(const std::string& hardware, std::string_view stack, bool pytorch) {
   HardwareSpec out = load_hardware(hardware);
-  const Stack* stack = chosen_stack(hardware, name, pytorch);
-  out = stack != nullptr ? under_stack(std::move(out), *stack) : as_bare(std::move(out));
+  const Stack* chosen = chosen_stack(hardware, stack, pytorch);
+  out = chosen != nullptr ? under_stack(std::move(out), *chosen) : as_bare(std::move(out));
   if (pytorch) {
     out.software.unit_us = out.pytorch_unit_us;
   }

@@ -161,7 +161,7 @@ TEST(ExpandableSegmentsTest, APageWithAUsedBlockStays) {
 // Whatever is allocated and freed, blocks do not overlap, and their pages are what is reserved.
 TEST(ExpandableSegmentsTest, RandomBlocksDoNotOverlap) {
   std::mt19937_64 random(5);
-  CachingAllocator allocator = expandable(700 * kMiB);
+  CachingAllocator allocator = expandable(300 * kMiB);
   std::map<Bytes, CachingAllocator::Block> used;  // by address
   int refused = 0;
   for (int i = 0; i < 4000; ++i) {
@@ -171,9 +171,10 @@ TEST(ExpandableSegmentsTest, RandomBlocksDoNotOverlap) {
       used.erase(at);
       continue;
     }
-    const Bytes bytes =
-        static_cast<Bytes>(random() % (random() % 4 == 0 ? 64 : 1) * kMiB + random() % kMiB) + 1;
-    const auto block = allocator.allocate(bytes, static_cast<uint32_t>(random() % 2));
+    const bool large = random() % 4 == 0;
+    const auto bytes = static_cast<Bytes>(random() % ((large ? 64 : 1) * kMiB)) + 1;
+    const auto stream = static_cast<uint32_t>(random() % 2);
+    const auto block = allocator.allocate(bytes, stream);
     if (!block) {
       ++refused;
       continue;
@@ -185,7 +186,7 @@ TEST(ExpandableSegmentsTest, RandomBlocksDoNotOverlap) {
                 std::prev(after)->first + allocator.size(std::prev(after)->second) <= begin);
     used[begin] = *block;
     ASSERT_LE(allocator.allocated(), allocator.reserved());
-    ASSERT_LE(allocator.reserved(), 700 * kMiB);
+    ASSERT_LE(allocator.reserved(), 300 * kMiB);
     Bytes mapped = allocator.allocated();
     for (const CachingAllocator::FreeBlock& free : allocator.free_blocks()) {
       mapped += free.size;
