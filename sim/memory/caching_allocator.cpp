@@ -9,10 +9,6 @@ namespace {
 
 constexpr Bytes kNowhere = std::numeric_limits<Bytes>::max();
 
-Bytes round_up(Bytes bytes, Bytes to) {
-  return (bytes + to - 1) / to * to;
-}
-
 }  // namespace
 
 size_t CachingAllocator::bucket(Pool& pool, Bytes size) {

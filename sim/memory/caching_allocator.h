@@ -75,6 +75,7 @@ class CachingAllocator {
 
  private:
   static constexpr Block kNone = 0xffffffffU;
+  static constexpr Bytes round_up(Bytes bytes, Bytes to) { return (bytes + to - 1) / to * to; }
   struct Entry {
     Bytes address = 0, size = 0;
     uint32_t pool = 0;  // in pools_

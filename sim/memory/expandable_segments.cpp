@@ -6,10 +6,6 @@
 namespace shardlens::sim {
 namespace {
 
-Bytes rounded_up(Bytes bytes, Bytes page) {
-  return (bytes + page - 1) / page * page;
-}
-
 // Pages are as large as the segments would be: c10's ExpandableSegment.
 Bytes page_of(uint32_t pool) {
   return CachingAllocator::small(pool) ? CachingAllocator::kSmallSegment
@@ -35,11 +31,11 @@ std::optional<CachingAllocator::Chain> CachingAllocator::chain_from(Block first,
   Bytes size = 0;
   for (Block at = first; size < bytes; at = blocks_[at].after) {
     if (at == kNone) {
-      chain.mapped += rounded_up(bytes - size, page);
+      chain.mapped += round_up(bytes - size, page);
       break;
     }
     if (!blocks_[at].mapped) {
-      const Bytes part = std::min(blocks_[at].size, rounded_up(bytes - size, page));
+      const Bytes part = std::min(blocks_[at].size, round_up(bytes - size, page));
       chain.mapped += part;
       size += part;
     } else if (is_free(at)) {
@@ -80,11 +76,11 @@ std::optional<CachingAllocator::Block> CachingAllocator::expand(uint32_t pool, B
     const Block next = whole == kNone ? chain.first : blocks_[whole].after;
     Block part = next;
     if (next == kNone) {
-      part = append(pool, rounded_up(bytes - size, page_of(pool)));
+      part = append(pool, round_up(bytes - size, page_of(pool)));
     } else if (blocks_[next].mapped) {
       remove(next);
     } else {
-      part = map(next, std::min(blocks_[next].size, rounded_up(bytes - size, page_of(pool))));
+      part = map(next, std::min(blocks_[next].size, round_up(bytes - size, page_of(pool))));
     }
     if (whole == kNone) {
       whole = part;
@@ -136,7 +132,7 @@ void CachingAllocator::unmap(Block block) {
   const uint32_t pool = blocks_[block].pool;
   const Bytes page = page_of(pool);
   const Bytes begin = blocks_[block].address, end = begin + blocks_[block].size;
-  const Bytes first = rounded_up(begin, page), last = end / page * page;
+  const Bytes first = round_up(begin, page), last = end / page * page;
   if (last <= first) {
     return;
   }
