@@ -357,16 +357,19 @@ std::vector<const DdpPass*> microbatches_of(const analysis::RecoveredPlan& recov
 }
 
 // Which parameter of the program a recorded gradient belongs to is not known, so each element of
-// `tree` has an equal share of what the optimizer keeps for all of them.
+// `tree` has an equal share of what the optimizer keeps for all of them. Its elements are those of
+// fp32, whatever the program's are.
 void share_states(const plan::ModuleTree& program, plan::ModuleTree& tree) {
   double bytes = 0, elements = 0;
   bool recorded = false;
   for (const plan::Parameter& each : program.parameters) {
     if (each.state_bytes) {
       bytes += *each.state_bytes * static_cast<double>(each.numel);
-      elements += static_cast<double>(each.numel);
       recorded = true;
     }
+  }
+  for (const plan::Parameter& each : tree.parameters) {
+    elements += static_cast<double>(each.numel);
   }
   for (plan::Parameter& each : tree.parameters) {
     if (recorded && elements > 0) {
