@@ -137,7 +137,7 @@ std::vector<PlanEdit> PlanEdits::values(PlanKey key) const {
 // The dtype of the model's parameters with each mixed precision, and the other of fp32 and bf16
 // without any.
 std::vector<PlanEdit> PlanEdits::precisions() const {
-  constexpr const char* kOneDtype = "bf16 only, no fp32 copies";
+  constexpr const char* kOneDtype = "bf16, no fp32 copies";
   const bool narrow = !tree_->parameters.empty() && tree_->parameters.front().dtype == DType::kBF16;
   std::vector<PlanEdit> out;
   for (const NamedPrecision& each : usual_precisions()) {

@@ -14,15 +14,16 @@ class ForwardWatch:
 
     def __init__(self, module: Any, before: Watcher) -> None:
         self._module = module
-        self._compiled = getattr(module, "_compiled_call_impl", None)  # of module.compile()
+        compiled = getattr(module, "_compiled_call_impl", None)  # of module.compile()
+        self._compiled = compiled
         self._handle: Any = None
-        if self._compiled is None:
+        if compiled is None:
             self._handle = module.register_forward_pre_hook(before, with_kwargs=True)
             return
 
         def call(*args: Any, **kwargs: Any) -> Any:
             before(module, args, kwargs)
-            return self._compiled(*args, **kwargs)
+            return compiled(*args, **kwargs)
 
         self._call = call
         module._compiled_call_impl = call

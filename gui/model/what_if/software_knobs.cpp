@@ -108,8 +108,10 @@ PlanKnob stack_knob() {
   add(QObject::tr("that of the GPU"), {});
   for (const std::string& name : sim::stack_names()) {
     const QString stack = QString::fromStdString(name);
-    add(stack == QLatin1String(sim::kBareStack.data()) ? QObject::tr("bare hardware") : stack,
-        stack);
+    QString label =
+        stack == QLatin1String(sim::kBareStack.data()) ? QObject::tr("bare hardware") : stack;
+    label.remove(QLatin1String("-SXM"));  // all of them are; the form has no room for it
+    add(label, stack);
   }
   return out;
 }

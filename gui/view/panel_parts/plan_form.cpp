@@ -75,7 +75,7 @@ class NumberBox : public QSpinBox {
 // As wide as its texts, but not wider than kWidestText; the rest of a longer one is elided. Marks
 // that are later added after the texts do not widen it.
 void fitList(QComboBox* box) {
-  constexpr int kWidestText = 140, kArrow = 34;  // pixels
+  constexpr int kWidestText = 150, kArrow = 34;  // pixels
   int widest = 0;
   for (int i = 0; i < box->count(); ++i) {
     widest = std::max(widest, box->fontMetrics().horizontalAdvance(box->itemText(i)));

@@ -153,7 +153,7 @@ TEST(PlanEditsTest, ValuesOfThePlan) {
 TEST(PlanEditsTest, PrecisionsAreNamedByTheStoredDtype) {
   EXPECT_THAT(labels(kPrecision),
               ElementsAre("fp32", "bf16, reduced in fp32", "bf16, gradients too",
-                          "fp16, reduced in fp32", "bf16 only, no fp32 copies"));
+                          "fp16, reduced in fp32", "bf16, no fp32 copies"));
   ModuleTree narrow = tree();
   for (Parameter& parameter : narrow.parameters) {
     parameter.dtype = DType::kBF16;
@@ -161,7 +161,7 @@ TEST(PlanEditsTest, PrecisionsAreNamedByTheStoredDtype) {
   const std::vector<PlanEdit> values =
       PlanEdits(narrow, kRanks, Dialect::kFsdp2).values(kPrecision);
   ASSERT_EQ(values.size(), 5U);
-  EXPECT_EQ(values.front().label, "bf16 only, no fp32 copies");
+  EXPECT_EQ(values.front().label, "bf16, no fp32 copies");
   EXPECT_TRUE(values.front().holds(Plan{}));
   EXPECT_EQ(values.back().label, "fp32");
   Plan wide = strategy_plan("full_shard", narrow);
