@@ -219,5 +219,34 @@ TEST(ReplicatedReplay, TakesAsLongAsWasRecorded) {
   EXPECT_NEAR(baseline.error(), 0, 0.03);
 }
 
+// The model's two parameters are in bf16, and so are their two moments: 4 bytes for each of 2^20
+// elements. The plan of the trace has the 2 MiB of gradients as 2^19 elements of fp32.
+TEST(ReplicatedReplay, KeepsAllStatesOfAModelInBf16) {
+  plan::ModuleTree tree;
+  tree.modules.push_back({.fqn = "", .type = "Net", .children = {}, .parameters = {0, 1}});
+  for (const char* name : {"first", "second"}) {
+    tree.parameters.push_back({.fqn = name,
+                               .shape = {512, 1024},
+                               .numel = 512 * 1024,
+                               .aliases = {},
+                               .dtype = DType::kBF16,
+                               .state_bytes = 4});
+  }
+  trace::Run run;
+  run.source = "by hand";
+  run.traces.push_back(Recorded().trace);
+  run.program.emplace().plan = plan::resolve(
+      plan::parse_plan(R"({"version": 1, "units": [{"modules": "", "api": "replicate"}]})",
+                       "plan.json"),
+      tree, 2);
+  const std::shared_ptr<const RecordedRun> recorded = RecordedRun::of(run);
+  double bytes = 0;
+  for (const plan::Parameter& each : recorded->observation().plan.tree.parameters) {
+    ASSERT_TRUE(each.state_bytes);
+    bytes += *each.state_bytes * static_cast<double>(each.numel);
+  }
+  EXPECT_EQ(bytes, 4 << 20);
+}
+
 }  // namespace
 }  // namespace shardlens::sim
