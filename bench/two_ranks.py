@@ -6,7 +6,7 @@ import tempfile
 
 import torch.multiprocessing as mp
 
-MODEL = {"hidden": 384, "blocks": 6, "vocab": 4096, "batch": 4, "seq": 128}
+MODEL = {"hidden": 384, "blocks": 6, "vocab": 4096, "batch": 4, "seq": 128, "checkpointed": 0}
 
 
 def main(work, description, **defaults):

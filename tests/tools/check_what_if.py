@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests the judgement of what_if_programs.py with times and advice written here: measured changes and their errors, plans that are the same, signs."""
+import argparse
 import contextlib
 import io
 import math
@@ -7,7 +8,11 @@ import sys
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+import torch
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2] / "bench")]
+import two_ranks  # noqa: E402
 import what_if_fsdp2  # noqa: E402
 import what_if_programs as programs  # noqa: E402
 
@@ -68,6 +73,17 @@ class Measured(unittest.TestCase):
 
     def test_first_of_several_steps_does_not_count(self):
         self.assertEqual(what_if_fsdp2.by_round([[9, 1, 2, 3], [7]]), [2, 7])
+
+
+class Options(unittest.TestCase):
+    """The scripts that measure what recording costs train the same program."""
+
+    def test_those_of_a_measured_program_are_all_that_it_reads(self):
+        torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+        options = argparse.Namespace(**{**two_ranks.MODEL, "hidden": 24, "blocks": 1, "vocab": 64, "batch": 1, "seq": 8})
+        model, optimizer = what_if_fsdp2.sharded(what_if_fsdp2.VARIANTS[0], options)
+        what_if_fsdp2.step(model, optimizer, options)
+        torch.distributed.destroy_process_group()
 
 
 class SamePlan(unittest.TestCase):
