@@ -124,7 +124,7 @@ def mesh_of(units: Any, groups: Any) -> Any:
     """The "mesh" of a plan file, and for each unit whether it is on the experts' mesh.
 
     units     UnitMesh of each unit
-    groups    (description, ranks) of every process group of this process
+    groups    (name, ranks) of every process group of this process, and of axes that have the default group
     """
     dense = [each for each in units if each.expert is None]
     tensor = next((d.ranks for each in dense for d in each.divisions.values()), [0])

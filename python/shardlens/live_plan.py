@@ -4,7 +4,7 @@ from __future__ import annotations
 from typing import Any
 
 from .live_mesh import UnitMesh, UnknownMesh, groups_of, mesh_of, tensor_parallel_of
-from .live_units import clean_name, fsdp1_units, fsdp2_units, is_a, process_groups, unwrap_ddp
+from .live_units import axes_of_all_ranks, clean_name, fsdp1_units, fsdp2_units, is_a, process_groups, unwrap_ddp
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 
@@ -187,7 +187,7 @@ def _fsdp2_plan(model: Any, units: Any, log: Any) -> Any:
     try:
         module_names = {id(module): clean_name(name) for name, module in reversed(list(model.named_modules(remove_duplicate=False)))}
         meshes = {id(unit): UnitMesh(unit, module_names) for unit in units}
-        mesh = mesh_of(list(meshes.values()), [(each["description"], each["ranks"]) for each in process_groups()])
+        mesh = mesh_of(list(meshes.values()), [(each["description"], each["ranks"]) for each in process_groups()] + axes_of_all_ranks())
         parameter_groups = [groups_of([meshes[id(unit)] for unit in of], "expert" in mesh) for of in groups]
     except UnknownMesh as error:
         raise NoPlan(str(error)) from None

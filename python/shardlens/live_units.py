@@ -125,6 +125,24 @@ def process_groups() -> list[Any]:
     ]
 
 
+def axes_of_all_ranks() -> list[Any]:
+    """(name, ranks) of each dimension of a DeviceMesh that has all ranks: PyTorch gives it the default group, whose description does not name it."""
+    import gc
+
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import DeviceMesh
+
+    found = []
+    for mesh in [each for each in gc.get_objects() if type(each) is DeviceMesh]:
+        for at, name in enumerate(mesh.mesh_dim_names or ()):
+            try:
+                if mesh.size(at) == dist.get_world_size() and mesh.get_group(at).group_name == dist.group.WORLD.group_name:
+                    found.append((name, list(range(dist.get_world_size()))))
+            except Exception:  # noqa: BLE001  a mesh whose groups were destroyed
+                continue
+    return found
+
+
 def autograd_functions() -> Any:
     """torch._C._autograd, which torch's own type stubs do not name."""
     import torch

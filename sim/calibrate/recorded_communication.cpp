@@ -186,12 +186,31 @@ std::optional<WorkloadItem> forward_of(const plan::Workload& workload, size_t at
   return before ? before : neighbour(here, workload.order.end());
 }
 
-// The plan's group: of these ranks, or of this name.
+// What a program communicates for along an axis of the plan's mesh; kOther: along no such axis.
+Purpose purpose_along(std::string_view axis) {
+  return axis == mesh::kTensor    ? Purpose::kActivations
+         : axis == mesh::kContext ? Purpose::kContext
+         : axis == mesh::kExpert  ? Purpose::kTokens
+                                  : Purpose::kOther;
+}
+
+// The plan's group: of these ranks, or of this name. An axis of all ranks has the default group,
+// which FSDP may have too: a program's own communication is along the axis that divides the model.
 mesh::GroupId group_in(const RecordedCommunication& each, plan::ResolvedPlan& plan) {
-  for (size_t id = 0; each.of_data && !each.ranks.empty() && id < plan.groups.size(); ++id) {
-    if (plan.groups[id].members(each.ranks.front()) == each.ranks) {
-      return static_cast<mesh::GroupId>(id);
+  std::optional<size_t> same;
+  for (size_t id = 0; each.of_data && id < plan.groups.size(); ++id) {
+    const mesh::Group& group = plan.groups[id];
+    const bool divides = purpose_along(group.name) != Purpose::kOther;
+    // A trace does not always name the default group.
+    const bool here = each.ranks.empty() ? divides && group.size == each.group.size &&
+                                               group.size == plan.world_size
+                                         : group.members(each.ranks.front()) == each.ranks;
+    if (here && (!same || divides)) {
+      same = id;
     }
+  }
+  if (same) {
+    return static_cast<mesh::GroupId>(*same);
   }
   mesh::Group group = each.group;
   const auto found = std::ranges::find(plan.groups, group.name, &mesh::Group::name);
@@ -285,6 +304,9 @@ std::vector<RecordedCommunication> add_communications(
     copy_until(each.issued);
     plan::Communication made = each.what;
     made.group = group_in(each, out.plan);
+    if (made.purpose == Purpose::kOther) {
+      made.purpose = purpose_along(out.plan.groups[made.group].name);
+    }
     if (made.phase == Phase::kBackward) {
       made.forward = forward_of(out.workload, at, made.unit);
     }

@@ -145,6 +145,15 @@ def test_context_parallelism_is_part_of_what_shards(world):
     assert plan["mesh"] == {"replicate": 1, "shard": 2, "context": 4}
 
 
+def test_context_parallelism_may_have_all_ranks(world):
+    """PyTorch gives such an axis the default group."""
+    world(4)
+    all_ranks = init_device_mesh("cpu", (4,), mesh_dim_names=("cp",))
+    plan = plan_of(shard(Model(), init_device_mesh("cpu", (4,), mesh_dim_names=("dp_shard_cp",))))
+    assert plan["mesh"] == {"replicate": 1, "shard": 1, "context": 4}
+    del all_ranks
+
+
 def test_wrappers_that_fully_shard_subclasses_are_wrappers(world):
     """checkpoint_wrapper or torch.compile before fully_shard, which makes FSDPCheckpointWrapper and FSDPOptimizedModule of them."""
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper

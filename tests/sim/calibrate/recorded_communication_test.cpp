@@ -7,10 +7,13 @@
 #include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/model/model_config.h"
+#include "core/plan/resolve.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "sim/calibrate/calibration.h"
 #include "sim/scenario/scenario.h"
@@ -109,6 +112,37 @@ TEST(RecordedCommunicationTest, TheHostsTimeIsCalibrated) {
   const Calibration read = parse_calibration(to_json(calibration), "c");
   EXPECT_EQ(to_json(read), to_json(calibration));
   EXPECT_TRUE(read.communication[kind]);
+}
+
+// PyTorch gives an axis of all ranks the default group, whose ranks a trace has or has not.
+TEST(RecordedCommunicationTest, TheDefaultGroupIsThatOfTheAxisOfAllRanks) {
+  const plan::ModelConfig model = plan::parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 1,
+      "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 16})",
+      "test");
+  const auto found = [&](const plan::MeshSizes& mesh, std::vector<int64_t> ranks) {
+    plan::Plan plan;
+    plan.mesh = mesh;
+    Observation out;
+    out.plan = plan::resolve(plan, plan::module_tree(model), 2);
+    RecordedCommunication each;
+    each.group = {.name = "2 ranks", .size = 2};
+    each.ranks = std::move(ranks);
+    each.of_data = true;
+    each.call = each.when = {1, 2};
+    analysis::RecoveredWorkload pass;
+    pass.window = {0, 10};
+    (void)add_communications({each}, pass, out);
+    const plan::Communication& made = out.workload.communications.at(0);
+    return std::pair(out.plan.groups[made.group].name, made.purpose);
+  };
+  using Found = std::pair<std::string, Purpose>;
+  for (const std::vector<int64_t>& ranks : {std::vector<int64_t>{0, 1}, std::vector<int64_t>{}}) {
+    EXPECT_EQ(found({.shard = 1, .context = 2}, ranks), Found("context", Purpose::kContext));
+    EXPECT_EQ(found({.shard = 1, .tensor = 2}, ranks), Found("tensor", Purpose::kActivations));
+  }
+  EXPECT_EQ(found({.shard = 2}, {0, 1}), Found("shard", Purpose::kOther));
+  EXPECT_EQ(found({.shard = 2}, {}), Found("2 ranks", Purpose::kOther));
 }
 
 // A GPU's host calls a functional all-reduce at 100, goes on with another operator at 150, and
