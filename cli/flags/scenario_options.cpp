@@ -115,8 +115,7 @@ std::optional<plan::ModelConfig> model_for_mesh(const RunOptions& run,
       changed_plan(run, options.strategy_given, recorded.observation().plan.plan, recorded.tree());
   const bool needed = sim::divides_otherwise(recorded, asked.mesh);
   if (run.model.empty()) {
-    return needed && recorded.config() != nullptr ? std::optional(*recorded.config())
-                                                  : std::nullopt;
+    return needed ? sim::own_model(recorded) : std::nullopt;
   }
   if (!needed) {
     throw UsageError(

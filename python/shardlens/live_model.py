@@ -1,6 +1,7 @@
 """The module tree of a live model as a model file (`shardlens docs model`), with the shapes of its whole parameters."""
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from typing import Any
@@ -116,3 +117,15 @@ def model_of(model: Any) -> dict[str, Any]:
         "buffers": buffers,
         "inputs": [],
     }
+
+
+def config_of(model: Any) -> str | None:
+    """The config.json of a model of transformers, as save_pretrained() writes it; None: it is no such model."""
+    inner, _ = unwrap_ddp(model)
+    config = getattr(inner, "config", None)
+    if not isinstance(getattr(config, "model_type", None), str) or not hasattr(config, "to_json_string"):
+        return None
+    written = json.loads(config.to_json_string())
+    owner = next((module for module in inner.modules() if vars(module).get("config") is config), inner)
+    written.setdefault("architectures", [_class_of(owner)])
+    return json.dumps(written, indent=2) + "\n"

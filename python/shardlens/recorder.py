@@ -6,7 +6,7 @@
             rec.step(loss)
 
 Per rank: `rank<r>.pt.trace.json.gz` (torch.profiler's) and `rank<r>.actions.jsonl` (FSDP2); from rank 0: `plan.json`,
-`model.json`, `run.json`, `metrics.jsonl`. Each appears under its name only when it is complete.
+`model.json`, `config.json` of a model of transformers, `run.json`, `metrics.jsonl`. Each appears under its name only when it is complete.
 
 Training is never changed. If anything in here fails, one warning says what, and the run goes on unrecorded.
 """
@@ -280,7 +280,7 @@ class Recorder:
         return f"the {recorded.stop} that record() was asked for"
 
     def _write_companions(self, error: BaseException | None) -> None:
-        from .live_model import model_of
+        from .live_model import config_of, model_of
         from .live_plan import NoPlan, left_out, plan_of
 
         try:
@@ -298,6 +298,11 @@ class Recorder:
         if self._checkpoints.failure:
             self._notes.append(f"calls of torch.utils.checkpoint were not all seen: {self._checkpoints.failure}")
         files.write(self.directory / "model.json", json.dumps(model_of(self._model)) + "\n")
+        try:
+            if (config := config_of(self._model)) is not None:
+                files.write(self.directory / "config.json", config)
+        except Exception as fault:  # noqa: BLE001  the config is another package's
+            self._notes.append(f"no config.json: {type(fault).__name__}: {fault}")
         lines = []
         for step, loss, milliseconds in self._metrics:
             row = {"step": step, "step_ms": milliseconds}

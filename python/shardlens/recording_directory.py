@@ -14,7 +14,7 @@ from . import files
 
 MARK = ".shardlens-recording"
 _TEXT = "recording of shardlens "
-_OURS = re.compile(r"rank\d+\.(pt\.trace\.json\.gz|actions\.jsonl)|(run|plan|model)\.json|metrics\.jsonl")
+_OURS = re.compile(r"rank\d+\.(pt\.trace\.json\.gz|actions\.jsonl)|(run|plan|model|config)\.json|metrics\.jsonl")
 _MOST = 1 << 20  # bytes of a mark or a run.json
 
 

@@ -75,21 +75,21 @@ void search_meshes(const Scenario& own, const MeshProposalOptions& options, Mesh
 MeshProposal propose_mesh(const RecordedRun& run, const MeshProposalOptions& options) {
   MeshProposal out;
   out.machine = run.machine()->target().name;
-  const plan::ModelConfig* config = options.model ? &*options.model : run.config();
-  if (config == nullptr) {
-    out.refusal =
-        "the run does not contain its model, and its operators are those of its own mesh; give the "
-        "model with --model to search other meshes";
-    return out;
-  }
-  if (config->file != nullptr && config->file->steps.empty()) {
-    out.refusal = fmt::format(
-        "{} has no operators of the model; give its config.json, or a model.json that "
-        "shardlens.export made",
-        config->source);
-    return out;
-  }
   try {
+    const std::optional<plan::ModelConfig> config = options.model ? options.model : own_model(run);
+    if (!config) {
+      out.refusal =
+          "the run does not contain its model, and its operators are those of its own mesh; give "
+          "the model with --model to search other meshes";
+      return out;
+    }
+    if (config->file != nullptr && config->file->steps.empty()) {
+      out.refusal = fmt::format(
+          "{} has no operators of the model; give its config.json, or a model.json that "
+          "shardlens.export made",
+          config->source);
+      return out;
+    }
     const Scenario own = scenario_of_model(run, *config, options.hardware);
     out.machine = own.machine->target().name;
     search_meshes(own, options, out);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <utility>
 
@@ -116,6 +117,17 @@ std::string degrees(const plan::MeshSizes& mesh) {
 bool divides_otherwise(const RecordedRun& run, const plan::MeshSizes& mesh) {
   const plan::MeshSizes& own = run.observation().plan.plan.mesh;
   return mesh.context != own.context || mesh.tensor != own.tensor || mesh.expert != own.expert;
+}
+
+std::optional<plan::ModelConfig> own_model(const RecordedRun& run) {
+  if (run.config() != nullptr) {
+    return *run.config();
+  }
+  std::error_code error;
+  const auto written = std::filesystem::path(run.observation().source) / "config.json";
+  return std::filesystem::is_regular_file(written, error)
+             ? std::optional(plan::load_model_config(written))
+             : std::nullopt;
 }
 
 plan::Plan on_mesh(plan::Plan plan, const plan::MeshSizes& mesh) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "core/model/model_config.h"
@@ -12,6 +13,11 @@ namespace shardlens::sim {
 // Whether a plan's mesh divides operators otherwise than the run's own, so that it can only be
 // predicted from the run's model.
 [[nodiscard]] bool divides_otherwise(const RecordedRun& run, const plan::MeshSizes& mesh);
+
+// The model of the run: a capture's, or of the config.json that shardlens.record wrote next to the
+// traces; nullopt: there is none.
+// Errors  InputError for a config.json that is not valid.
+[[nodiscard]] std::optional<plan::ModelConfig> own_model(const RecordedRun& run);
 
 // The run's own plan and step, of its model, on the machine of the run: for plans that
 // divides_otherwise(). Times are those of [Note: Operators of other degrees]; memory is the

@@ -224,3 +224,20 @@ def test_a_file_of_the_model_is_not_replaced(tmp_path, capsys):
         assert export.main(["--hf", str(model), "--out", str(out)]) == 2
         assert f"--out {out}: is a file of the model that --hf reads" in capsys.readouterr().err
     assert (model / "config.json").read_text() == "{}"
+
+
+def test_a_recording_has_the_config_of_a_model_of_transformers(tmp_path):
+    """As save_pretrained() writes it, also inside of another module, so that the program reads the same model; models of other packages have none."""
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    from shardlens.live_model import config_of
+
+    config = transformers.LlamaConfig(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, vocab_size=128)
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config)
+    config.save_pretrained(tmp_path / "saved")
+    saved, written = json.loads((tmp_path / "saved/config.json").read_text()), json.loads(config_of(model))
+    assert written == {**saved, "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(config_of(model))
+    plan = program.ask(["plan", "--model", tmp_path, "--world-size", "2"])
+    assert sum(unit["parameters"] for unit in plan["units"]) == sum(parameter.numel() for parameter in model.parameters())
+    assert config_of(torch.nn.Linear(2, 2)) is None

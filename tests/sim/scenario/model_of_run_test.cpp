@@ -1,11 +1,15 @@
 #include "sim/scenario/model_of_run.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
 #include "sim/scenario/uncertainty.h"
 #include "tests/support/message_of.h"
+#include "tests/support/temporary_directory.h"
 
 namespace shardlens::sim {
 namespace {
@@ -82,6 +86,20 @@ TEST_F(ModelOfRunTest, RefusesAModelThatIsNotTheRuns) {
               HasSubstr("the run has no parameter 'model.layers.2."));
   EXPECT_THAT(refusal(llama(R"("num_hidden_layers": 2)", R"("num_hidden_layers": 1)")),
               HasSubstr("it has no parameter 'model.layers.1."));
+}
+
+// shardlens.record writes the config.json of a model of transformers next to the traces.
+TEST(OwnModel, IsInTheDirectoryOfTheRun) {
+  const std::filesystem::path recorded =
+      std::filesystem::path(SHARDLENS_TEST_DATA) / "recorded_run";
+  const test::TemporaryDirectory directory;
+  const std::filesystem::path copy = directory.path() / "run";
+  std::filesystem::copy(recorded, copy);
+  const auto model_in = [&] { return own_model(*RecordedRun::open(std::span(&copy, 1))); };
+  EXPECT_FALSE(model_in());
+  std::ofstream(copy / "config.json") << kLlama;
+  ASSERT_TRUE(model_in());
+  EXPECT_EQ(model_in()->intermediate_size, 2816);
 }
 
 // Without a spec: collectives between two ranks were not measured.
