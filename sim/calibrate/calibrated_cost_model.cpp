@@ -138,6 +138,21 @@ double CalibratedCostModel::off(double us, double beyond) const {
   return off_ == 0 ? us : us * std::pow(distance(beyond), off_);
 }
 
+// At most what the smallest measured one takes, where kOffBelowOnCpu holds.
+double CalibratedCostModel::off_of_collective(CollectiveKind kind,
+                                              int ranks,
+                                              Bytes bytes,
+                                              const OfCurve& found) const {
+  const double usual = off(found.us, found.beyond);
+  if (off_ <= 0 || found.beyond >= 1 || calibration_.host != HostMode::kCompute) {
+    return usual;
+  }
+  const auto smallest = std::llround(static_cast<double>(bytes) / found.beyond);
+  const auto of_smallest = measured(kind, ranks, smallest);
+  return std::max(usual, std::min(found.us * std::pow(found.beyond, -kOffBelowOnCpu),
+                                  of_smallest ? of_smallest->us : usual));
+}
+
 double CalibratedCostModel::beyond(CollectiveKind kind, int ranks, Bytes larger_message) const {
   const auto found =
       ranks < 2 || timer_ != nullptr ? std::nullopt : measured(kind, ranks, larger_message);
@@ -162,7 +177,7 @@ Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
            nanoseconds(calibration_.collective_overhead_us);
   }
   if (const auto found = measured(kind, ranks, larger_message)) {
-    return nanoseconds(off(found->us, found->beyond));
+    return nanoseconds(off_of_collective(kind, ranks, larger_message, *found));
   }
   if (fallback_ != nullptr) {
     return fallback_->duration(kind, ranks, larger_message);
@@ -229,7 +244,17 @@ Nanoseconds CalibratedCostModel::peer_wait(CollectiveKind kind, int ranks) const
   const auto index = static_cast<size_t>(kind);
   const auto& waits = calibration_.peer_wait_us;
   const bool known = timer_ == nullptr && measured(kind, ranks, 1);
-  return known && index < waits.size() ? nanoseconds(waits[index]) : 0;
+  if (!known || index >= waits.size()) {
+    return 0;
+  }
+  if (kind == CollectiveKind::kAllReduce &&
+      find_curve(calibration_.curves, kind, ranks) == nullptr) {
+    // As what it is priced as: ranks come equally late to it.
+    return nanoseconds((waits[static_cast<size_t>(CollectiveKind::kAllGather)] +
+                        waits[static_cast<size_t>(CollectiveKind::kReduceScatter)]) /
+                       2);
+  }
+  return nanoseconds(waits[index]);
 }
 
 double CalibratedCostModel::collective_slowdown() const {

@@ -17,6 +17,10 @@ namespace shardlens::sim {
 // curves of NCCL in sim/hardware/specs, cut at every size of at least 1 MiB and extended to the
 // others (MeasuredPoints.ExtendedCurvesAreWithinTheirBounds).
 inline constexpr double kOffBeyond = 0.4;
+// The same of collectives on a CPU that are smaller than any measured one, upwards: threads that
+// wake up take most of their time. Source: all-gathers, reduce-scatters and all-reduces of 1 MiB
+// over Gloo, by curves from 11.6 MB on: 0.27, 0.58 and 0.54 (tests/tools/other_degrees.py).
+inline constexpr double kOffBelowOnCpu = 0.6;
 
 // Durations measured from a machine's own runs.
 //
@@ -83,6 +87,10 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] std::optional<OfCurve> gathered(int ranks, Bytes bytes) const;
   [[nodiscard]] std::optional<OfCurve> passed_on(int ranks, Bytes bytes) const;
   [[nodiscard]] double off(double us, double beyond) const;
+  [[nodiscard]] double off_of_collective(CollectiveKind kind,
+                                         int ranks,
+                                         Bytes bytes,
+                                         const OfCurve& found) const;
 
   const Calibration& calibration_;
   const CostModel* fallback_;

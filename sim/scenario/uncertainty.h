@@ -16,7 +16,8 @@ namespace shardlens::sim {
 // what the model is off with the right constants is one more. The two sides are added apart. On a
 // calibrated machine that is no recorded run's own the kinds are: the lines of classes, which price
 // shapes that were not measured, all off by the error of shapes that were left out of them; work
-// beyond the measured sizes (kOffBeyond); and the spec that gives what was not measured. The model
+// beyond the measured sizes (kOffBeyond); the calls of a program's own communication of kinds that
+// did not run (up to kMostOfCalls); and the spec that gives what was not measured. The model
 // is off by kOfCalibrated, and with ratios of a run's model also by its error on the run's own
 // plan. For a recorded run on its own machine, of both a step and a change:
 // - The machine was calibrated on few steps. It is calibrated again without each of them (of more
@@ -99,6 +100,11 @@ inline constexpr double kOfMoved = 0.13, kOfMovedToOneUnit = 0.62, kOfMovedByChe
 // differs from run to run. No run of a GPU is in it.
 // Source  bench/RESULTS.md, bench/predicted_plans.py: -1.0 to +10.8 %.
 inline constexpr double kOfCalibrated = 0.034;
+
+// The host's time of a program's own communication, by that of FSDP's calls: at most.
+// Source  tests/tools/other_degrees.py, DTensor's tensor parallelism over Gloo by a run of FSDP2:
+// 2.1 with sequence parallelism, 3.1 without.
+inline constexpr double kMostOfCalls = 3;
 
 // Quantiles of the normal distribution: of the two-sided 90 % interval, and the one-sided 99 %
 // bound.

@@ -194,5 +194,28 @@ TEST(MeasuredPoints, ExtendedCurvesAreWithinTheirBounds) {
   EXPECT_LE(within, all * 97 / 100) << within << " of " << all;
 }
 
+// Over Gloo between two ranks, measured by tests/tools/other_degrees.py: FSDP2's collectives of one
+// program, and those of 1 MiB of the same model with tensor parallelism.
+TEST(MeasuredPoints, SmallCollectivesOfACpuAreWithinTheirBounds) {
+  Calibration of_fsdp;
+  of_fsdp.host = HostMode::kCompute;
+  of_fsdp.curves = {
+      {CollectiveKind::kAllGather, 2, {{11'603'968, 5697.5}, {16'779'264, 16528.9}}},
+      {CollectiveKind::kReduceScatter, 2, {{11'603'968, 6900.1}, {16'779'264, 12514.6}}}};
+  of_fsdp.peer_wait_us[static_cast<size_t>(CollectiveKind::kAllGather)] = 1195.1;
+  of_fsdp.peer_wait_us[static_cast<size_t>(CollectiveKind::kReduceScatter)] = 1483.5;
+  const CalibratedCostModel least(of_fsdp, nullptr, nullptr, -kOffBeyond);
+  const CalibratedCostModel most(of_fsdp, nullptr, nullptr, kOffBeyond);
+  for (const auto& [kind, us] : {std::pair{CollectiveKind::kAllGather, 977.1},
+                                 {CollectiveKind::kReduceScatter, 2498.2},
+                                 {CollectiveKind::kAllReduce, 2495.2}}) {
+    EXPECT_LT(static_cast<double>(least.duration(kind, 2, 1 << 20)) * 1e-3, us);
+    EXPECT_GT(static_cast<double>(most.duration(kind, 2, 1 << 20)) * 1e-3, us);
+  }
+  // Ranks come as late to an all-reduce as to what it is priced as: in the mean of both.
+  EXPECT_EQ(least.peer_wait(CollectiveKind::kAllReduce, 2), 1'339'300);
+  EXPECT_EQ(least.peer_wait(CollectiveKind::kAllReduce, 4), 0);  // between 4 none is known
+}
+
 }  // namespace
 }  // namespace shardlens::sim
