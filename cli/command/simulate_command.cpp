@@ -144,7 +144,7 @@ ExitCode run(const SimulateOptions& options) {
   const bool divided = !plan::divided_axis(scenario.plan.mesh).first.empty();
   result.prediction = sim::evaluate(
       scenario,
-      {.timeline = !out.empty(), .communication = options.json || divided, .alive = !options.json});
+      {.timeline = !out.empty(), .communication = options.json || divided, .alive = true});
   const auto& recorded = scenario.model->run();
   if (recorded != nullptr && scenario.machine == recorded->machine()) {
     const sim::Uncertainty uncertainty(recorded);

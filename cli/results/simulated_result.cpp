@@ -25,6 +25,7 @@
 
 #include "cli/capture/capture_directory.h"
 #include "cli/results/output.h"
+#include "cli/results/peak_by_unit.h"
 #include "cli/results/plan_lints_text.h"
 
 namespace shardlens::cli {
@@ -105,6 +106,7 @@ Shown ranks_text(const sim::Prediction& prediction) {
 std::string simulated_json(const SimulatedResult& result) {
   nlohmann::ordered_json out{{"schema", 1}};
   out.update(sim::prediction_json(result.prediction));
+  out["memory_by_unit"] = peak_by_unit_json(result.prediction);
   out["communication"] = report::communication_json(result.prediction.communication);
   out["lints"] = lints_json(lints_of(result));
   if (result.on_spec) {
@@ -211,6 +213,8 @@ void print_simulated(const SimulatedResult& result) {
                format_bytes(rest)});
   }
   write_stdout(alive.render(style_of_stdout()));
+  write_stdout("\n");
+  write_stdout(peak_by_unit_text(now, style_of_stdout()));
   write_stdout(lints_text(lints_of(result), style_of_stdout()));
 }
 

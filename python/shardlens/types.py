@@ -430,6 +430,11 @@ class Memory(TypedDict):
     communication: int
 
 
+class SimulationMemoryByUnit(TypedDict):
+    unit: str | None
+    memory: Memory
+
+
 class SimulationOutsideMemory(TypedDict):
     """Bytes that no allocator of PyTorch has."""
 
@@ -520,6 +525,7 @@ class Simulation(TypedDict):
     peak_reserved_bytes: int
     fits: bool
     memory: Memory
+    memory_by_unit: list[SimulationMemoryByUnit]  # Of the plan's units in its order, then of no unit (null); those without memory are left out.
     outside_memory: SimulationOutsideMemory  # Bytes that no allocator of PyTorch has.
     baseline: Baseline | None  # The run's own plan; null: there is no recorded run.
     interval_ns: list[int] | None  # 90 %.

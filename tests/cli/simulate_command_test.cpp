@@ -389,6 +389,28 @@ TEST_F(SimulateCommandTest, TextNamesThePeak) {
   EXPECT_THAT(result.out, HasSubstr("fits"));
 }
 
+// llama-tiny on 8 ranks in fp32: 22 720 bytes of a block and 16 416 of the root, which the
+// allocator rounds up to 512.
+TEST_F(SimulateCommandTest, ThePeakIsGivenByUnitAndCategory) {
+  const json out = simulated("--hardware 8xH100 --batch 2 --seq 32");
+  json sums = json::object();
+  for (const json& row : out["memory_by_unit"]) {
+    for (const auto& [category, bytes] : row["memory"].items()) {
+      sums[category] = sums.value(category, int64_t{0}) + bytes.get<int64_t>();
+    }
+    if (row["unit"] == "model.layers.3" || row["unit"] == "") {
+      const int64_t shard = row["unit"] == "" ? 16'896 : 23'040;
+      EXPECT_EQ(row["memory"]["parameters"], shard);
+      EXPECT_EQ(row["memory"]["optimizer"], 2 * shard);
+    }
+  }
+  EXPECT_EQ(sums, out["memory"]);
+  const CommandResult text =
+      run("simulate --model " + kLlama + " --hardware 8xH100 --batch 2 --seq 32 --mesh tensor=2");
+  EXPECT_THAT(text.out, HasSubstr("by unit"));
+  EXPECT_THAT(text.out, HasSubstr("0 to 3"));
+}
+
 TEST_F(SimulateCommandTest, MeshesThatCannotBeAreRefused) {
   const std::string simulate = "simulate --hardware 8xH100 --model " + kLlama;
   const CommandResult tensor = run(simulate + " --seq 64 --mesh shard=1,tensor=8");
