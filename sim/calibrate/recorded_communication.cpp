@@ -269,7 +269,11 @@ std::vector<RecordedCommunication> recorded_communications(const trace::Trace& t
     made.when = each.when;
     made.issued = issuer.start;
     made.call = call != nullptr ? call->when : Interval{issuer.start, issuer.end()};
-    if (call != nullptr && call->wait) {
+    if (each.wait != trace::kNoIndex) {
+      const Event& wait = trace.events[each.wait];
+      made.waited = {wait.start, wait.end()};
+      made.waits = true;
+    } else if (call != nullptr && call->wait) {
       made.waited = *call->wait;
       made.waits = true;
     } else if (!timeline.device && calls->idle(issuer.track, made.call.end, each.when.end)) {

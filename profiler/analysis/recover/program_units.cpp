@@ -194,9 +194,18 @@ class ProgramLog {
       each.unit.reset();
     }
     for (size_t i = 0; i < passes_.size(); ++i) {
+      const std::set<uint32_t> kept = kept_units(passes_[i].moves);
       for (const ProgramMove& move : passes_[i].moves) {
-        if (used_[i]) {
-          collectives[move.collective].unit = unit_of(move);
+        if (!used_[i]) {
+          continue;
+        }
+        Collective& each = collectives[move.collective];
+        each.unit = unit_of(move);
+        if (is_part(move, kept)) {
+          each.part = UnitPart::kOther;
+          each.section = Section::kBackward;
+          each.wait = move.wait;
+          each.ranks = each.ranks > 0 ? each.ranks : all_[move.parameters.front()].ranks;
         }
       }
     }
@@ -205,6 +214,35 @@ class ProgramLog {
  private:
   [[nodiscard]] uint32_t unit_of(const ProgramMove& move) const {
     return of_parameter_[move.parameters.front()].value();
+  }
+
+  [[nodiscard]] int64_t elements_of(const Parameters& parameters) const {
+    int64_t out = 0;
+    for (const uint32_t each : parameters) {
+      out += all_[each].elements;
+    }
+    return out;
+  }
+
+  // The units that backward does not gather: see [Note: Parts gathered again].
+  [[nodiscard]] std::set<uint32_t> kept_units(const Moves& pass) const {
+    std::map<uint32_t, int64_t> again;  // elements
+    for (const ProgramMove& move : pass) {
+      if (move.backward && gathers(move) && !move.parameters.empty() &&
+          of_parameter_[move.parameters.front()]) {
+        again[unit_of(move)] += elements_of(move.parameters);
+      }
+    }
+    std::set<uint32_t> out;
+    for (const auto& [unit, elements] : again) {
+      if (!gathers_unit(elements, elements_of(groups_[unit]))) {
+        out.insert(unit);
+      }
+    }
+    return out;
+  }
+  [[nodiscard]] bool is_part(const ProgramMove& move, const std::set<uint32_t>& kept) const {
+    return move.backward && gathers(move) && kept.contains(unit_of(move));
   }
 
   struct Part {  // what the host did: a call, or a wait
@@ -286,6 +324,7 @@ class ProgramLog {
 
   // Why the pass does not gather and reduce the units; "": it does.
   [[nodiscard]] std::string problem_of(const Moves& pass) const {
+    const std::set<uint32_t> kept = kept_units(pass);
     std::set<std::pair<uint32_t, bool>> gathered;  // unit, in backward
     for (const ProgramMove& move : pass) {
       if (move.parameters.empty()) {
@@ -308,7 +347,8 @@ class ProgramLog {
         return fmt::format("{} has other parameters together than the gathers of forward have",
                            words(move));
       }
-      if (gathers(move) && !gathered.insert({*unit, move.backward}).second) {
+      if (gathers(move) && !is_part(move, kept) &&
+          !gathered.insert({*unit, move.backward}).second) {
         return fmt::format("{} is one of several", words(move));
       }
     }
@@ -320,8 +360,11 @@ class ProgramLog {
     begun_.clear();
     has_backward_ = std::ranges::any_of(pass.moves, &ProgramMove::backward);
     std::vector<Part> forward, backward;
+    const std::set<uint32_t> kept = kept_units(pass.moves);
     for (const ProgramMove& move : pass.moves) {
-      add_parts(move, move.backward ? backward : forward);
+      if (!is_part(move, kept)) {
+        add_parts(move, move.backward ? backward : forward);
+      }
     }
     if (forward.empty()) {
       return;

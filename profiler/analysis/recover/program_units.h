@@ -14,7 +14,8 @@ namespace shardlens::analysis {
 // if its parameters are gathered again, where the step waits for them; it ends with the call of its
 // reduction. A gather that was called before another one was waited for was prefetched in that
 // unit's hook, or in the hook before, whichever is nearer. Calls and waits with no operator between
-// them are parts of one hook.
+// them are parts of one hook. See also [Note: Parts gathered again]: such a gather is no unit's,
+// but communication of the program's own.
 //
 // `trace`: the timeline's.
 //

@@ -23,6 +23,14 @@ struct GatheringPass {
   std::optional<Nanoseconds> backward;  // when the backward began
 };
 
+// [Note: Parts gathered again] Backward may gather a few small parameters of a unit again, while
+// autograd kept the rest: a compiler keeps transposed weights of products, and gathers norms. Then
+// backward does not wait for the unit where it waits for that gather. `part`, `whole`: elements
+// that backward gathers of a unit, and those that forward gathered.
+[[nodiscard]] constexpr bool gathers_unit(int64_t part, int64_t whole) {
+  return part > 0 && part >= whole - part;
+}
+
 // Those of a timeline of the trace with Timeline::rewritten.
 [[nodiscard]] std::vector<GatheringPass> gathering_passes(const trace::Trace& trace,
                                                           const Timeline& timeline);

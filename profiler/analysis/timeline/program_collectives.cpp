@@ -1,7 +1,9 @@
 // Units of the collectives with which a program gathers its parameters itself.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -197,10 +199,7 @@ class ProgramCollectives {
     const auto called = [&](const ProgramCall& each) -> const Event& {
       return trace_.events[each.collective->issuer];
     };
-    const bool gathers_again = std::ranges::any_of(pass, [](const ProgramCall& each) {
-      return each.backward && each.collective->kind == CollectiveKind::kAllGather &&
-             each.collective->unit;
-    });
+    const std::set<uint32_t> again = gathered_again(pass);
     backward_of_pass_.reset();
     std::optional<Nanoseconds> backward;  // where the backward of the next unit begins
     std::optional<uint32_t> reduced;
@@ -216,9 +215,11 @@ class ProgramCollectives {
         continue;
       }
       if (c.kind == CollectiveKind::kAllGather) {
-        marks_.push_back({waits_.begin(c).value_or(called(each).start),
-                          {each.backward ? Section::kBackward : Section::kForward, *c.unit}});
-      } else if (c.kind == CollectiveKind::kReduceScatter && !gathers_again) {
+        if (!each.backward || again.contains(*c.unit)) {
+          marks_.push_back({waits_.begin(c).value_or(called(each).start),
+                            {each.backward ? Section::kBackward : Section::kForward, *c.unit}});
+        }
+      } else if (c.kind == CollectiveKind::kReduceScatter && again.empty()) {
         if (reduced != c.unit) {
           marks_.push_back({*backward, {Section::kBackward, *c.unit}});
         }
@@ -229,6 +230,23 @@ class ProgramCollectives {
     if (!pass.empty() && pass.back().backward) {
       marks_.push_back({called(pass.back()).end(), {}});
     }
+  }
+
+  // See [Note: Parts gathered again].
+  [[nodiscard]] static std::set<uint32_t> gathered_again(std::span<const ProgramCall> pass) {
+    std::map<uint32_t, std::array<int64_t, 2>> elements;  // by unit: in forward, in backward
+    for (const ProgramCall& each : pass) {
+      if (each.collective->kind == CollectiveKind::kAllGather && each.collective->unit) {
+        elements[*each.collective->unit].at(each.backward ? 1 : 0) += each.elements;
+      }
+    }
+    std::set<uint32_t> out;
+    for (const auto& [unit, sums] : elements) {
+      if (gathers_unit(sums[1], sums[0])) {
+        out.insert(unit);
+      }
+    }
+    return out;
   }
 
   // When autograd began, before the call in its backward.

@@ -88,6 +88,7 @@ struct Collective {
   // only this one fits; kNoIndex: not known.
   uint32_t listed_group = trace::kNoIndex;
   uint32_t issuer = trace::kNoIndex;  // host event that issued it: launch, or c10d call
+  uint32_t wait = trace::kNoIndex;    // host event that waits for it, where a program's is known
   std::optional<schedule::Cause> issued_by;
   uint32_t track = 0;
   uint32_t action = 0;           // seq; 0: not known

@@ -188,6 +188,54 @@ TEST(ProgramUnits, BackwardGathersWhatItReads) {
   EXPECT_THAT(gathered, ElementsAre("layers.0"));
 }
 
+// Of the bucket backward gathers only the norm, in the middle of the unit's backward: autograd kept
+// the rest, so the unit is kept, and this gather is communication of the program's own.
+TEST(ProgramUnits, PartsThatAreGatheredAgainAreNoUnits) {
+  ProgramStep step({{"layers.0.norm.weight", "layers.0", 8, 4, 1, true},
+                    {"layers.0.w.weight", "layers.0", 50, 4, 1, true},
+                    {"layers.1.norm.weight", "layers.1", 9, 4, 1, true},
+                    {"layers.1.w.weight", "layers.1", 60, 4, 1, true}});
+  step.gather(10, 58);
+  step.wait(12);
+  step.product(14);
+  step.gather(16, 69);
+  step.wait(18);
+  step.product(20);
+  step.step.b.op("autograd::engine::evaluate_function: CompiledFunctionBackward", 30 * test::kUs,
+                 70 * test::kUs);
+  step.product(31);
+  step.gather(34, 9);
+  step.wait(36);
+  step.product(38);
+  step.reduce(40, 69);
+  step.product(44);
+  step.wait(46);  // for the reduction
+  step.gather(48, 8);
+  step.wait(50);
+  step.product(52);
+  step.reduce(56, 58);
+  const Timeline timeline = step.timeline();
+  using enum FsdpCall;
+  std::vector<Seen> backward = seen(timeline);
+  std::erase_if(backward, [](const Seen& each) { return std::get<Nanoseconds>(each) < 30; });
+  EXPECT_THAT(backward, ElementsAre(Seen(kPostForward, "layers.1", "layers.1", 30),
+                                    Seen(kPreBackward, "layers.1", "layers.1", 30),
+                                    Seen(kPostBackward, "layers.1", "layers.1", 40),
+                                    Seen(kReduce, "layers.1", "layers.1", 40),
+                                    Seen(kPreBackward, "layers.0", "layers.0", 40),
+                                    Seen(kReduceWait, "layers.1", "layers.1", 46),
+                                    Seen(kPostBackward, "layers.0", "layers.0", 56),
+                                    Seen(kReduce, "layers.0", "layers.0", 56)));
+  std::vector<Nanoseconds> waits;
+  for (const Collective& each : timeline.collectives) {
+    if (each.purpose == Purpose::kGatherParameters && each.part == UnitPart::kOther) {
+      EXPECT_EQ(each.section, Section::kBackward);
+      waits.push_back(step.trace.events.at(each.wait).start / test::kUs);
+    }
+  }
+  EXPECT_THAT(waits, ElementsAre(36, 50));
+}
+
 // A plan has one unit for what it gathers and for what it reduces.
 TEST(ProgramUnits, OtherBucketsOfReductionsAreRefused) {
   ProgramStep step({{"layers.0.w.weight", "layers.0", 50, 4, 1, true},
