@@ -121,8 +121,8 @@ class Fit {
                       const Observation& in,
                       const ObservedCollective& each) {
     const auto contains = [&each](const ObservedStep& step) {
-      return step.rank == each.rank && step.window.start <= each.start &&
-             each.start < step.window.end;
+      return step.rank == each.rank && step.window.start <= each.called &&
+             each.called < step.window.end;
     };
     const bool known = std::ranges::any_of(
         in.steps, [](const ObservedStep& step) { return step.window.length() > 0; });

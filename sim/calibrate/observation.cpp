@@ -466,7 +466,7 @@ void observe_collectives(std::span<const Timeline> timelines,
       const Nanoseconds transfer = transfer_of(each).length();
       ObservedCollective& seen = out.collectives.emplace_back();
       seen.rank = rank;
-      seen.start = each.when.start;
+      seen.called = each.issued.value_or(each.when.start);
       seen.kind = *each.kind;
       seen.ranks = static_cast<int>(ranks);
       seen.bytes = each.transfer ? largest[{each.last_rank, each.last_index}] : each.bytes;

@@ -55,8 +55,8 @@ struct ObservedCollective {  // a recorded collective, over all matched ranks
   // Additional time on this rank because a peer arrived later; nullopt: the collective was not
   // matched between ranks, or the steps of this rank were not observed.
   std::optional<Nanoseconds> waited;
-  size_t rank = 0;  // position in the run
-  Nanoseconds start = 0;
+  size_t rank = 0;         // position in the run
+  Nanoseconds called = 0;  // by the host
 };
 
 struct StepsLeftOut {  // recorded steps that are not like the planned one

@@ -28,8 +28,8 @@ class StepWindows {
     if (windows == of_rank_.end()) {
       return false;
     }
-    const auto after = windows->second.upper_bound(each.start);
-    return after != windows->second.begin() && each.start < std::prev(after)->second;
+    const auto after = windows->second.upper_bound(each.called);
+    return after != windows->second.begin() && each.called < std::prev(after)->second;
   }
 
  private:

@@ -40,8 +40,8 @@ Observation without(const Observation& of, const std::set<int64_t>& numbers) {
   });
   std::erase_if(out.collectives, [&windows](const ObservedCollective& each) {
     return std::any_of(windows.begin(), windows.end(), [&each](const auto& window) {
-      return window.first == each.rank && window.second.start <= each.start &&
-             each.start < window.second.end;
+      return window.first == each.rank && window.second.start <= each.called &&
+             each.called < window.second.end;
     });
   });
   return out;
