@@ -286,9 +286,8 @@ Nanoseconds CalibratedCostModel::copy(Bytes read, Bytes written) const {
 }
 
 Nanoseconds CalibratedCostModel::copy_of(schedule::Op op, Bytes read, Bytes written) const {
-  const double own = calibration_.copy_us_per_mb_of[static_cast<size_t>(op)];
-  return own > 0 ? nanoseconds(own * static_cast<double>(read + written) * 1e-6)
-                 : copy(read, written);
+  const CopyTimes& own = calibration_.copies_of[static_cast<size_t>(op)];
+  return own.points.empty() ? copy(read, written) : nanoseconds(own.microseconds(read + written));
 }
 
 Nanoseconds CalibratedCostModel::host_copy(Bytes bytes) const {

@@ -226,9 +226,8 @@ class Fit {
         copied_bytes_ += static_cast<double>(bytes_here);
         copied_.each.emplace_back(microseconds(seen.copied), seen.copied_beside);
         if (flattened == 0) {
-          CopiesOf& of = copies_of_[static_cast<size_t>(action.op)];
-          of.bytes += static_cast<double>(bytes_here);
-          of.samples.each.emplace_back(microseconds(seen.copied), seen.copied_beside);
+          copies_of_[static_cast<size_t>(action.op)][bytes_here].each.emplace_back(
+              microseconds(seen.copied), seen.copied_beside);
         }
         own -= seen.copied;
       }
@@ -361,11 +360,12 @@ class Fit {
     const double beside = out_.compute_slowdown.value_or(1);
     out_.copy_us_per_mb = copy_rate(beside) * 1e6;
     for (size_t op = 0; op < copies_of_.size(); ++op) {
-      const CopiesOf& of = copies_of_[op];
-      if (of.bytes > 0) {
-        out_.copy_us_per_mb_of[op] = of.samples.mean_alone(beside) *
-                                     static_cast<double>(of.samples.each.size()) / of.bytes * 1e6;
+      std::vector<LinePoint> measured;
+      for (const auto& [bytes, samples] : copies_of_[op]) {
+        measured.push_back({static_cast<double>(bytes), samples.mean_alone(beside),
+                            static_cast<double>(samples.each.size())});
       }
+      out_.copies_of[op] = copy_times(std::move(measured));
     }
     for (size_t op = 0; op < actions_.size(); ++op) {
       out_.action_us[op] = actions_[op].mean_alone(beside);
@@ -512,11 +512,7 @@ class Fit {
   int64_t sleeps_ = 0;                                      // waits that were not over at once
   Samples copied_;                                          // copies of actions on the CPU
   double copied_bytes_ = 0;
-  struct CopiesOf {  // one kind of action on the CPU
-    Samples samples;
-    double bytes = 0;
-  };
-  std::array<CopiesOf, schedule::kOpCount> copies_of_;
+  std::array<std::map<Bytes, Samples>, schedule::kOpCount> copies_of_;  // on the CPU, by size
   std::vector<LinePoint> copies_;  // copies by kernels: bytes, microseconds
   std::array<Samples, kHookCount> hooks_{};
   // Host time by CollectiveKind: see Calibration::Communication.

@@ -12,6 +12,7 @@
 #include "core/base/hook.h"
 #include "core/schedule/action.h"
 #include "core/workload/workload.h"
+#include "sim/calibrate/copy_times.h"
 #include "sim/calibrate/observation.h"
 #include "sim/hardware/hardware_spec.h"
 
@@ -87,8 +88,8 @@ struct Calibration {
   };
   std::array<std::optional<Communication>, kCollectiveKindCount> communication{};
   double copy_us_per_mb = 0;  // bytes read and written, 1e6 each
-  // The same of each action's copies, on a CPU; 0: not measured, so copy_us_per_mb.
-  std::array<double, schedule::kOpCount> copy_us_per_mb_of{};
+  // The same of each action's copies, on a CPU; if not measured, copy_us_per_mb.
+  std::array<CopyTimes, schedule::kOpCount> copies_of{};
   // Delay of a host thread when it wakes up from a wait: Linux may keep it for a time slice on a
   // core that another thread is using, even if another core is idle.
   double waking_us = 0;

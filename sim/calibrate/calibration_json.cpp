@@ -179,6 +179,40 @@ KernelClass read_class(const JsonNode& node) {
   return out;
 }
 
+// Files of earlier versions have microseconds per megabyte.
+CopyTimes read_copy_times(const JsonNode& node) {
+  constexpr Bytes kMegabyte = 1'000'000;
+  constexpr Bytes kLargest = Bytes{1} << 50;
+  CopyTimes out;
+  if (!node.json().is_array()) {
+    const double us = amount(node);
+    return us > 0 ? CopyTimes{{{kMegabyte, us}}} : out;
+  }
+  for (const JsonNode& each : node.items("points [bytes, microseconds]")) {
+    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
+    if (pair.size() != 2) {
+      each.fail("expected [bytes, microseconds]");
+    }
+    const Bytes before = out.points.empty() ? 0 : out.points.back().bytes;
+    out.points.push_back({pair[0].integer(before + 1, kLargest), amount(pair[1])});
+  }
+  return out;
+}
+
+void read_copies(const JsonNode& node, Calibration& out) {
+  Names names;
+  for (size_t op = 0; op < out.copies_of.size(); ++op) {
+    names.emplace_back(op_name(op));
+  }
+  node.expect_object("copies by action");
+  node.allow_only(names);
+  for (size_t op = 0; op < out.copies_of.size(); ++op) {
+    if (const auto found = node.find(names[op])) {
+      out.copies_of[op] = read_copy_times(*found);
+    }
+  }
+}
+
 ordered_json curve_json(const CollectiveCurve& curve) {
   ordered_json points = ordered_json::array();
   for (const CollectiveCurve::Point& point : curve.points) {
@@ -229,8 +263,12 @@ std::string to_json(const Calibration& c) {
           {"us", measured->us}, {"before_wait_us", measured->before_wait_us}};
     }
   }
-  out["copy"] = {{"us_per_mb", c.copy_us_per_mb},
-                 {"by_action", named(c.copy_us_per_mb_of, op_name)}};
+  out["copy"] = {{"us_per_mb", c.copy_us_per_mb}, {"by_action", ordered_json::object()}};
+  for (size_t op = 0; op < c.copies_of.size(); ++op) {
+    for (const CopyTimes::Point& each : c.copies_of[op].points) {
+      out["copy"]["by_action"][std::string(op_name(op))].push_back({each.bytes, each.us});
+    }
+  }
   out["outside"] = {{"us", c.outside_us},
                     {"norm_communication_us", c.norm_communication_us},
                     {"communication_us", c.outside_communication_us}};
@@ -286,7 +324,7 @@ Calibration parse_calibration(std::string_view json, const std::string& source) 
   const JsonNode copy = root.require("copy");
   out.copy_us_per_mb = amount_of(copy, "us_per_mb");
   if (const auto by_action = copy.find("by_action")) {
-    read_named(*by_action, out.copy_us_per_mb_of, op_name);
+    read_copies(*by_action, out);
   }
   const JsonNode outside = root.require("outside");
   out.outside_us = amount_of(outside, "us");

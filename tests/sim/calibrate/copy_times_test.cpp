@@ -1,0 +1,43 @@
+#include "sim/calibrate/copy_times.h"
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/schedule/action.h"
+#include "sim/calibrate/calibration.h"
+
+namespace shardlens::sim {
+namespace {
+
+TEST(CopyTimes, AreLinearBetweenSizesAndInProportionBeyond) {
+  const CopyTimes times = copy_times({{7e6, 2000}, {12e6, 7000}});
+  EXPECT_DOUBLE_EQ(times.microseconds(7'000'000), 2000);
+  EXPECT_DOUBLE_EQ(times.microseconds(9'500'000), 4500);
+  EXPECT_DOUBLE_EQ(times.microseconds(12'000'000), 7000);
+  EXPECT_DOUBLE_EQ(times.microseconds(3'500'000), 1000);
+  EXPECT_DOUBLE_EQ(times.microseconds(24'000'000), 14'000);
+}
+
+TEST(CopyTimes, SizesThatHardlyDifferAreOne) {
+  const CopyTimes times = copy_times({{10e6, 100}, {10.5e6, 300}, {20e6, 900}});
+  ASSERT_EQ(times.points.size(), 2U);
+  EXPECT_EQ(times.points[0].bytes, 10'250'000);
+  EXPECT_DOUBLE_EQ(times.points[0].us, 200);
+}
+
+// Files of earlier versions have a number for each action.
+TEST(CopyTimes, AreReadFromFilesOfBothForms) {
+  constexpr auto kCopyIn = static_cast<size_t>(schedule::Op::kCopyIn);
+  Calibration measured;
+  measured.sources = {"run"};
+  measured.copies_of[kCopyIn] = copy_times({{7e6, 2000}, {12e6, 7000}});
+  auto json = nlohmann::json::parse(to_json(measured));
+  EXPECT_EQ(parse_calibration(json.dump(), "c").copies_of[kCopyIn].points,
+            measured.copies_of[kCopyIn].points);
+  json["copy"]["by_action"]["copy_in"] = 50;
+  EXPECT_DOUBLE_EQ(parse_calibration(json.dump(), "c").copies_of[kCopyIn].microseconds(3'000'000),
+                   150);
+}
+
+}  // namespace
+}  // namespace shardlens::sim
