@@ -1,19 +1,17 @@
 #include "sim/calibrate/captured_steps.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "core/base/median.h"
+#include "profiler/analysis/events/names.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
 
 namespace shardlens::sim {
 
 GraphLaunches::GraphLaunches(const trace::Trace& trace, const analysis::Timeline& timeline) {
   if (timeline.captured) {
-    timeline.lists.for_calls_named(
-        trace,
-        [](std::string_view name) { return name.find("GraphLaunch") != std::string_view::npos; },
-        [&](uint32_t i) { times_.push_back(trace.events[i].start); });
+    timeline.lists.for_calls_named(trace, analysis::is_graph_launch,
+                                   [&](uint32_t i) { times_.push_back(trace.events[i].start); });
   }
   std::ranges::sort(times_);
 }

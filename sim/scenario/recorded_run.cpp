@@ -16,6 +16,7 @@
 #include "profiler/analysis/timeline/device_choice.h"
 #include "profiler/trace/parallel_axes.h"
 #include "sim/calibrate/calibration.h"
+#include "sim/calibrate/captured_steps.h"
 #include "sim/calibrate/changes/recorded_batch.h"
 #include "sim/calibrate/changes/recorded_checkpoints.h"
 #include "sim/calibrate/recorded_tree.h"
@@ -54,8 +55,11 @@ void require_predictable(const analysis::AnalyzedRun& analyzed) {
                                  evidence, analysis::activity_of_kernels(first)));
   }
   const analysis::Timeline& timeline = analyzed.timeline(0);
+  const GraphLaunches graphs(first, timeline);
   if (timeline.captured && timeline.fsdp.source == analysis::FsdpSource::kNone &&
-      timeline.ddp.passes.empty() && !timeline.rewritten) {
+      timeline.ddp.passes.empty() && !timeline.rewritten &&
+      std::ranges::all_of(timeline.steps,
+                          [&](const analysis::Step& step) { return graphs.any_in(step); })) {
     throw InputError(run.source,
                      "every step of the trace replays CUDA graphs, which show no operators: record "
                      "a step before the graphs are captured too (a smaller warmup of "

@@ -187,6 +187,11 @@ bool is_c10d_operator(std::string_view name) {
          name == "record_param_comms" || name.find("wait_tensor") != std::string_view::npos;
 }
 
+bool is_graph_launch(std::string_view name) {
+  return name.starts_with("cudaGraphLaunch") || name.starts_with("cuGraphLaunch") ||
+         name.starts_with("hipGraphLaunch");
+}
+
 bool is_redistribution(std::string_view name) {
   return name == "Redistribute" || name == "RedistributeBackward";
 }

@@ -67,6 +67,9 @@ struct FsdpRange {
 // "zeEventHostSynchronize", "aclrtSynchronizeStream", …
 [[nodiscard]] bool is_host_wait(std::string_view name);
 
+// A call that launches a whole graph: "cudaGraphLaunch_v10000", "hipGraphLaunch".
+[[nodiscard]] bool is_graph_launch(std::string_view name);
+
 // k of "ProfilerStep#k".
 [[nodiscard]] std::optional<int64_t> parse_profiler_step(std::string_view name);
 

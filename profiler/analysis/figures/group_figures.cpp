@@ -51,8 +51,9 @@ WindowGroups window_groups(const trace::Trace& trace,
                            const Timeline& timeline,
                            const Partition& partition,
                            const IntervalSet& window) {
-  // By name and ranks, or place in the trace's list.
+  // By place in the trace's list, or else by name and ranks.
   std::map<std::tuple<trace::StringId, trace::StringId, uint32_t>, uint32_t> index;
+  const ListedGroups list(trace);
   WindowGroups out;
   std::vector<std::string> numbers;
   for (size_t i = 0; i < timeline.collectives.size(); ++i) {
@@ -64,10 +65,12 @@ WindowGroups window_groups(const trace::Trace& trace,
     const trace::CollectiveArgs* args = args_of(trace, c);
     const bool named = args != nullptr && args->group != trace::kEmptyString;
     const bool listed = !named && c.listed_group != trace::kNoIndex;
-    const auto [it, fresh] = index.try_emplace(
-        named ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
-              : std::tuple(trace::kEmptyString, trace::kEmptyString, c.listed_group),
-        static_cast<uint32_t>(out.groups.size()));
+    const uint32_t place = list.of(c);
+    const auto [it, fresh] =
+        index.try_emplace(named && place == trace::kNoIndex
+                              ? std::tuple(args->group, args->group_ranks, trace::kNoIndex)
+                              : std::tuple(trace::kEmptyString, trace::kEmptyString, place),
+                          static_cast<uint32_t>(out.groups.size()));
     if (fresh) {
       WindowGroups::Group& made = out.groups.emplace_back();
       made.name = group_label(trace, c);

@@ -556,9 +556,11 @@ std::string no_ranges(const Trace& trace, const Timeline& timeline) {
   return fmt::format(
       "no ranges of FSDP or DDP in the trace, which has {} collectives; {}; if the program issues "
       "its collectives itself, as with SimpleFSDP, record it with shardlens.record, which writes "
-      "the order of its parameters; under tensor parallelism without FSDP no plan describes them: "
+      "the order of its parameters{}; under tensor parallelism without FSDP no plan describes "
+      "them: "
       "use `shardlens analyze`; otherwise record the host, too (ProfilerActivity.CPU)",
-      timeline.collectives.size(), looked_for);
+      timeline.collectives.size(), looked_for,
+      timeline.captured ? ", and a step before its CUDA graphs are captured" : "");
 }
 
 }  // namespace

@@ -10,15 +10,12 @@
 
 #include <fmt/format.h>
 
+#include "profiler/analysis/events/names.h"
+
 namespace shardlens::analysis {
 namespace {
 
 using trace::Trace;
-
-bool launches_graph(std::string_view name) {
-  return name.starts_with("cudaGraphLaunch") || name.starts_with("cuGraphLaunch") ||
-         name.starts_with("hipGraphLaunch");
-}
 
 // FSDP2's own kernels that copy parameters out of an all-gather and gradients into a
 // reduce-scatter. Source: aten/src/ATen/native/cuda/TensorShape.cu, torch 2.11.
@@ -412,7 +409,7 @@ class Repetition {
 }  // namespace
 
 CapturedWork::CapturedWork(const Sources& sources) : sources_(sources) {
-  sources.lists.for_calls_named(sources.trace, launches_graph,
+  sources.lists.for_calls_named(sources.trace, is_graph_launch,
                                 [&](uint32_t i) { launches_.insert(i); });
   for (const trace::DeviceArgs& args : sources.trace.devices) {
     annotated_ = annotated_ || args.module != trace::kEmptyString;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <string_view>
 #include <tuple>
 
@@ -25,6 +27,32 @@ using CommunicatorKey = std::tuple<trace::StringId, trace::StringId, uint32_t, u
   return {trace::kEmptyString, trace::kEmptyString, collective.listed_group,
           listed ? trace::kNoIndex : collective.track};
 }
+
+// Finds process groups in the trace's list. Arguments name a group; a collective of a CUDA graph
+// has none, and the group of the one that it repeats.
+class ListedGroups {
+ public:
+  explicit ListedGroups(const trace::Trace& trace) : trace_(trace) {
+    for (uint32_t i = 0; i < trace.metadata.groups.size(); ++i) {
+      const auto [known, fresh] = by_name_.emplace(trace.metadata.groups[i].name, i);
+      known->second = fresh ? i : trace::kNoIndex;  // a name of several groups
+    }
+  }
+  // The place in the list of the group; kNoIndex: not listed, or not known.
+  [[nodiscard]] uint32_t of(const Collective& collective) const {
+    if (collective.args == trace::kNoIndex ||
+        trace_.collectives[collective.args].group == trace::kEmptyString) {
+      return collective.listed_group;
+    }
+    const auto found =
+        by_name_.find(trace_.strings.view(trace_.collectives[collective.args].group));
+    return found == by_name_.end() ? trace::kNoIndex : found->second;
+  }
+
+ private:
+  const trace::Trace& trace_;
+  std::map<std::string_view, uint32_t> by_name_;
+};
 
 // The description of its process group ("mesh_tp"); "": not in the trace.
 [[nodiscard]] inline std::string_view group_description(const trace::Trace& trace,

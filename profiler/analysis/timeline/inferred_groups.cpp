@@ -119,13 +119,15 @@ class GroupFinder {
 void infer_groups(const Sources& sources, Timeline& timeline) {
   const Trace& trace = sources.trace;
   const GroupFinder finder(trace);
-  if (!finder.may_differ()) {
+  const auto is_named = [&](const Collective& c) {
+    return c.args != trace::kNoIndex && trace.collectives[c.args].group != trace::kEmptyString;
+  };
+  // Of one group only, all need no name, unless others have it, as those outside of a CUDA graph.
+  if (!finder.may_differ() && std::ranges::none_of(timeline.collectives, is_named)) {
     return;
   }
   for (Collective& c : timeline.collectives) {
-    const bool named =
-        c.args != trace::kNoIndex && trace.collectives[c.args].group != trace::kEmptyString;
-    if (named) {
+    if (is_named(c)) {
       continue;
     }
     const std::vector<const ListedGroup*> fitting = finder.of(c);

@@ -258,8 +258,10 @@ void attribute_planned(const Sources& sources,
     }
     pass = work.attribute(order);
     if (pass == nullptr) {
-      warn(fmt::format("the plan does not fit the CUDA graph of {}: {}", name,
-                       work.difference(order)));
+      warn(
+          fmt::format("the plan does not fit the CUDA graph of {}: {}; record a step before the "
+                      "graph is captured, or give a plan whose units are what one gather moves",
+                      name, work.difference(order)));
       return;
     }
   } catch (const Error& error) {

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
 
 namespace shardlens::analysis {
@@ -65,7 +66,7 @@ std::vector<Region> regions_of(const Trace& trace, const Timeline& timeline) {
         continue;
       }
       const Event& launch = trace.events[each.launch];
-      if (trace.name(launch).find("GraphLaunch") != std::string_view::npos) {
+      if (is_graph_launch(trace.name(launch))) {
         widen(graphs[each.launch], each.when);
       } else if (const auto range = finder.innermost(launch.track, launch.start)) {
         widen(compiled[*range], each.when);

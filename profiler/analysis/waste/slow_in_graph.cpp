@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "core/base/format_bytes.h"
+#include "profiler/analysis/events/names.h"
 #include "profiler/analysis/timeline/communicator_of.h"
 #include "profiler/analysis/waste/waste_rules.h"
 
@@ -22,31 +23,26 @@ struct Alike {
   std::vector<size_t> captured;  // indices into Timeline::collectives
 };
 
+bool in_graph(const trace::Trace& trace, const Collective& c) {
+  const trace::DeviceArgs* device = trace.device(trace.events[c.event]);
+  return (device != nullptr && device->graph_node > 0) ||
+         (c.issuer != trace::kNoIndex && is_graph_launch(trace.name(trace.events[c.issuer])));
+}
+
 }  // namespace
 
 void find_slow_in_graph(const WasteInput& in, FoundWaste& found) {
-  using Key = std::tuple<CollectiveKind, Bytes, CommunicatorKey>;
+  using Key = std::tuple<CollectiveKind, Bytes, uint32_t>;  // with the group's place in the list
+  const ListedGroups list(in.trace);
   std::map<Key, Alike> all;
   for (size_t i = 0; i < in.timeline.collectives.size(); ++i) {
     const Collective& c = in.timeline.collectives[i];
-    if (!c.kind || c.bytes == 0 || !contains(in.window, c.when.start)) {
+    const uint32_t group = list.of(c);
+    if (!c.kind || c.bytes == 0 || group == trace::kNoIndex || !contains(in.window, c.when.start)) {
       continue;
     }
-    // Captured ones name no group; theirs is the one in the same place of the uncaptured step.
-    Key key{*c.kind, c.bytes, communicator_of(in.trace, c)};
-    if (c.args != trace::kNoIndex) {
-      const trace::CollectiveArgs& args = in.trace.collectives[c.args];
-      const auto& groups = in.trace.metadata.groups;
-      const auto listed =
-          std::ranges::find(groups, in.trace.strings.view(args.group), &trace::ProcessGroup::name);
-      if (listed != groups.end()) {
-        std::get<CommunicatorKey>(key) = {trace::kEmptyString, trace::kEmptyString,
-                                          static_cast<uint32_t>(listed - groups.begin()),
-                                          trace::kNoIndex};
-      }
-    }
-    Alike& alike = all[key];
-    if (c.basis == Basis::kNone) {
+    Alike& alike = all[{*c.kind, c.bytes, group}];
+    if (!in_graph(in.trace, c)) {
       alike.outside = std::min(alike.outside.value_or(c.when.length()), c.when.length());
     } else {
       alike.in_graph = std::min(alike.in_graph, c.when.length());

@@ -4,6 +4,8 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -98,13 +100,15 @@ TEST(RewrittenProgramTest, CompiledRegionsHaveNames) {
   EXPECT_TRUE(analyzed_form("simple").ranks.at(0).detail->regions.empty());
 }
 
-// A replay of a CUDA graph has neither calls nor sizes: its units are those of the step before.
-TEST(RewrittenProgramTest, AReplayHasTheUnitsOfTheUncapturedStep) {
+// A step of a program that gathers its parameters itself, and a replay of it, in which each gather
+// takes `gathers` microseconds.
+test::DeviceStep replayed(Nanoseconds gathers) {
   using test::kComputeStream;
   using test::kGatherStream;
   using test::kReduceStream;
   using test::kUs;
   test::DeviceStep s;
+  s.b.trace.metadata.groups = {{"fsdp", "mesh_fsdp", "", {0, 1, 2, 3}, 4}};
   s.b.trace.sharded_parameters = {{"layers.0.w.weight", "layers.0", 50, 4, 1, true},
                                   {"layers.1.w.weight", "layers.1", 60, 4, 1, true}};
   const auto wait = [&](Nanoseconds at) {
@@ -138,14 +142,31 @@ TEST(RewrittenProgramTest, AReplayHasTheUnitsOfTheUncapturedStep) {
   };
   const std::string gather = std::string(kernel_name(CollectiveKind::kAllGather)) + "_RING_LL";
   const std::string reduce = std::string(kernel_name(CollectiveKind::kReduceScatter)) + "_RING_LL";
-  captured(gather, 81, 20, 30);
+  captured(gather, 81, 30 - gathers, 30);
   captured("gemm", kComputeStream, 30, 130);
-  captured(gather, 81, 40, 50);
+  captured(gather, 81, 40, 40 + gathers);
   captured("gemm", kComputeStream, 130, 330);
   captured("gemm", kComputeStream, 330, 530);
   captured(reduce, 82, 530, 540);
   captured("gemm", kComputeStream, 530, 630);
   captured(reduce, 82, 630, 640);
+  return s;
+}
+
+std::vector<std::string> slow_in_graph(const RankAnalysis& rank) {
+  std::vector<std::string> out;
+  for (const Waste& each : rank.waste) {
+    if (each.kind == WasteKind::kSlowInGraph) {
+      out.push_back(each.where);
+    }
+  }
+  return out;
+}
+
+// A replay of a CUDA graph has neither calls nor sizes: its units are those of the step before.
+TEST(RewrittenProgramTest, AReplayHasTheUnitsOfTheUncapturedStep) {
+  using test::kUs;
+  test::DeviceStep s = replayed(10);
   const RankAnalysis rank = s.analyzed().ranks.at(0);
   std::map<std::pair<std::string, UnitPart>, int> found;
   for (const UnitSpan& span : rank.detail->spans) {
@@ -166,6 +187,17 @@ TEST(RewrittenProgramTest, AReplayHasTheUnitsOfTheUncapturedStep) {
   }
   EXPECT_EQ(compute,
             (std::map<std::string, Nanoseconds>{{"layers.0", 400 * kUs}, {"layers.1", 800 * kUs}}));
+  EXPECT_EQ(slow_in_graph(rank), std::vector<std::string>{});
+  ASSERT_EQ(rank.groups.size(), 1U);  // with arguments, and without
+  EXPECT_EQ(rank.groups[0].name, "mesh_fsdp");
+  EXPECT_EQ(rank.groups[0].count, 8);
+}
+
+// Gathers of 10 us outside of the graph, and of 20 in it.
+TEST(RewrittenProgramTest, CollectivesThatAGraphMakesSlowerAreNamed) {
+  const RankAnalysis rank = replayed(20).analyzed().ranks.at(0);
+  EXPECT_EQ(slow_in_graph(rank),
+            (std::vector<std::string>{"all_gather of 100 B", "all_gather of 120 B"}));
 }
 
 // The same on a device, where the host only enqueues the waits; times in microseconds.
