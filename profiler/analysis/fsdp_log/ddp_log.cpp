@@ -308,8 +308,9 @@ class DdpReader {
       bucket.gradients = std::move(pending_);
     }
     pending_.clear();
-    if (!bucket.dtype && !bucket.gradients.empty()) {
-      bucket.dtype = bucket.gradients.front().dtype;
+    if (!bucket.gradients.empty()) {  // calls of before torch 2.1 have no sizes
+      bucket.numel = bucket.numel < 0 && all_known ? sum : bucket.numel;
+      bucket.dtype = bucket.dtype ? bucket.dtype : bucket.gradients.front().dtype;
     }
     pass_.buckets.push_back(std::move(bucket));
   }

@@ -111,7 +111,7 @@ class DdpRecovery {
   // other buckets in its first iteration.
   void choose_pass() {
     std::optional<size_t> best;
-    std::tuple<int64_t, size_t> most;
+    std::tuple<bool, int64_t, size_t> most;  // whether all sizes are known, elements, gradients
     for (size_t i = 0; i < log_.passes.size(); ++i) {
       const std::vector<DdpBucket>& buckets = log_.passes[i].buckets;
       if (buckets.empty()) {
@@ -123,7 +123,9 @@ class DdpRecovery {
         numel += std::max<int64_t>(0, each.numel);
         gradients += each.gradients.size();
       }
-      const std::tuple<int64_t, size_t> here{numel, numel > 0 ? 0 : gradients};
+      const bool sized =
+          std::ranges::all_of(buckets, [](const DdpBucket& each) { return each.numel >= 0; });
+      const std::tuple<bool, int64_t, size_t> here{sized, numel, numel > 0 ? 0 : gradients};
       if (!best || here >= most) {
         best = i;
         most = here;

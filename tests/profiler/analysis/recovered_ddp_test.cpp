@@ -136,6 +136,27 @@ TEST(DdpAttribution, AllReducesBelongToTheirBuckets) {
   }
 }
 
+// Before torch 2.1 a call had no size; the gradients in the bucket have.
+TEST(DdpAttribution, BucketsAreAsLargeAsTheirGradients) {
+  trace::Run run = read(kRecordings / "ddp-buckets");
+  trace::Trace& trace = run.traces.front();
+  const RecoveredPlan expected = recover_plan(trace);
+  for (uint32_t i = 0; i < trace.events.size(); ++i) {
+    if (parse_collective(trace.name(trace.events[i])) == CollectiveKind::kAllReduce) {
+      trace.set_args(i, "{}");
+    }
+  }
+  const Timeline timeline = make_timeline(trace);
+  size_t reduced = 0;
+  for (const Collective& each : timeline.collectives) {
+    if (each.kind == CollectiveKind::kAllReduce && each.unit) {
+      const size_t bucket = reduced++ % expected.buckets.size();
+      EXPECT_EQ(each.bytes, expected.buckets[bucket].bytes) << bucket;
+    }
+  }
+  EXPECT_GT(reduced, 0U);
+}
+
 // Six linear layers of 256 and a loss have nine operators in forward, but twelve gradients:
 // 262144 bytes of each weight and 1024 of each bias. Two layers fill a bucket of 0.5 MiB.
 TEST(RecoveredDdp, GradientsMayBeMoreThanForwardsOperators) {
