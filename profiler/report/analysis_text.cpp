@@ -204,6 +204,9 @@ Shown work_table(const RankAnalysis& rank, Style style) {
   bool any = false;
   for (const analysis::UnitFigures& unit : rank.units) {
     any = any || unit.compute > 0;
+    if (unit.compute == 0 && unit.exposed_copy == 0) {
+      continue;  // DDP's buckets
+    }
     table.row({shown_unit(unit.fqn), unit.is_unit ? format_duration(unit.compute_forward) : "",
                unit.is_unit ? format_duration(unit.compute_backward) : "",
                format_duration(unit.compute), format_duration(unit.exposed_copy)});
