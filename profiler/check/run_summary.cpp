@@ -99,9 +99,12 @@ std::vector<StepTimes> common_steps(const trace::Run& run,
       steps[r].emplace(step.number, &step);
     }
     if (steps[r].empty()) {
-      throw InputError(run.source,
-                       fmt::format("rank {}: the trace has no steps (ProfilerStep#k) to compare",
-                                   *run.traces[r].metadata.rank));
+      const std::string& evidence = ranks[r].timeline.missing_kernels;
+      throw InputError(
+          run.source,
+          fmt::format("rank {}: the trace has no {} to compare", *run.traces[r].metadata.rank,
+                      evidence.empty() ? "steps (ProfilerStep#k)"
+                                       : fmt::format("kernels, although {},", evidence)));
     }
   }
   const Timeline& first = ranks.front().timeline;

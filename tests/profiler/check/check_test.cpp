@@ -114,6 +114,21 @@ TEST(RunSummaryTest, TraceWithoutStepsIsRefused) {
               testing::ThrowsMessage<InputError>(HasSubstr("rank 1: the trace has no steps")));
 }
 
+TEST(RunSummaryTest, TraceWithoutKernelsIsRefused) {
+  trace::Run run = GeneratedRun{}.run();
+  trace::Trace& trace = run.traces[1];
+  for (trace::Event& event : trace.events) {
+    const bool device = event.category == trace::Category::kKernel ||
+                        event.category == trace::Category::kGpuMemcpy ||
+                        event.category == trace::Category::kGpuMemset;
+    event.category = device ? trace::Category::kOther : event.category;
+  }
+  trace.add_complete(trace::Category::kUserAnnotation, "nccl:all_reduce", trace.track(1, 1), 5, 9);
+  EXPECT_THAT([&] { (void)summarize(run); },
+              testing::ThrowsMessage<InputError>(HasSubstr(
+                  "rank 1: the trace has no kernels, although NCCL ran (nccl:all_reduce), to")));
+}
+
 TEST(RunSummaryTest, LostRecordsAreTold) {
   trace::Run run = quiet().run();
   trace::add_diagnostic(run.traces[0].diagnostics, trace::Severity::kWarning, "events left out", 3);
