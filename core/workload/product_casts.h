@@ -17,6 +17,7 @@ struct CastKernel {
   CastOf of = CastOf::kInput;
   std::string_view name;
   double read = 0, written = 0;
+  double pace = 1;  // its time over that of copying so many bytes
 };
 
 // How torchao 0.18 computes a linear layer's three products in few bits.

@@ -85,6 +85,10 @@ struct Operator {
   friend bool operator==(const Operator&, const Operator&) = default;
 };
 
+// Names of PyTorch's operators that have rates of their own.
+inline constexpr std::string_view kFlexAttention = "flex_attention",
+                                  kGroupedProduct = "aten::_grouped_mm";
+
 // Limit of FLOPs and bytes of an operator that is read from a file, far above those of any real
 // one. Sums of several operators fit in 64 bits.
 inline constexpr int64_t kMostOfOperator = int64_t{1} << 60;

@@ -142,8 +142,7 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
       divided ? std::accumulate(shape.rows.begin(), shape.rows.end(), int64_t{0}) : rows;
   const auto [chosen, of_each] =
       divided ? route(shape.rows) : route(rows, shape.experts, expert_skew_);
-  Operator op =
-      make(OperatorKind::kGemm, is_engine() ? "shardlens::grouped_mm" : "aten::_grouped_mm");
+  Operator op = make(OperatorKind::kGemm, is_engine() ? "shardlens::grouped_mm" : kGroupedProduct);
   const Bytes element = size_of(op.dtype);
   const Bytes weights = chosen * shape.in * shape.out * element;
   const Bytes inputs = rows * shape.in * element, outputs = rows * shape.out * element;
@@ -399,7 +398,7 @@ void WorkloadBuilder::cast_products(const Linear& shape,
                                                            : rows_ * shape.out;
     out.flops = numbers;
     // All as read: what it writes lives as the product's scratch, not as what is handed on.
-    out.read = sized(numbers, kernel.read + kernel.written);
+    out.read = sized(numbers, (kernel.read + kernel.written) * kernel.pace);
     return out;
   };
   // Compiled code casts an input of several products once.

@@ -58,8 +58,12 @@ void WorkloadBuilder::attention(const Attention& given) {
     shape.causal = false;
     shape.window = 0;
   }
-  Operator op = make(OperatorKind::kAttention,
-                     capped ? "shardlens::capped_attention" : "aten::scaled_dot_product_attention");
+  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
+  // torchtitan's default for deepseek_v3: FlashAttention takes heads of one size.
+  const bool flex = is_torchtitan(program_) && value_dim != shape.head_dim;
+  Operator op = make(OperatorKind::kAttention, capped ? "shardlens::capped_attention"
+                                               : flex ? kFlexAttention
+                                                      : "aten::scaled_dot_product_attention");
   const Bytes element = size_of(op.dtype);
   op.batch = out_.batch * shape.heads;
   op.m = op.n = out_.seq;
@@ -68,7 +72,6 @@ void WorkloadBuilder::attention(const Attention& given) {
   if (shape.window > 0 && shape.window < op.m) {
     op.n = shape.window * (2 * op.m - shape.window) / op.m;
   }
-  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
   // Products of the scores with keys or queries, and with values.
   const int64_t of_keys = kMultiplyAdd * op.batch * op.m * op.n * op.k;
   const int64_t of_values = kMultiplyAdd * op.batch * op.m * op.n * value_dim;

@@ -92,10 +92,13 @@ double GpuCostModel::bytes_us(Bytes bytes) const {
 double GpuCostModel::attention_us(const plan::Operator& op) const {
   // The spec's rate is that of half precision; fp32's is scaled by its matrix rate.
   const GpuSpec& gpu = spec_.gpu;
-  double rate = gpu.attention_tflops * peak_tflops(gpu, op.dtype) / gpu.half_tflops *
-                spec_.software.attention_rate *
+  const bool flex = op.name.starts_with(plan::kFlexAttention) && gpu.flex_attention.tflops > 0;
+  double rate = (flex ? gpu.flex_attention.tflops : gpu.attention_tflops) *
+                peak_tflops(gpu, op.dtype) / gpu.half_tflops * spec_.software.attention_rate *
                 (op.k <= kSmallHead ? spec_.software.head64_rate : 1);
-  rate *= op.phase == plan::Phase::kBackward ? gpu.attention_backward_ratio : 1;
+  if (op.phase == plan::Phase::kBackward) {
+    rate *= flex ? gpu.flex_attention.backward_ratio : gpu.attention_backward_ratio;
+  }
   const double diagonal = std::min(1.0, kAttentionTile / static_cast<double>(op.n));
   const double share = op.causal ? kCausalShare * (1 + diagonal) : 1;
   return static_cast<double>(op.flops) * share / (rate * 1e6);
@@ -103,7 +106,12 @@ double GpuCostModel::attention_us(const plan::Operator& op) const {
 
 double GpuCostModel::product_us(const plan::Operator& op, int64_t sms) const {
   if (!op.matmul_dtype) {
-    return gemm_us(sustained_, op.dtype, op.batch, op.m, op.n, op.k, sms);
+    const auto number = static_cast<double>(size_of(op.dtype));
+    const double grouped = op.name == plan::kGroupedProduct ? sustained_.grouped_efficiency : 1;
+    return gemm_us(
+        sustained_,
+        {peak_tflops(sustained_, op.dtype), sustained_.gemm_efficiency * grouped, number, number},
+        op.batch, op.m, op.n, op.k, sms);
   }
   const double rate = tflops_of(sustained_, *op.matmul_dtype);
   if (rate == 0) {

@@ -81,6 +81,16 @@ ConstantRanges stated_ranges(const JsonNode& root) {
 constexpr double kMost = 1e15;
 constexpr double kLeast = 1e-9;  // rates are divisors, so they must not be 0
 
+AttentionKernel read_attention(const JsonNode& node, const std::string& prefix) {
+  AttentionKernel out;
+  if (node.find(prefix + "_tflops")) {
+    out.tflops = constant(node, prefix + "_tflops", kLeast, kMost);
+    out.backward_ratio = constant(node, prefix + "_backward_ratio", kLeast, 1);
+    out.range = range_of(node, prefix + "_tflops", kUsual);
+  }
+  return out;
+}
+
 GpuSpec read_gpu(const JsonNode& node) {
   static const Names kKeys{"name",
                            "sms",
@@ -99,8 +109,13 @@ GpuSpec read_gpu(const JsonNode& node) {
                            "gemm_tile_exponent",
                            "gemm_wave_us",
                            "gemm_start_us",
+                           "grouped_efficiency",
                            "attention_tflops",
                            "attention_backward_ratio",
+                           "cudnn_attention_tflops",
+                           "cudnn_attention_backward_ratio",
+                           "flex_attention_tflops",
+                           "flex_attention_backward_ratio",
                            "kernel_us",
                            "host_link_gbps",
                            "host_memory_gbps"};
@@ -128,6 +143,10 @@ GpuSpec read_gpu(const JsonNode& node) {
   gpu.gemm_tile_exponent = constant(node, "gemm_tile_exponent", 0, 1);
   gpu.gemm_wave_us = constant(node, "gemm_wave_us", 0, 1e3);
   gpu.gemm_start_us = constant(node, "gemm_start_us", 0, 1e3);
+  gpu.grouped_efficiency =
+      node.find("grouped_efficiency") ? constant(node, "grouped_efficiency", kLeast, 1) : 1;
+  gpu.cudnn_attention = read_attention(node, "cudnn_attention");
+  gpu.flex_attention = read_attention(node, "flex_attention");
   gpu.attention_tflops = constant(node, "attention_tflops", kLeast, kMost);
   gpu.attention_backward_ratio = constant(node, "attention_backward_ratio", kLeast, 1);
   gpu.kernel_us = constant(node, "kernel_us", 0, 1e3);
@@ -280,6 +299,9 @@ HardwareSpec with_power_limit(HardwareSpec hardware, double watts) {
                                   (kMostExponent - kExponent) * ratio};
   hardware.ranges.products = together(hardware.ranges.products, of_exponent);
   hardware.ranges.attention = together(hardware.ranges.attention, of_exponent);
+  if (watts < stated) {
+    hardware.ranges.remaining = together(hardware.ranges.remaining, hardware.ranges.power_limit);
+  }
   return hardware;
 }
 

@@ -12,6 +12,22 @@
 
 namespace shardlens::sim {
 
+// How far a constant may be off, in 90 % of all cases, as natural logarithms: what it prices may
+// take e^-faster to e^slower of its time.
+struct ConstantRange {
+  double faster = 0, slower = 0;
+  friend bool operator==(const ConstantRange&, const ConstantRange&) = default;
+};
+// The range of a product of constants with independent errors: logarithms add as their squares.
+[[nodiscard]] ConstantRange together(const ConstantRange& a, const ConstantRange& b);
+
+// A kernel of fused attention: its rate in forward, TFLOP/s of the products that it computes, and
+// backward's rate over forward's. tflops 0: not measured on the GPU.
+struct AttentionKernel {
+  double tflops = 0, backward_ratio = 1;
+  ConstantRange range;
+};
+
 // One GPU. Rates are those that the vendor states; efficiencies are the shares that are reached.
 struct GpuSpec {
   std::string name;
@@ -30,9 +46,13 @@ struct GpuSpec {
   double power_watts = 0;  // limit that the rates are for; 0: not known
   // See [Note: Waves] in gemm_model.h.
   double gemm_efficiency = 0, gemm_tile_exponent = 0, gemm_wave_us = 0, gemm_start_us = 0;
-  double attention_tflops = 0;          // fused attention in forward; counts computed products only
-  double attention_backward_ratio = 0;  // backward's rate over forward's
-  double kernel_us = 0;                 // shortest kernel
+  double grouped_efficiency = 1;  // rate of torch._grouped_mm over that of one product
+  // Fused attention: FlashAttention-2, or what scaled_dot_product_attention calls.
+  double attention_tflops = 0, attention_backward_ratio = 0;  // as AttentionKernel
+  // cuDNN's kernel; and flex_attention's for latent attention, whose queries and keys are wider
+  // than values. Both were measured with random numbers.
+  AttentionKernel cudnn_attention, flex_attention;
+  double kernel_us = 0;  // shortest kernel
   double host_link_gbps = 0;
   // Memory of the host, for each GPU: what an optimizer on the host reaches. 0: not known.
   double host_memory_gbps = 0;
@@ -88,7 +108,7 @@ struct FabricSpec {  // how the GPUs of a machine communicate
 // on the bytes that operators move. 1 unless fitted.
 struct SoftwareSpec {
   double matrix_rate = 1;     // factor on matrix rates: the clock under the power limit
-  double attention_rate = 1;  // factor on attention_tflops
+  double attention_rate = 1;  // factor on the rates of attention
   double head64_rate = 1;     // further factor for heads of 64
   // Bytes moved, divided by the bytes that a fused kernel would move.
   double elementwise_passes = 1, loss_passes = 1, optimizer_passes = 1;
@@ -98,21 +118,15 @@ struct SoftwareSpec {
   double unit_us = 0;
 };
 
-// How far a constant may be off, in 90 % of all cases, as natural logarithms: what it prices may
-// take e^-faster to e^slower of its time.
-struct ConstantRange {
-  double faster = 0, slower = 0;
-  friend bool operator==(const ConstantRange&, const ConstantRange&) = default;
-};
-// The range of a product of constants with independent errors: logarithms add as their squares.
-[[nodiscard]] ConstantRange together(const ConstantRange& a, const ConstantRange& b);
-
 // The relative errors that a machine's constants may have, by what they price.
 struct ConstantRanges {
   ConstantRange products, attention, memory, collectives;
   ConstantRange host;       // operator_us, action_us, unit_us
   double step_us = 0;       // SoftwareSpec::step_us: on both sides, down to 0
   ConstantRange remaining;  // of a step whose constants are right: the model's own error
+  // The same of steps in addition to which no stack was fitted: with experts, with a context over
+  // several ranks, under a power limit.
+  ConstantRange experts, context, power_limit;
   friend bool operator==(const ConstantRanges&, const ConstantRanges&) = default;
 };
 

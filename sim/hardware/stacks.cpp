@@ -66,11 +66,11 @@ Stack read_stack(const JsonNode& node, const std::string& source) {
 // Each constant of "ranges": {"faster", "slower"} of a kind of work.
 ConstantRanges ranges_of_stacks(const JsonNode& node) {
   ConstantRanges out;
-  const std::pair<std::string, ConstantRange*> table[] = {{"products", &out.products},
-                                                          {"attention", &out.attention},
-                                                          {"memory", &out.memory},
-                                                          {"collectives", &out.collectives},
-                                                          {"remaining", &out.remaining}};
+  const std::pair<std::string, ConstantRange*> table[] = {
+      {"products", &out.products},   {"attention", &out.attention},
+      {"memory", &out.memory},       {"collectives", &out.collectives},
+      {"remaining", &out.remaining}, {"experts", &out.experts},
+      {"context", &out.context},     {"power_limit", &out.power_limit}};
   Names known{"step_us"};
   node.expect_object("ranges of constants");
   for (const auto& [key, range] : table) {
@@ -199,6 +199,9 @@ HardwareSpec under_stack(HardwareSpec hardware, const Stack& stack, const Fitted
   ranges.collectives = range(borrowed.collectives, ranges.collectives);
   ranges.step_us = share * borrowed.step_us;
   ranges.remaining = borrowed.remaining;
+  ranges.experts = borrowed.experts;
+  ranges.context = borrowed.context;
+  ranges.power_limit = borrowed.power_limit;
   return hardware;
 }
 
@@ -211,13 +214,27 @@ HardwareSpec as_bare(HardwareSpec hardware) {
   ranges.collectives = together(ranges.collectives, ideal.collectives);
   ranges.step_us = ideal.step_us;
   ranges.remaining = ideal.remaining;
+  ranges.experts = builtin_stacks().borrowed.experts;
+  ranges.context = builtin_stacks().borrowed.context;
+  ranges.power_limit = builtin_stacks().borrowed.power_limit;
   return hardware;
 }
 
 HardwareSpec hardware_under(const std::string& hardware, std::string_view stack, bool pytorch) {
   HardwareSpec out = load_hardware(hardware);
+  const AttentionKernel& cudnn = out.gpu.cudnn_attention;
+  const bool calls_cudnn = pytorch && stack != kTorchtitan2024Stack && cudnn.tflops > 0;
+  if (calls_cudnn) {
+    out.gpu.attention_tflops = cudnn.tflops;
+    out.gpu.attention_backward_ratio = cudnn.backward_ratio;
+    out.ranges.attention = cudnn.range;
+  }
   const Stack* chosen = chosen_stack(hardware, stack, pytorch);
   out = chosen != nullptr ? under_stack(std::move(out), *chosen) : as_bare(std::move(out));
+  if (calls_cudnn) {  // its rate has the clock that random numbers leave
+    out.software.attention_rate =
+        std::min(1.0, out.software.attention_rate / out.gpu.random_data_rate);
+  }
   if (pytorch) {
     out.software.unit_us = out.pytorch_unit_us;
   }

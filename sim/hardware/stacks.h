@@ -92,7 +92,10 @@ inline constexpr std::string_view kBareStack = "bare";
 // `hardware` with its own constants, and with what steps take more under real software.
 [[nodiscard]] HardwareSpec as_bare(HardwareSpec hardware);
 // load_hardware(), with the constants of chosen_stack(); `pytorch`: with the host's time of
-// PyTorch's FSDP (SoftwareSpec::unit_us) too, for programs that PyTorch runs.
+// PyTorch's FSDP (SoftwareSpec::unit_us) too, for programs that PyTorch runs, and with the kernel
+// of attention that they call: cuDNN's where the GPU has it.
+// Source  torchtitan 0.2.2, models/attention.py (cuDNN first; in December 2024 FlashAttention-2);
+//         torch 2.11, whose default ran traces/operators-h200.csv.
 [[nodiscard]] HardwareSpec hardware_under(const std::string& hardware,
                                           std::string_view stack,
                                           bool pytorch);

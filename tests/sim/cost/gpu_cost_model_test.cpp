@@ -125,6 +125,46 @@ TEST(GpuCostModelTest, ProductsInEightBitsTakeWhatAzureMeasured) {
   }
 }
 
+// torchao pull request 2490, H100: 8192 rows in 16 groups, and a product as large as one of them.
+TEST(GpuCostModelTest, GroupedProductsHaveTheirOwnRate) {
+  const GpuCostModel model([] {
+    HardwareSpec spec = load_hardware("8xH100");
+    spec.software.matrix_rate = spec.gpu.random_data_rate;
+    return spec;
+  }());
+  plan::Operator op;
+  op.kind = plan::OperatorKind::kGemm;
+  op.name = plan::kGroupedProduct;
+  op.dtype = DType::kBF16;
+  op.batch = 16;
+  op.m = 512;
+  op.n = 8192;
+  op.k = 5120;
+  op.flops = 2 * op.batch * op.m * op.n * op.k;
+  op.read = 2 * (op.batch * op.m * op.k + op.batch * op.n * op.k);
+  op.written = 2 * op.batch * op.m * op.n;
+  const auto us = static_cast<double>(model.compute(op).alone) / 1e3;
+  EXPECT_NEAR(us, 1310, 0.08 * 1310);
+}
+
+// torchtitan pull request 1437, H100: the autotuner's blocks are twice the whole square of 8 times
+// 16 heads of 192 and 128.
+TEST(GpuCostModelTest, FlexAttentionTakesWhatItsAutotunerMeasured) {
+  const GpuCostModel model(load_hardware("8xH100"));
+  plan::Operator op;
+  op.kind = plan::OperatorKind::kAttention;
+  op.phase = plan::Phase::kBackward;
+  op.name = std::string(plan::kFlexAttention) + "_backward";
+  op.dtype = DType::kBF16;
+  op.batch = 128;
+  op.m = op.n = 2048;
+  op.k = 192;
+  op.causal = false;
+  op.flops = 2 * (2 * op.batch * op.m * op.n) * (3 * 192 + 2 * 128);
+  op.read = op.written = 1;
+  EXPECT_NEAR(static_cast<double>(model.compute(op).alone) / 1e6, 6.90, 0.02 * 6.90);
+}
+
 // A call of compiled code costs 13 eager operators, a kernel 0.55 of one (bench/RESULTS.md); what a
 // CUDA graph has, nothing.
 TEST(GpuCostModelTest, TheHostLaunchesAsTheSoftwareDoes) {

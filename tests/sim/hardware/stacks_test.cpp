@@ -55,6 +55,21 @@ TEST(StacksTest, AStackKeepsItsTimePerByteOnOtherLinks) {
   EXPECT_EQ(under_stack(node, stack).software.collective_rate, 0.5);
 }
 
+// cuDNN's attention, at the clock at which it was measured if products are as fast as then.
+TEST(StacksTest, ProgramsOfPyTorchCallTheirKernelOfAttention) {
+  const auto rate = [](const char* hardware, std::string_view stack, bool pytorch) {
+    return hardware_under(hardware, stack, pytorch).gpu.attention_tflops;
+  };
+  EXPECT_EQ(rate("8xH100", "torchtitan", true), 616);
+  EXPECT_EQ(rate("8xH200", "transformers", true), 616);
+  EXPECT_EQ(rate("8xH100-96", "torchtitan-2024", true), 328);
+  EXPECT_EQ(rate("8xH100", "", false), 328);
+  EXPECT_EQ(rate("8xA100-80", "torchtitan", true), 180);
+  const HardwareSpec spec = hardware_under("8xH100", "torchtitan", true);
+  EXPECT_NEAR(spec.software.attention_rate, spec.software.matrix_rate / 0.934, 1e-12);
+  EXPECT_EQ(hardware_under("8xA100-80", "torchtitan", true).software.attention_rate, 1);
+}
+
 TEST(StacksTest, AnUnknownStackSuggestsTheNearest) {
   try {
     (void)stack_named("torchtitan-2025");
