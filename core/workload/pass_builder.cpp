@@ -341,13 +341,13 @@ void PassBuilder::sum_partial_gradients(UnitId unit) {
 }
 
 // Repeats the operators before the last one that saves a tensor. What that one saves is counted at
-// the operator before it. torchtitan's checkpoints do not stop early: all are repeated, except by
-// compiled code, which computes only what backward reads. An operator
-// whose result was kept has nothing to do.
+// the last one before it that backward comes to, and frees. torchtitan's checkpoints do not stop
+// early: all are repeated, except by compiled code, which computes only what backward reads. An
+// operator whose result was kept has nothing to do.
 void PassBuilder::recompute(const Checkpoint& checkpoint,
                             const std::vector<WorkloadItem>& forward_order) {
   const bool whole = is_torchtitan(program_) && out_.software.compile == Compile::kNone;
-  bool repeated = false;
+  std::optional<uint32_t> last;
   std::vector<uint32_t> awaiting;  // repeated communication that a later operator waits for
   for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
     const uint32_t index = forward_order[i].index;
@@ -383,11 +383,13 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
         item->index = static_cast<uint32_t>(out_.operators.size());
       }
     }
+    if (!last || !backward_[index].empty()) {
+      last = static_cast<uint32_t>(out_.operators.size());
+    }
     append(std::move(op));
-    repeated = true;
   }
-  if (repeated && !whole) {
-    out_.operators.back().saved += kept_[forward_order[checkpoint.last_kept].index];
+  if (last && !whole) {
+    out_.operators[*last].saved += kept_[forward_order[checkpoint.last_kept].index];
   }
 }
 

@@ -350,6 +350,36 @@ TEST(CompiledTest, SomeProductsStayAsTheyAre) {
   EXPECT_EQ(converted("88"), 3 * 4);
 }
 
+// What a checkpoint saves again is freed by the backward of the operator that saved it.
+TEST(CompiledTest, BackwardFreesWhatACheckpointOfExpertsSavesAgain) {
+  const ModelConfig model = parse_model_config(
+      R"({"model_type": "qwen3_moe", "hidden_size": 128, "num_attention_heads": 4, "head_dim": 32,
+          "num_key_value_heads": 4, "intermediate_size": 256, "moe_intermediate_size": 64,
+          "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 2, "vocab_size": 512,
+          "max_position_embeddings": 4096})",
+      "config.json");
+  Plan plan = parse_plan(kBf16, "plan.json");
+  plan.activation_checkpointing = {"model.layers.0", "model.layers.1"};
+  StepSettings step{.batch = 1, .seq = 64};
+  step.program = Program::kTorchtitan;
+  step.software.compile = Compile::kBlock;
+  const Workload workload = step_workload(model, resolve(plan, module_tree(model), 8), step);
+  int64_t repeated = 0;
+  for (const Operator& op : workload.operators) {
+    if (op.phase != Phase::kRecompute || op.saved == 0) {
+      continue;
+    }
+    ++repeated;
+    EXPECT_TRUE(std::ranges::any_of(workload.operators,
+                                    [&](const Operator& each) {
+                                      return each.phase == Phase::kBackward &&
+                                             each.forward == op.forward;
+                                    }))
+        << op.module << " " << op.name;
+  }
+  EXPECT_GT(repeated, 20);
+}
+
 // Each of four parts has the products and the loss of a quarter of the rows; the first three are
 // differentiated at once.
 TEST(CompiledTest, ALossInPartsHasThePartsOfTheWhole) {
