@@ -324,8 +324,17 @@ void Uncertainty::add_of_machine(const Scenario& scenario, Prediction& predictio
   // The part of the step that step_with() leaves out: communication outside of the plan.
   const double rest =
       machine_->calibration() == nullptr ? 0 : step - step_with(scenario, prediction, *machine_);
-  double below = remaining_.faster * remaining_.faster,
-         above = remaining_.slower * remaining_.slower;
+  ConstantRange remaining = remaining_;
+  if (machine_->spec() && machine_->calibration() == nullptr) {
+    const ConstantRanges& ranges = machine_->spec()->ranges;
+    if (has_experts(*prediction.priced.workload)) {
+      remaining = together(remaining, ranges.experts);
+    }
+    if (prediction.priced.plan->mesh.size(mesh::kContext) > 1) {
+      remaining = together(remaining, ranges.context);
+    }
+  }
+  double below = remaining.faster * remaining.faster, above = remaining.slower * remaining.slower;
   const auto add = [&](const std::shared_ptr<const TargetMachine>& machine) {
     const double end = machine == nullptr ? step : step_with(scenario, prediction, *machine) + rest;
     const double change = end > 0 ? std::log(end / step) : 0;
@@ -396,6 +405,12 @@ void Uncertainty::add_to(const Scenario& scenario, Prediction& prediction) const
                 together({sampled(changes), of_pass, beyond,
                           kQuantile90 * together({model, std::abs(baseline.error()) * elsewhere})}),
                 own_.step.duration);
+}
+
+bool has_experts(const plan::Workload& workload) {
+  return std::ranges::any_of(workload.operators, [](const plan::Operator& op) {
+    return op.name.find("grouped_mm") != std::string::npos;
+  });
 }
 
 std::optional<ThroughputInterval> tokens_interval(const Prediction& prediction) {

@@ -13,7 +13,8 @@ namespace shardlens::sim {
 //
 // [Note: Intervals] Independent parts, added as squares. On a spec each kind of its constants is a
 // part: the step is predicted again with them at both ends of their range (ConstantRanges), and
-// what the model is off with the right constants is one more. The two sides are added apart. On a
+// what the model is off with the right constants is one more, larger for work that no stack was
+// fitted to. The two sides are added apart. On a
 // calibrated machine that is no recorded run's own the kinds are: the lines of classes, which price
 // shapes that were not measured, all off by the error of shapes that were left out of them; work
 // beyond the measured sizes (kOffBeyond); the calls of a program's own communication of kinds that
@@ -79,6 +80,9 @@ class Uncertainty {
   double noise_ = 0;  // half a 90 % interval of their median, ns
   double pass_ = 0;   // range of all recorded steps by the pass that was measured; 0: steps were
 };
+
+// Whether routed experts run.
+[[nodiscard]] bool has_experts(const plan::Workload& workload);
 
 // The interval of a throughput, from that of the step; nullopt: the step has none, or its tokens
 // are not known.

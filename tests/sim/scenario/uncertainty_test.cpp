@@ -306,6 +306,40 @@ TEST(Uncertainty, OnASpecTheIntervalIsThatOfItsConstants) {
   EXPECT_GT(tokens->high, now.tokens_per_s);
 }
 
+// What steps are off whose kind no stack was fitted to is one more part.
+TEST(Uncertainty, IsWiderForStepsThatNoStackWasFittedTo) {
+  HardwareSpec spec = load_hardware("8xH100");
+  spec.ranges = {};
+  spec.ranges.experts = {.faster = 0.2, .slower = 0.3};
+  spec.ranges.context = {.faster = 0.4, .slower = 0.4};
+  spec.ranges.power_limit = {.faster = 0.1, .slower = 0.5};
+  const auto half = [](const Scenario& scenario) {
+    const Prediction now = with_interval(scenario);
+    return std::log(static_cast<double>(now.interval->high) /
+                    static_cast<double>(now.step.duration));
+  };
+  EXPECT_EQ(half(on_spec(spec)), 0);
+
+  Scenario parted = on_spec(spec);
+  parted.plan.mesh.context = 2;
+  parted.plan.mesh.shard = 4;
+  EXPECT_NEAR(half(parted), 0.4, 1e-6);
+
+  Scenario sparse = on_spec(spec);
+  sparse.model = std::make_shared<const ScenarioModel>(plan::parse_model_config(
+      R"({"model_type": "qwen3_moe", "hidden_size": 128, "num_attention_heads": 4, "head_dim": 32,
+          "num_key_value_heads": 4, "intermediate_size": 256, "moe_intermediate_size": 64,
+          "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 2, "vocab_size": 512,
+          "max_position_embeddings": 4096})",
+      "config.json"));
+  sparse.plan = plan::strategy_plan("full_shard", sparse.model->tree());
+  EXPECT_NEAR(half(sparse), 0.3, 1e-6);
+
+  const HardwareSpec limited = with_power_limit(spec, 500);
+  EXPECT_NEAR(limited.ranges.remaining.slower, 0.5, 1e-12);
+  EXPECT_EQ(with_power_limit(spec, 700).ranges, spec.ranges);
+}
+
 // A recorded run's own step on a machine with the constants of its calibration. What was measured
 // is taken as it is, so the model's error remains; lines of classes price it where it was not.
 TEST(Uncertainty, OnACalibratedMachineTheLinesOfClassesMayBeOff) {
