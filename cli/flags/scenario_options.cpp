@@ -219,7 +219,8 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
         "--precision cannot be used with --workload, whose run has its own precision; use a plan "
         "file with mixed_precision");
   }
-  options.set_step = [step = run.step, batch = given("--batch"), seq = given("--seq"),
+  options.set_step = [step = run.step, segments = options.software.expandable_segments,
+                      batch = given("--batch"), seq = given("--seq"),
                       accumulate = given("--accumulate"), no_sync = given("--no-sync"),
                       optimizer = given("--optimizer"),
                       momentum = given("--momentum")](plan::StepSettings& out) {
@@ -229,6 +230,9 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
     out.sync_every_microbatch = no_sync ? step.sync_every_microbatch : out.sync_every_microbatch;
     out.optimizer = optimizer ? step.optimizer : out.optimizer;
     out.momentum = momentum ? step.momentum : out.momentum;
+    if (segments) {
+      out.software.expandable_segments = segments;
+    }
   };
 }
 

@@ -33,7 +33,7 @@ struct ScenarioOptions {
   bool bare = false;                  // without the constants of the stack
   std::optional<double> power_watts;  // --power-limit
   std::string transport;              // --transport; empty: rings
-  plan::Software software;            // --compile, --matmul-dtype, --loss-chunks
+  plan::Software software;            // --compile, --matmul-dtype, --loss-chunks, segments
   std::optional<bool> cuda_graphs;    // --cuda-graphs, --no-cuda-graphs; nullopt: as the program
   std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
   bool strategy_given = false;        // --strategy

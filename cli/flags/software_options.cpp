@@ -49,6 +49,14 @@ void add_software_options(CLI::App& app, plan::Software& software) {
                  "one exist")
       ->check(CLI::Range(int64_t{1}, plan::kMostLossChunks))
       ->option_text("N [1, or 8 with --stack torchtitan-0.3]");
+  app.add_flag(
+      "--expandable-segments", [&software](int64_t) { software.expandable_segments = true; },
+      "the program runs with PYTORCH_ALLOC_CONF=expandable_segments:True, as by default with "
+      "--stack torchtitan");
+  app.add_flag(
+         "--no-expandable-segments", [&software](int64_t) { software.expandable_segments = false; },
+         "it does not, as by default otherwise")
+      ->excludes("--expandable-segments");
   for (const char* flag :
        {"--compile", "--cuda-graphs", "--no-cuda-graphs", "--matmul-dtype", "--loss-chunks"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");

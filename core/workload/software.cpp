@@ -35,11 +35,15 @@ nlohmann::ordered_json software_json(const Software& software) {
       {"cuda_graphs", software.cuda_graphs},
       {"matmul_dtype",
        software.matmul_dtype ? ordered_json(name_of(*software.matmul_dtype)) : ordered_json()},
-      {"loss_chunks", software.loss_chunks ? ordered_json(*software.loss_chunks) : ordered_json()}};
+      {"loss_chunks", software.loss_chunks ? ordered_json(*software.loss_chunks) : ordered_json()},
+      {"expandable_segments", software.expandable_segments
+                                  ? ordered_json(*software.expandable_segments)
+                                  : ordered_json()}};
 }
 
 Software software_of(const JsonNode& node) {
-  static const Names kKeys{"compile", "cuda_graphs", "matmul_dtype", "loss_chunks"};
+  static const Names kKeys{"compile", "cuda_graphs", "matmul_dtype", "loss_chunks",
+                           "expandable_segments"};
   static const Names kCompiles(kCompileNames.begin(), kCompileNames.end());
   static const Names kDTypes(kMatmulDTypeNames.begin(), kMatmulDTypeNames.end());
   node.expect_object("the software of a step");
@@ -60,6 +64,9 @@ Software software_of(const JsonNode& node) {
   }
   if (const auto chunks = given("loss_chunks")) {
     out.loss_chunks = chunks->integer(1, kMostLossChunks);
+  }
+  if (const auto segments = given("expandable_segments")) {
+    out.expandable_segments = segments->boolean();
   }
   return out;
 }

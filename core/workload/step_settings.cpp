@@ -42,8 +42,8 @@ Software software_by_default(Program program) {
              : Software{};
 }
 
-bool expands_segments(Program program) {
-  return is_torchtitan(program);
+bool expands_segments(const StepSettings& settings) {
+  return settings.software.expandable_segments.value_or(is_torchtitan(settings.program));
 }
 
 bool compiles_loss(Program program) {

@@ -41,9 +41,6 @@ inline constexpr int kProgramCount = 7;
 // The software that the program runs under by default. Source: torchtitan 0.3.0, components/loss.py
 // (num_chunks) and config/configs.py (disable_cuda_graphs).
 [[nodiscard]] Software software_by_default(Program program);
-// Whether it sets PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. Source: torchtitan, commit
-// a5e57e4 of October 2024 (run_train.sh).
-[[nodiscard]] bool expands_segments(Program program);
 // Whether it compiles its loss where it compiles blocks. Source: torchtitan, commit e8977b0 of
 // December 2024, which turned that off for some months.
 [[nodiscard]] bool compiles_loss(Program program);
@@ -75,6 +72,10 @@ struct StepSettings {
     return optimizer == Optimizer::kAdamW ? 2 : momentum > 0 ? 1 : 0;
   }
 };
+
+// Whether the allocator's segments are expandable: as the software says, or where the program sets
+// PYTORCH_CUDA_ALLOC_CONF. Source: torchtitan, commit a5e57e4 of October 2024 (run_train.sh).
+[[nodiscard]] bool expands_segments(const StepSettings& settings);
 
 // Errors: InputError (`source`) for a batch, sequence or number of microbatches below 1,
 // and for a skew below 0.

@@ -39,6 +39,10 @@ plan::StepSettings settings_of(const nlohmann::json& environment) {
       sync != written->end() && sync->is_boolean()) {
     out.sync_every_microbatch = sync->get<bool>();
   }
+  if (const auto segments = written->find("expandable_segments");
+      segments != written->end() && segments->is_boolean()) {
+    out.software.expandable_segments = segments->get<bool>();
+  }
   if (const auto name = written->find("optimizer");
       name != written->end() && name->is_string() &&
       name->get<std::string>() == plan::name_of(plan::Optimizer::kSgd)) {

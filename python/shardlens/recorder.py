@@ -347,14 +347,18 @@ class Recorder:
         """The settings of a step, and what the optimizer keeps for each parameter, if that is known."""
         shape, is_float = self._input_shape or (list[int](), False)
         counted = max(self._forwards, default=1) or 1
-        settings = {
+        settings: dict[str, Any] = {
             "batch": shape[0] if shape else None,
             # Token ids are [batch, seq]; a model of images or features has no sequence.
             "seq": shape[1] if len(shape) == 2 and not is_float else None,
             "accumulate": self._accumulate or counted,
             "sync_every_microbatch": not self._without_sync,
         }
+        from .live_allocator import expands_segments
         from .live_optimizer import in_backward, settings_of, states_by_parameter
+
+        if expands_segments():
+            settings["expandable_segments"] = True
 
         optimizer, *notes = in_backward(self._model, self._optimizer)
         states = None

@@ -490,6 +490,7 @@ class Software(TypedDict):
     cuda_graphs: bool
     matmul_dtype: Literal["fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4"] | None  # null: as the plan's dtypes
     loss_chunks: int | None  # null: as the program does it
+    expandable_segments: bool | None  # PYTORCH_ALLOC_CONF; null: as the program sets it
 
 
 class PlanLint(TypedDict):

@@ -86,7 +86,7 @@ MemoryOptions memory_options(const Target& target,
   memory.keeps_last_gradient =
       !plan::is_engine(settings.program) && settings.program != plan::Program::kTorchtitan03;
   memory.delays_reuse = options.simulation.host == HostMode::kAhead;
-  memory.expandable_segments = plan::expands_segments(settings.program);
+  memory.expandable_segments = plan::expands_segments(settings);
   memory.capacity = target.memory > 0 ? target.available() : std::numeric_limits<Bytes>::max();
   memory.optimizer_states = settings.optimizer_states();
   memory.list_alive = options.list_alive;

@@ -23,7 +23,17 @@ constexpr const char* kModels[] = {
         "num_key_value_heads": 4, "intermediate_size": 256, "num_hidden_layers": 2,
         "vocab_size": 512, "max_position_embeddings": 4096})",
     R"({"model_type": "gpt2", "n_embd": 128, "n_head": 4, "n_layer": 2, "n_positions": 4096,
-        "vocab_size": 512})"};
+        "vocab_size": 512})",
+    R"({"model_type": "qwen3_moe", "hidden_size": 128, "num_attention_heads": 4, "head_dim": 32,
+        "num_key_value_heads": 2, "moe_intermediate_size": 64, "intermediate_size": 256,
+        "num_experts": 8, "num_experts_per_tok": 2, "num_hidden_layers": 2, "vocab_size": 512,
+        "max_position_embeddings": 4096})",
+    R"({"model_type": "deepseek_v3", "hidden_size": 128, "num_attention_heads": 4,
+        "num_key_value_heads": 4, "intermediate_size": 256, "moe_intermediate_size": 64,
+        "q_lora_rank": null, "kv_lora_rank": 64, "qk_nope_head_dim": 32, "qk_rope_head_dim": 16,
+        "v_head_dim": 32, "n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2,
+        "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "num_hidden_layers": 2,
+        "vocab_size": 512, "max_position_embeddings": 4096})"};
 
 class Random {
  public:
@@ -62,6 +72,9 @@ plan::Software software_of(Random& random) {
   if (random.coin()) {
     out.loss_chunks = static_cast<int64_t>(1 + random.below(8));
   }
+  if (random.coin()) {
+    out.expandable_segments = random.coin();
+  }
   return out;
 }
 
@@ -69,11 +82,14 @@ plan::Software software_of(Random& random) {
 // to the step, its interval is finite and contains it, and memory grows with the batch and with the
 // sequence.
 TEST(SoftwareTest, RandomSettings) {
-  // Under the nearest stack and with ideal software.
+  // With ideal software, under the nearest stack, and as torchtitan with less power.
   const std::shared_ptr<const TargetMachine> machines[] = {
       std::make_shared<const TargetMachine>(as_bare(load_hardware("8xB200"))),
-      std::make_shared<const TargetMachine>(default_hardware("8xB200"))};
-  const Uncertainty uncertainty[] = {Uncertainty(machines[0]), Uncertainty(machines[1])};
+      std::make_shared<const TargetMachine>(default_hardware("8xB200")),
+      std::make_shared<const TargetMachine>(
+          with_power_limit(hardware_under("8xB200", kTorchtitanStack, true), 750))};
+  const Uncertainty uncertainty[] = {Uncertainty(machines[0]), Uncertainty(machines[1]),
+                                     Uncertainty(machines[2])};
   const GpuSpec& gpu = machines[0]->spec()->gpu;
   std::vector<std::shared_ptr<const ScenarioModel>> models;
   for (const char* config : kModels) {
@@ -91,12 +107,14 @@ TEST(SoftwareTest, RandomSettings) {
       scenario.plan.activation_checkpointing = {model == 2 ? "transformer.h.0" : "model.layers.0"};
     }
     scenario.world_size = 8;
-    const size_t under = random.below(2);
+    const size_t under = random.below(std::size(machines));
     scenario.machine = machines[under];
     scenario.step.batch = static_cast<int64_t>(1 + random.below(4));
     scenario.step.seq = static_cast<int64_t>(16 * (1 + random.below(64)));
     scenario.step.accumulate = static_cast<int64_t>(1 + random.below(3));
-    scenario.step.program = random.coin() ? plan::Program::kTransformers : plan::Program::kEngine;
+    scenario.step.program = random.coin()              ? plan::Program::kTransformers
+                            : under == 2 && model != 2 ? plan::Program::kTorchtitan
+                                                       : plan::Program::kEngine;
     scenario.step.software = software_of(random);
     scenario.plan.mixed_precision.gathers_float8 =
         scenario.plan.mixed_precision.param_dtype &&
@@ -116,7 +134,7 @@ TEST(SoftwareTest, RandomSettings) {
     const auto& operators = now.priced.workload->operators;
     for (size_t i = 0; i < operators.size(); ++i) {
       const WorkTime run = now.priced.costs->operators[i].run;
-      if (under == 0) {  // a stack's passes may be fewer than one; rounded to nanoseconds
+      if (under != 1) {  // a stack's passes may be fewer than one; rounded to nanoseconds
         ASSERT_GE(static_cast<double>(run.alone) + 0.5, 1e3 * least_us(operators[i], gpu))
             << operators[i].name << " of " << operators[i].module;
       }
