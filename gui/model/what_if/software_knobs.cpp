@@ -41,6 +41,7 @@ PlanKnob knob(const QString& title,
 std::vector<PlanKnob> software_knobs() {
   using Products = std::optional<MatmulDType>;
   using Chunks = std::optional<int64_t>;
+  using Segments = std::optional<bool>;
   const auto tr = [](const char* text) { return QObject::tr(text); };
   const auto parts = [](int64_t count) {
     return std::pair{QObject::tr("in %1 parts").arg(count), Chunks(count)};
@@ -68,6 +69,12 @@ std::vector<PlanKnob> software_knobs() {
              "one part exist; usually as the program does"),
           &Software::loss_chunks,
           {{tr("as usual"), std::nullopt}, {tr("whole"), 1}, parts(4), parts(8), parts(16)}),
+      knob<Segments>(
+          tr("Segments"),
+          tr("Whether the allocator's segments are expandable "
+             "(PYTORCH_ALLOC_CONF); usually as the program sets it"),
+          &Software::expandable_segments,
+          {{tr("as usual"), std::nullopt}, {tr("expandable"), true}, {tr("fixed"), false}}),
       knob_at<plan::OptimizerImpl>(
           tr("Update"), tr("Whether the optimizer is one kernel, or one operator after the other"),
           [](auto& state) -> auto& { return state.step.optimizer_impl; },
