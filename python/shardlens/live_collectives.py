@@ -11,9 +11,11 @@ from typing import Any
 
 # Functions of torch.distributed: (position of the group among the arguments, kind). FSDP looks them up there at each call.
 _FUNCTIONS = {
+    "all_gather_single": (2, "all_gather"),  # FSDP of torch 2.15
     "all_gather_into_tensor": (2, "all_gather"),
     "_all_gather_base": (2, "all_gather"),
     "all_gather": (2, "all_gather"),  # FSDP1 on a CPU
+    "reduce_scatter_single": (3, "reduce_scatter"),
     "reduce_scatter_tensor": (3, "reduce_scatter"),
     "_reduce_scatter_base": (3, "reduce_scatter"),
     "all_reduce": (2, "all_reduce"),

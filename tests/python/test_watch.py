@@ -1,9 +1,12 @@
 """shardlens.watch: what it makes of marks, its outputs, and its failures. Watched steps of real programs are in test_clients.py."""
+import re
+from pathlib import Path
+
 import pytest
 
 import shardlens
 from shardlens import live_watch
-from shardlens.live_collectives import Call, CollectiveLog, HostMarks, figures, length
+from shardlens.live_collectives import _FUNCTIONS, Call, CollectiveLog, HostMarks, figures, length
 from shardlens.live_watch import Watch, _opentelemetry, _tensorboard, line, straggler
 
 
@@ -165,3 +168,32 @@ def test_calls_are_seen_only_inside_of_fsdp():
     assert [len(log.calls) for log in (first, second)] == [3, 2] and first.failure is second.failure is None
     assert {each.group for each in second.calls} == {"default_pg"} and second.calls[0].waited == second.calls[0].begin
     assert second.calls[1].waited is None, "nothing has waited for the asynchronous one"
+
+
+def test_all_collectives_of_fsdp_are_seen():
+    """As the installed PyTorch calls them: other versions have other names, which are aliases."""
+    fsdp = Path(pytest.importorskip("torch.distributed.fsdp").__file__).parent
+    sources = [fsdp / "_fully_shard" / "_fsdp_collectives.py", fsdp / "_runtime_utils.py", fsdp / "_flat_param.py"]
+    called = {name for source in sources for name in re.findall(r"\bdist\.(_?(?:all_gather|reduce_scatter|all_reduce)\w*)\(", source.read_text())}
+    assert len(called) > 2 and called <= set(_FUNCTIONS)
+
+
+def test_the_names_of_torch_2_15_are_seen(monkeypatch):
+    """Older versions do not have them; here they are the functions of which they are aliases."""
+    import torch
+    import torch.distributed as dist
+
+    aliases = {"all_gather_single": dist.all_gather_into_tensor, "reduce_scatter_single": dist.reduce_scatter_tensor}
+    for name, function in aliases.items():
+        monkeypatch.setattr(dist, name, getattr(dist, name, function), raising=False)
+    log = CollectiveLog(HostMarks())
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        log.install()
+        log.inside = 1
+        dist.all_gather_single(torch.ones(2), torch.ones(2), group=dist.group.WORLD)
+        dist.reduce_scatter_single(torch.ones(2), torch.ones(2), dist.ReduceOp.SUM, dist.group.WORLD)
+    finally:
+        log.remove()
+        dist.destroy_process_group()
+    assert [(call.kind, call.group) for call in log.calls] == [("all_gather", "default_pg"), ("reduce_scatter", "default_pg")] and log.failure is None
