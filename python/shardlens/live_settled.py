@@ -60,6 +60,6 @@ def _effort() -> tuple[int, int]:
     compiled = sum(dynamo.counters["frames"].values()) if dynamo is not None else 0
     torch = sys.modules.get("torch")
     segments = 0
-    if torch is not None and torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch is not None and torch.cuda.is_initialized():
         segments = torch.cuda.memory_stats().get("segment.all.allocated", 0)
     return compiled, segments

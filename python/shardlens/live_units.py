@@ -59,17 +59,14 @@ def fsdp2_units(model: Any) -> Any:
         from torch.distributed.fsdp import FSDPModule
     except ImportError:  # a torch without distributed
         return []
+    from torch.distributed.fsdp._fully_shard._fsdp_state import _get_module_fsdp_state
+
     states: dict[Any, Any] = {}  # id(state): (state, {name: module})
     for name, module in model.named_modules():
-        if isinstance(module, FSDPModule):
-            state = module._get_fsdp_state()
+        # In a list of modules that is one unit, every module has the state.
+        state = module._get_fsdp_state() if isinstance(module, FSDPModule) else _get_module_fsdp_state(module)
+        if state is not None:
             states.setdefault(id(state), (state, {}))[1][clean_name(name)] = module
-        else:  # in a list of modules that is one unit, every module has the state
-            from torch.distributed.fsdp._fully_shard._fsdp_state import _get_module_fsdp_state
-
-            state = _get_module_fsdp_state(module)
-            if state is not None:
-                states.setdefault(id(state), (state, {}))[1][clean_name(name)] = module
     units = []
     for state, modules in states.values():
         groups = _groups_of(state)

@@ -164,7 +164,7 @@ class Watch:
             return
         import torch
 
-        self._marks = DeviceMarks() if torch.cuda.is_available() and torch.cuda.is_initialized() else HostMarks()
+        self._marks = DeviceMarks() if torch.cuda.is_initialized() else HostMarks()  # is_available() asks the driver, which takes milliseconds
         self._actions = _StepLog(self._model, CollectiveLog(self._marks))
         self._actions.collectives.install()
         self._origin = self._marks.mark()
