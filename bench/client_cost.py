@@ -1,116 +1,75 @@
 #!/usr/bin/env python3
-"""Measures what shardlens.watch and the clients' session cost a training step, by the thread's CPU clock: one FSDP2 model on two Gloo ranks.
+"""Measures what each client of shardlens.clients costs its trainer: CPU time inside Shardlens's hooks and wrappers, by the thread's clock.
 
-    client_cost.py [--steps 20] [--hidden 384] [--blocks 6]
+    client_cost.py [CASE…] [--steps 24] [--hidden 384] [--every 4]
 
-Every step is watched here. A step's cost is that of end_step() and begin_step(), as the thread's clock has them, and its wrapped calls times the cost of
-one, which is measured by itself around functions that do nothing. Exit code 1 if a watched step's is more than 0.5 % of the step's CPU time.
+Run it with a Python that has the packages of tests/tools/recorded_programs.txt. Each case of tests/python/client_training.py trains on two Gloo ranks with
+its client, which records nine steps and watches one in `every`. Printed are medians of both ranks, by kind of step: steps that are recorded, watched, both, or
+neither, the last recorded one, with which the recording is written, and the CPU time of a step that is neither. torch.profiler's own time is not in
+them. Exit code 1 if a recorded step's, or a watched one's, is more than 0.5 % of that.
 """
+import argparse
+import functools
+import importlib
 import os
-import statistics
 import sys
-import time
-import warnings
+import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "tools")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests" / "tools"), str(ROOT / "tests" / "python"), str(ROOT / "examples" / "python")]
 os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
 
-import torch  # noqa: E402
-import torch.distributed as dist  # noqa: E402
-
-import two_ranks  # noqa: E402
-import what_if_fsdp2  # noqa: E402
-from shardlens import live_watch  # noqa: E402
+import client_training  # noqa: E402
+import own_time  # noqa: E402
 from shardlens.clients import Session  # noqa: E402
-from shardlens.live_collectives import CollectiveLog, HostMarks  # noqa: E402
 
-CALLS = 5000
-
-
-def added(wrapped, plain, reset):
-    """Seconds of CPU that a wrapper adds to a call: the median of 20 measurements."""
-    times = []
-    for _ in range(20):
-        begin = time.thread_time()
-        for _ in range(CALLS):
-            wrapped()
-        middle = time.thread_time()
-        for _ in range(CALLS):
-            plain()
-        times.append((2 * middle - begin - time.thread_time()) / CALLS)
-        reset()
-    return statistics.median(times)
+LIMIT = 0.005
+RECORDED = 9
 
 
-def cost_of_a_hook():
-    class Unit:
-        name = "layers.0"
-
-        class group:
-            class _training_state:
-                name = "IDLE"
-
-    log = live_watch._StepLog(torch.nn.Linear(1, 1), CollectiveLog(HostMarks()))
-    return added(log.around(lambda: None, *log._hook(Unit, "pre_forward")), lambda: None, log.rows.clear)
+def resized(case, options):
+    """Gives the example a model and a number of steps of the options."""
+    for name in ("record_trl", "record_trainer") if case == "trl" else (f"record_{case}",):  # TRL trains the other's model
+        module = importlib.import_module(name)
+        module.HIDDEN, module.STEPS = options.hidden, options.steps
 
 
-def cost_of_a_collective():
-    log = CollectiveLog(HostMarks())
-    log.inside = 1
+def sessions(options):
+    """Sessions of all clients record RECORDED steps and watch."""
+    original = Session.__init__
 
-    def plain(output, input, group=None):
-        return None
+    @functools.wraps(original)
+    def make(session, directory=None, **settings):
+        original(session, directory, **{**settings, "steps": RECORDED, "watch": options.every, "log": lambda line: None})
 
-    wrapped = log._around(plain, 2, "all_gather")
-    return added(lambda: wrapped(1, 2, group=dist.group.WORLD), lambda: plain(1, 2, group=dist.group.WORLD), log.calls.clear)
-
-
-def work(rank, store, options):
-    warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
-    model, optimizer = what_if_fsdp2.sharded(what_if_fsdp2.VARIANTS[0], options)
-    plain, ours, rows, calls = [], [], [], []
-    for _ in range(options.steps):
-        begin = time.thread_time()
-        what_if_fsdp2.step(model, optimizer, options)
-        plain.append(time.thread_time() - begin)
-    session = Session(watch=1, log=lambda line: None)
-    session.begin(model, optimizer)
-    for step in range(options.steps):
-        what_if_fsdp2.step(model, optimizer, options)
-        actions = session.watch._actions
-        if actions is not None:
-            rows.append(len(actions.rows))
-            calls.append(len(actions.collectives.calls))
-        begin = time.thread_time()
-        session.step()
-        if step > 1:
-            ours.append(time.thread_time() - begin)
-    assert session.watch.last is not None and not session.watch._failed
-    dist.barrier()
-    dist.destroy_process_group()
-    if rank == 0:
-        step, edge = statistics.median(plain), statistics.median(ours)
-        hooks, collectives = statistics.median(rows), statistics.median(calls)
-        hook, collective = cost_of_a_hook.measured, cost_of_a_collective.measured
-        total = edge + hooks * hook + collectives * collective
-        print(f"a step: {1e3 * step:.1f} ms of CPU; session.step() of a watched one: {1e6 * edge:.0f} us; {hooks:.0f} rows of hooks, {1e6 * hook:.2f} us each; "
-              f"{collectives:.0f} collectives, {1e6 * collective:.2f} us each")
-        print(f"a watched step: {total / step:.3%} of its CPU time; with every=100: {total / step / 100:.5%}", flush=True)
-        sys.exit(0 if total <= 0.005 * step else 1)
+    Session.__init__ = make
 
 
-def start(rank, store, options):
-    if rank == 0:  # before the ranks wait for each other
-        one = f"{store}-one"
-        dist.init_process_group("gloo", init_method=f"file://{one}", rank=0, world_size=1)
-        cost_of_a_hook.measured, cost_of_a_collective.measured = cost_of_a_hook(), cost_of_a_collective()
-        dist.destroy_process_group()
-    work(rank, store, options)
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cases", nargs="*", metavar="CASE", default=client_training.EXAMPLES, help=", ".join(client_training.EXAMPLES))
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--hidden", type=int, default=384)
+    parser.add_argument("--every", type=int, default=4)
+    options = parser.parse_args()
+    sessions(options)
+    above = False
+    for case in options.cases:
+        resized(case, options)
+        with tempfile.TemporaryDirectory() as directory:
+            out = Path(directory)
+            if client_training.main(out, [case]) != 0:
+                sys.exit(f"{case}: a rank failed")
+            steps = [own_time.Step(**row) for rank in (0, 1) for row in client_training.read(out, case, rank)["steps"]]
+        costs = own_time.costs(steps)
+        step = costs["other"].seconds
+        print(f"{case}: a step takes {1e3 * step:.1f} ms of CPU")
+        for kind, cost in costs.items():
+            print(f"  {kind:9}{cost.count:4} steps, {cost.calls:4.0f} calls: {1e6 * cost.own:6.0f} us, {cost.own / step:.3%}, at least {cost.least / step:.3%}", flush=True)
+        above = above or any(costs[kind].own > LIMIT * step for kind in ("recorded", "watched") if kind in costs)
+    sys.exit(1 if above else 0)
 
 
 if __name__ == "__main__":
-    two_ranks.main(start, __doc__, steps=20)
+    main()

@@ -14,14 +14,16 @@ from torch import nn
 
 from shardlens.clients import record_accelerate
 
+HIDDEN, STEPS = 64, 7
+
 
 def train(directory: str | None) -> list[float]:
     """Trains in this process, recorded if there is a directory. Returns the losses."""
     accelerator = Accelerator(cpu=not torch.cuda.is_available(), gradient_accumulation_steps=2)
     torch.manual_seed(0)
-    layer = nn.TransformerEncoderLayer(d_model=64, nhead=4, dim_feedforward=256, dropout=0.0, batch_first=True)
-    model = nn.Sequential(nn.Embedding(256, 64), nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=False), nn.Linear(64, 256))
-    rows = torch.randint(0, 256, (64, 33), generator=torch.Generator().manual_seed(7))
+    layer = nn.TransformerEncoderLayer(d_model=HIDDEN, nhead=4, dim_feedforward=4 * HIDDEN, dropout=0.0, batch_first=True)
+    model = nn.Sequential(nn.Embedding(256, HIDDEN), nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=False), nn.Linear(HIDDEN, 256))
+    rows = torch.randint(0, 256, (8 * STEPS, 33), generator=torch.Generator().manual_seed(7))
     model, optimizer, data = accelerator.prepare(
         model, torch.optim.AdamW(model.parameters(), lr=1e-3), torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=2))
     if directory is not None:

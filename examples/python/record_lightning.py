@@ -15,6 +15,8 @@ from torch.distributed.fsdp import fully_shard
 
 from shardlens.clients import LightningCallback
 
+HIDDEN, STEPS = 64, 7
+
 
 class Module(lightning.LightningModule):
     def __init__(self) -> None:
@@ -24,8 +26,8 @@ class Module(lightning.LightningModule):
     def configure_model(self) -> None:
         """Lightning has started the processes when it calls this."""
         torch.manual_seed(0)
-        layer = nn.TransformerEncoderLayer(d_model=64, nhead=4, dim_feedforward=256, dropout=0.0, batch_first=True)
-        self.model = nn.Sequential(nn.Embedding(256, 64), nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=False), nn.Linear(64, 256))
+        layer = nn.TransformerEncoderLayer(d_model=HIDDEN, nhead=4, dim_feedforward=4 * HIDDEN, dropout=0.0, batch_first=True)
+        self.model = nn.Sequential(nn.Embedding(256, HIDDEN), nn.TransformerEncoder(layer, num_layers=3, enable_nested_tensor=False), nn.Linear(HIDDEN, 256))
         mesh = self.device_mesh["data_parallel"]
         for block in self.model[1].layers:
             fully_shard(block, mesh=mesh)
@@ -47,7 +49,7 @@ def train(callbacks: list[Any]) -> list[float]:
     rows = torch.randint(0, 256, (64, 33), generator=torch.Generator().manual_seed(7))
     trainer = lightning.Trainer(
         accelerator="auto" if torch.cuda.is_available() else "cpu", devices=2, strategy=ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1),
-        max_steps=7, accumulate_grad_batches=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks)
+        max_steps=STEPS, accumulate_grad_batches=2, logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callbacks)
     trainer.fit(module, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(rows), batch_size=2))
     return module.losses
 

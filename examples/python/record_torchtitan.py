@@ -19,11 +19,13 @@ from torchtitan.models.llama3.model.model import Transformer
 
 from shardlens.clients import record_loop
 
+HIDDEN, STEPS = 64, 7
+
 
 def train(directory: str | None) -> list[float]:
     """Trains in this process, recorded if there is a directory. Returns the losses."""
     torch.manual_seed(0)
-    model = Transformer(TransformerModelArgs(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, vocab_size=256, max_seq_len=32))
+    model = Transformer(TransformerModelArgs(dim=HIDDEN, n_layers=3, n_heads=4, n_kv_heads=2, vocab_size=256, max_seq_len=32))
     apply_fsdp(model, init_device_mesh("cpu", (dist.get_world_size(),), mesh_dim_names=("fsdp",)), param_dtype=torch.float32, reduce_dtype=torch.float32, pp_enabled=False)
     for module in model.modules():
         if isinstance(module, FSDPModule):
@@ -34,7 +36,7 @@ def train(directory: str | None) -> list[float]:
     if directory is not None:
         record_loop(directory, model=model, optimizer=optimizers)
     generator, losses = torch.Generator().manual_seed(7 + dist.get_rank()), []
-    for _ in range(7):
+    for _ in range(STEPS):
         tokens = torch.randint(0, 256, (2, 33), generator=generator)
         optimizers.zero_grad()
         loss = cross_entropy_loss(model(tokens[:, :-1]), tokens[:, 1:])

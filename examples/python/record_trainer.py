@@ -16,13 +16,15 @@ from transformers.distributed import DistributedConfig
 
 from shardlens.clients import TrainerCallback
 
+HIDDEN, STEPS = 64, 7
+
 
 def sharded_llama(directory: str) -> LlamaForCausalLM:
     """transformers shards a model with FSDP2 while it loads it."""
     if dist.get_rank() == 0:
         torch.manual_seed(0)
         LlamaForCausalLM(LlamaConfig(
-            hidden_size=64, intermediate_size=192, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=256, max_position_embeddings=64,
+            hidden_size=HIDDEN, intermediate_size=3 * HIDDEN, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=256, max_position_embeddings=64,
             tie_word_embeddings=False)).save_pretrained(directory)
     dist.barrier()
     return LlamaForCausalLM.from_pretrained(directory, dtype=torch.float32, distributed_config=DistributedConfig(fsdp_size=dist.get_world_size()))
@@ -36,7 +38,7 @@ def train(callbacks: list[Any]) -> list[float]:
         model = sharded_llama(directories[0])
         rows = torch.randint(0, 256, (128, 32), generator=torch.Generator().manual_seed(7))
         arguments = TrainingArguments(
-            output_dir=scratch, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=7, logging_steps=1, save_strategy="no", report_to=[],
+            output_dir=scratch, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=STEPS, logging_steps=1, save_strategy="no", report_to=[],
             disable_tqdm=True, use_cpu=not torch.cuda.is_available(), dataloader_pin_memory=False, ddp_backend="gloo")
         trainer = Trainer(model=model, args=arguments, train_dataset=[{"input_ids": row, "labels": row} for row in rows], callbacks=callbacks)
         trainer.train()

@@ -18,6 +18,8 @@ from trl import SFTConfig, SFTTrainer
 
 from shardlens.clients import TrainerCallback
 
+STEPS = 7
+
 
 def train(callbacks: list[Any]) -> list[float]:
     """Trains in this process, and returns the losses that Trainer logged."""
@@ -28,7 +30,7 @@ def train(callbacks: list[Any]) -> list[float]:
         directories = [scratch]
         dist.broadcast_object_list(directories)
         arguments = SFTConfig(
-            output_dir=scratch, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=7, logging_steps=1, save_strategy="no", report_to=[],
+            output_dir=scratch, per_device_train_batch_size=2, gradient_accumulation_steps=2, max_steps=STEPS, logging_steps=1, save_strategy="no", report_to=[],
             disable_tqdm=True, use_cpu=not torch.cuda.is_available(), dataloader_pin_memory=False, ddp_backend="gloo", max_length=32, bf16=False,
             gradient_checkpointing=False)
         data = Dataset(pyarrow.table({"input_ids": rows}), fingerprint="tokens")  # with a fingerprint, or datasets pickles the rows for one

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Trains with each client of shardlens.clients on two Gloo ranks, once without and once with it, and watches steps that are recorded.
 
-    client_training.py OUT [CASE…]   writes OUT/<case>/ (run directories) and OUT/<case>.rank<r>.json: losses of both trainings, and what was watched
+    client_training.py OUT [CASE…]   writes OUT/<case>/ (run directories) and OUT/<case>.rank<r>.json: losses of both trainings, what was watched, and
+                                     the CPU time of each step (tests/tools/own_time.py)
 
 The examples and their packages are imported once, before the ranks are forked: that takes longer than the training.
 """
+import dataclasses
 import importlib
 import json
 import multiprocessing
@@ -21,6 +23,9 @@ import shardlens
 from shardlens import clients
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests" / "tools"))
+import own_time  # noqa: E402
+
 WATCHED = 4  # of the recorded steps 3 to 5
 
 
@@ -89,7 +94,27 @@ def fsdp1(directory, told):
     return a_loop(recorded_training.fsdp1, directory, told)
 
 
-CASES = {case.__name__: case for case in (trainer, lightning, accelerate, torchtitan, trl, fsdp2, fsdp1)}
+def wide(directory, told):
+    """Two wide layers, because the CPU time inside hooks is compared with that of a step, which the other cases have little of. Only with its client."""
+    if directory is None:
+        return [], None
+    from torch.distributed.fsdp import fully_shard
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(3072, 3072) for _ in range(2)))
+    for layer in model:
+        fully_shard(layer)
+    optimizer = torch.optim.SGD(fully_shard(model).parameters(), lr=0.1)
+    session = clients.record_loop(directory, model=model, optimizer=optimizer, warmup=1, steps=2, watch=4, log=told.append)
+    x = torch.ones(128, 3072)
+    for _ in range(6):  # 1 and 2 are recorded, 4 is watched
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    session.end()
+    return [], session.watch
+
+
+CASES = {case.__name__: case for case in (trainer, lightning, accelerate, torchtitan, trl, fsdp2, fsdp1, wide)}
 EXAMPLES = ("trainer", "lightning", "accelerate", "torchtitan", "trl")
 
 
@@ -104,13 +129,21 @@ def work(rank, store, out, cases):
             told, watches, make = [], [], clients.session.Watch
             clients.session.Watch = lambda *args, **kwargs: watches.append(make(*args, **kwargs)) or watches[-1]
             plain, _ = CASES[case](None, told)
-            recorded, _ = CASES[case](out / case, told)
+            with own_time.OwnTime() as clock:
+                recorded, _ = CASES[case](out / case, told)
             clients.session.Watch = make
         said = [str(each.message) for each in caught if "shardlens" in str(each.message)]
-        found = {"plain": plain, "recorded": recorded, "lines": told, "watched": watches[0].last if watches else None, "warnings": said}
+        found = {
+            "plain": plain, "recorded": recorded, "lines": told, "watched": watches[0].last if watches else None, "warnings": said,
+            "steps": [dataclasses.asdict(step) for step in clock.steps]}
         (out / f"{case}.rank{rank}.json").write_text(json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
+
+
+def read(out, case, rank):
+    """What a rank wrote about a case."""
+    return json.loads((out / f"{case}.rank{rank}.json").read_text())
 
 
 def main(out, cases):

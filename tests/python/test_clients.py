@@ -12,6 +12,9 @@ import pytest
 import shardlens
 import shardlens.program
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "tools"))
+import own_time  # noqa: E402
+
 STEPS, WATCHED = (3, 4, 5), 4  # eager programs have settled after two steps, and the profiler needs one to start
 LAYERS = {"trainer": "model.layers", "lightning": "1.layers", "fsdp2": "layers", "fsdp1": "layers"}
 CASES = tuple(LAYERS)
@@ -24,7 +27,7 @@ def trained(tmp_path_factory):
     if missing:
         pytest.skip(f"no {', '.join(missing)}")
     out = tmp_path_factory.mktemp("clients")
-    done = subprocess.run([sys.executable, Path(__file__).with_name("client_training.py"), out, *CASES], capture_output=True, text=True, timeout=900)
+    done = subprocess.run([sys.executable, Path(__file__).with_name("client_training.py"), out, *CASES, "wide"], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return out
 
@@ -95,6 +98,24 @@ def test_times_of_a_watched_step_are_those_of_its_recording(trained, case):
         assert seen["exposed_ns"] == seen["busy_ns"] and seen["hidden"] == 0, "Gloo's calls block the host"
         if rank == 0:
             assert seen["busy_ns"] <= seen["step_ns"] <= metrics[WATCHED]["step_ms"] * 1e6 + 1
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "fsdp1"])
+def test_nothing_is_wrapped_in_other_steps(trained, case):
+    """After the recording, and in steps that are not watched, only the session is told that a step has ended."""
+    for rank in (0, 1):
+        steps = [own_time.Step(**step) for step in found(trained, case, rank)["steps"]]
+        assert [step.kind for step in steps] == ["other", "other", "recorded", "both", "last", "other"]
+        assert steps[-1].calls == 1 and steps[2].calls > 50 and steps[3].calls > steps[2].calls
+
+
+def test_hooks_and_wrappers_take_at_most_half_a_percent_of_a_step(trained):
+    """Of its CPU time, by the clock of the thread: of a recorded step, and of one in every=100. The least of both ranks: Python may collect garbage in any."""
+    steps = [own_time.Step(**step) for rank in (0, 1) for step in found(trained, "wide", rank)["steps"]]
+    least = {kind: min(step.own for step in steps if step.kind == kind) for kind in ("other", "recorded", "watched")}
+    limit = 0.005 * min(step.seconds for step in steps if step.kind == "other")
+    assert 0 < least["recorded"] <= limit
+    assert (least["watched"] + 99 * least["other"]) / 100 <= limit
 
 
 @pytest.mark.parametrize("case", CASES)
