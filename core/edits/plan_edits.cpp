@@ -193,8 +193,12 @@ std::vector<PlanEdit> PlanEdits::dialects() {
       plan.backward_prefetch = BackwardPrefetch::kPre;
     }
   };
-  return {std::move(second),
-          member_edit(PlanKey::kDialect, "FSDP1", &Plan::dialect, Dialect::kFsdp1)};
+  PlanEdit first = member_edit(PlanKey::kDialect, "FSDP1", &Plan::dialect, Dialect::kFsdp1);
+  first.apply = [](Plan& plan) {
+    plan.dialect = Dialect::kFsdp1;
+    plan.reduce_scatter_max_input_buffers = 1;  // FSDP1 does not have it
+  };
+  return {std::move(second), std::move(first)};
 }
 
 std::vector<PlanEdit> PlanEdits::layouts() {
@@ -361,6 +365,15 @@ PlanEdit PlanEdits::separate_reduce_scatter_group() const {
   out.title = "a communicator of its own for reduce-scatter";
   out.pytorch = PytorchCalls::separate_reduce_scatter_group();
   out.id = id_of(out.key, "separate");
+  return out;
+}
+
+PlanEdit PlanEdits::reduction_inputs(int64_t count) const {
+  PlanEdit out = member_edit(PlanKey::kReductionInputs, std::to_string(count),
+                             &Plan::reduce_scatter_max_input_buffers, count);
+  out.title = fmt::format("{} reductions in flight", count);
+  out.pytorch = PytorchCalls::reduction_inputs(count);
+  out.id = id_of(out.key, out.label);
   return out;
 }
 

@@ -57,6 +57,8 @@ class PlanEdits {
   [[nodiscard]] PlanEdit forward_prefetch(int64_t depth) const;
   [[nodiscard]] PlanEdit backward_prefetch(BackwardPrefetch prefetch) const;
   [[nodiscard]] PlanEdit separate_reduce_scatter_group() const;
+  // So many reductions may be in flight before compute waits for the oldest. fsdp2 only.
+  [[nodiscard]] PlanEdit reduction_inputs(int64_t count) const;
   // One of every `every` blocks is checkpointed; 0: none.
   [[nodiscard]] PlanEdit checkpoints(size_t every) const;
   [[nodiscard]] PlanEdit buckets(double megabytes) const;

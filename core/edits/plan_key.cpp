@@ -117,6 +117,8 @@ constexpr std::array kRows{
                "Whether the module belongs to a unit; otherwise it is whole on every rank and its "
                "gradients are not reduced",
                0},
+    PlanKeyRow{kReductionInputs, "reduction_inputs", "Reductions in flight",
+               "How many reductions may be in flight before compute waits for the oldest", 0},
 };
 
 uint64_t decided(PlanKey key) {

@@ -52,8 +52,9 @@ enum class PlanKey : uint8_t {
   kTensorStyle,
   kGroups,
   kIgnored,
+  kReductionInputs,
 };
-inline constexpr int kPlanKeyCount = static_cast<int>(PlanKey::kIgnored) + 1;
+inline constexpr int kPlanKeyCount = static_cast<int>(PlanKey::kReductionInputs) + 1;
 
 struct PlanKeyRow {  // one row of the catalogue
   PlanKey key = PlanKey::kSharding;

@@ -200,6 +200,9 @@ std::vector<PlanEdit> setting_values(PlanKey key, int64_t ranks) {
     case kCommunicators:
       return of_member(key, &Plan::separate_reduce_scatter_group,
                        {{"one", false}, {"one for reduce-scatters", true}});
+    case kReductionInputs:
+      return of_member<int64_t>(key, &Plan::reduce_scatter_max_input_buffers,
+                                {{"one", 1}, {"two", 2}, {"three", 3}});
     case kLimit:
       return of_member(key, &Plan::limit_all_gathers, {{"on", true}, {"off", false}});
     case kViews:

@@ -103,6 +103,11 @@ Lines PytorchCalls::separate_reduce_scatter_group() {
   return {"model.set_separate_reduce_scatter_group(True)  # PyTorch 2.13 or newer"};
 }
 
+Lines PytorchCalls::reduction_inputs(int64_t count) {
+  return {fmt::format("model.set_reduce_scatter_max_input_buffers({})  # PyTorch 2.15 or newer",
+                      count)};
+}
+
 Lines PytorchCalls::units(size_t together) const {
   if (dialect_ == Dialect::kFsdp1) {
     return together == 0 ? Lines{"model = FullyShardedDataParallel(model, ...)"}

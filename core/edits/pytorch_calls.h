@@ -28,6 +28,7 @@ class PytorchCalls {
   [[nodiscard]] Lines forward_prefetch(int64_t depth) const;
   [[nodiscard]] Lines backward_prefetch() const;
   [[nodiscard]] static Lines separate_reduce_scatter_group();
+  [[nodiscard]] static Lines reduction_inputs(int64_t count);
   // Units of `together` blocks each (0: the model is one unit). Other numbers than 0, here and in
   // checkpoints(), need a model with blocks.
   [[nodiscard]] Lines units(size_t together) const;

@@ -159,6 +159,10 @@ class Changes {
     if (now_.plan.dialect == plan::Dialect::kFsdp2 && !now_.plan.separate_reduce_scatter_group) {
       add(edits_.separate_reduce_scatter_group());
     }
+    if (now_.plan.dialect == plan::Dialect::kFsdp2 &&
+        now_.plan.reduce_scatter_max_input_buffers == 1) {
+      add(edits_.reduction_inputs(2));
+    }
   }
 
   // Modules of each unit, sorted.

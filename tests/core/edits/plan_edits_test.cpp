@@ -99,6 +99,7 @@ TEST(PlanEditsTest, EverySettingHoldsOnceApplied) {
                             kGatherDtype,
                             kAllReduces,
                             kCommunicators,
+                            kReductionInputs,
                             kLimit,
                             kViews,
                             kDivideFactor,

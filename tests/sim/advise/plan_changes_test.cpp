@@ -91,15 +91,16 @@ TEST(PlanChanges, AreNotListedOnceMade) {
 TEST(PlanChanges, FullyShardedModel) {
   EXPECT_THAT(
       titles_of(scenario_of("full_shard", 2)),
-      ElementsAre(
-          "keep parameters after forward", "keep the parameters of model.layers.5 after forward",
-          "keep the parameters of the last 3 units after forward",
-          "prefetch the next unit in forward", "prefetch the next 2 units in forward",
-          "a communicator of its own for reduce-scatter", "2 blocks a unit", "4 blocks a unit",
-          "the model as one unit", "model.embed_tokens, lm_head as units of their own",
-          "not sharded: 2 replicas, each with all parameters",
-          "replicate the model instead of sharding it", "checkpoint every block",
-          "checkpoint every second block"));
+      ElementsAre("keep parameters after forward",
+                  "keep the parameters of model.layers.5 after forward",
+                  "keep the parameters of the last 3 units after forward",
+                  "prefetch the next unit in forward", "prefetch the next 2 units in forward",
+                  "a communicator of its own for reduce-scatter", "2 reductions in flight",
+                  "2 blocks a unit", "4 blocks a unit", "the model as one unit",
+                  "model.embed_tokens, lm_head as units of their own",
+                  "not sharded: 2 replicas, each with all parameters",
+                  "replicate the model instead of sharding it", "checkpoint every block",
+                  "checkpoint every second block"));
 }
 
 TEST(PlanChanges, ReduceScattersMayHaveTheirOwnCommunicator) {
@@ -110,6 +111,21 @@ TEST(PlanChanges, ReduceScattersMayHaveTheirOwnCommunicator) {
   EXPECT_THAT(find(changes, title).pytorch,
               ElementsAre(HasSubstr("model.set_separate_reduce_scatter_group(True)")));
   own.plan.separate_reduce_scatter_group = true;
+  EXPECT_THAT(titles_of(own), Not(Contains(title)));
+}
+
+TEST(PlanChanges, SeveralReductionsMayBeInFlight) {
+  Scenario own = scenario_of("full_shard", 2);
+  const std::string title = "2 reductions in flight";
+  const auto changes = changes_of(own);
+  EXPECT_EQ(find(changes, title).id, "reduction_inputs=2");
+  EXPECT_EQ(with(own, find(changes, title)).plan.reduce_scatter_max_input_buffers, 2);
+  EXPECT_THAT(find(changes, title).pytorch,
+              ElementsAre(HasSubstr("model.set_reduce_scatter_max_input_buffers(2)")));
+  own.plan.reduce_scatter_max_input_buffers = 3;
+  EXPECT_THAT(titles_of(own), Not(Contains(title)));
+  own.plan.reduce_scatter_max_input_buffers = 1;
+  own.plan.dialect = plan::Dialect::kFsdp1;  // which has no such setting
   EXPECT_THAT(titles_of(own), Not(Contains(title)));
 }
 
