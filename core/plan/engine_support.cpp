@@ -65,8 +65,12 @@ void check_unit(const Plan& plan, const Unit& unit) {
       })) {
     refuse(plan, fmt::format("/units/{}/groups", unit.entry));
   }
-  if (unit.keep_unsharded_storage) {
-    refuse(plan, place(unit, entry.keep_unsharded_storage.has_value(), "keep_unsharded_storage"));
+  if (unit.keep_unsharded_storage && plan.layout == Layout::kFlat) {
+    throw InputError(
+        plan.source + "#" +
+            place(unit, entry.keep_unsharded_storage.has_value(), "keep_unsharded_storage"),
+        "the engine's all-gather writes a flat parameter, which may still be read, in place; "
+        "expected \"layout\": \"per_parameter\", where compute copies it");
   }
   if (unit.gradient_divide_factor && plan.dialect == Dialect::kFsdp1) {
     throw InputError(
@@ -103,17 +107,6 @@ void require_engine_support(const ResolvedPlan& plan) {
   }
   for (const Unit& unit : plan.units) {
     check_unit(plan.plan, unit);
-  }
-  if (plan.plan.reduce_scatter_unused_params) {
-    throw InputError(plan.plan.source + "#/reduce_scatter_unused_params",
-                     "not supported by the engine yet; a flat parameter (layout flat) is reduced "
-                     "as a whole, with zeros");
-  }
-  if (plan.plan.reduce_scatter_max_input_buffers != 1) {
-    refuse(plan.plan, "/reduce_scatter_max_input_buffers");
-  }
-  if (plan.plan.backward_finalization != Finalization::kAutomatic) {
-    refuse(plan.plan, "/backward_finalization");
   }
   if (plan.plan.checkpointing_saves.any()) {
     refuse(plan.plan, "/checkpointing_saves");

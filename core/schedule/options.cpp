@@ -93,6 +93,17 @@ Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan
       done = schedule.set(id, {.kind = kind, .flag = last, .units = {}}, Recurse::kNo);
     }
   };
+  const auto set_all = [&](Setting::Kind kind, bool flag) {
+    if (done.ok()) {
+      done = schedule.set(0, {.kind = kind, .flag = flag, .units = {}}, Recurse::kYes);
+    }
+  };
+  if (plan.plan.backward_finalization != plan::Finalization::kAutomatic) {
+    set_all(Setting::Kind::kLastBackward, last);
+  }
+  if (plan.plan.backward_finalization == plan::Finalization::kReduces) {
+    set_all(Setting::Kind::kGradientSync, false);
+  }
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     if (!plan.units[id].reshard_after_backward) {
       set(id, Setting::Kind::kReshardAfterBackward);

@@ -170,8 +170,8 @@ class Schedule {
 
 // Applies the plan's settings for a step with several microbatches. Call it before each microbatch,
 // after setting kGradientSync. Only the backward of the `last` one reshards units with
-// reshard_after_backward false, and all-reduces units with requires_all_reduce false. Errors: those
-// of Schedule::set.
+// reshard_after_backward false, all-reduces units with requires_all_reduce false, and ends the
+// step's backward if the program does (backward_finalization). Errors: those of Schedule::set.
 Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last);
 
 }  // namespace shardlens::schedule

@@ -299,6 +299,8 @@ def train(model, spec, plan, rank, world, collectives):
                 logits = m(input_ids=x[:, :-1]).logits.float()
                 loss = F.cross_entropy(logits.flatten(0, 1), x[:, 1:].flatten()) / microbatches
                 loss.backward()
+                if last:
+                    end_backward(m, plan)
             total += loss.detach()
         sequence = collectives.take()
         if sequence not in out["sequences"]:
@@ -362,12 +364,13 @@ def worker(rank, names, scratch):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(parity_rows.ROWS))
-    parser.add_argument("--all", action="store_true")
+    known = {**parity_rows.ROWS, **parity_rows.LATER}
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(known))
+    parser.add_argument("--all", action="store_true", help="those of torch 2.11")
     options = parser.parse_args()
     names = list(parity_rows.ROWS) if options.all else options.rows
-    if not names or set(names) - set(parity_rows.ROWS):
-        parser.error(f"expected rows among {', '.join(parity_rows.ROWS)}")
+    if not names or set(names) - set(known):
+        parser.error(f"expected rows among {', '.join(known)}")
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as scratch:
         mp.spawn(worker, args=(names, scratch), nprocs=max(parity_rows.WORLDS))

@@ -136,15 +136,15 @@ ROWS = {
 }
 
 
-# Rows of later versions of PyTorch; only parity_recorded.py has them.
+# Rows of later versions of PyTorch, recorded with torch 2.15.
 LATER = {
-    "fsdp2-separate-reduce-scatter": dict(torch=(2, 13), plan={"separate_reduce_scatter_group": True}),
+    "fsdp2-separate-reduce-scatter": dict(torch=(2, 13), worlds=(2,), plan={"separate_reduce_scatter_group": True}),
     "fsdp2-separate-reduce-scatter-hybrid": dict(torch=(2, 13), worlds=(4,), plan={**TWO_REPLICAS, "separate_reduce_scatter_group": True}),
-    "fsdp2-zeros-of-unused": dict(torch=(2, 13), plan={"reduce_scatter_unused_params": True}),
-    "fsdp2-kept-storage": dict(torch=(2, 15), plan={"keep_unsharded_storage": True}),
-    "fsdp2-two-reduction-inputs": dict(torch=(2, 15), plan={"reduce_scatter_max_input_buffers": 2}),
-    "fsdp2-backward-ends-later": dict(torch=(2, 15), plan={"backward_finalization": "waits"}, run=NO_SYNC),
-    "fsdp2-reduced-at-the-end": dict(torch=(2, 15), plan={"backward_finalization": "reduces", "units": [
+    "fsdp2-zeros-of-unused": dict(torch=(2, 13), worlds=(2,), plan={"reduce_scatter_unused_params": True}),
+    "fsdp2-kept-storage": dict(torch=(2, 15), worlds=(2,), layouts=["per_parameter"], plan={"keep_unsharded_storage": True}),
+    "fsdp2-two-reduction-inputs": dict(torch=(2, 15), worlds=(2,), plan={"reduce_scatter_max_input_buffers": 2}),
+    "fsdp2-backward-ends-later": dict(torch=(2, 15), worlds=(2,), plan={"backward_finalization": "waits"}, run=NO_SYNC),
+    "fsdp2-reduced-at-the-end": dict(torch=(2, 15), worlds=(2,), plan={"backward_finalization": "reduces", "units": [
         {"modules": "{blocks}"}, {"modules": "{embedding}"}, {"modules": ""}]}, run=NO_SYNC),
 }
 

@@ -171,7 +171,8 @@ def compare(binaries, spec, recorded, model, world, layout):
 
 def runs(options):
     """(row, model, world size, layout) of every selected run."""
-    for number, name in enumerate(options.rows or parity_rows.ROWS):
+    later = {} if options.fast else parity_rows.LATER
+    for number, name in enumerate(options.rows or {**parity_rows.ROWS, **later}):
         spec = parity_rows.row(name)
         models, worlds, layouts = spec["models"], spec["worlds"], spec["layouts"]
         if options.fast:
@@ -183,16 +184,17 @@ def runs(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(parity_rows.ROWS))
+    known = {**parity_rows.ROWS, **parity_rows.LATER}
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(known))
     parser.add_argument("--bin", type=pathlib.Path, default=TESTS.parent / "build" / "release" / "bin")
-    parser.add_argument("--fast", action="store_true", help="each row once: with its smallest world size, and models and layouts alternately")
+    parser.add_argument("--fast", action="store_true", help="each row of torch 2.11 once: with its smallest world size, and models and layouts alternately")
     parser.add_argument("--worlds", help="only these world sizes, as 2,3")
     parser.add_argument("--models", help="only these models")
     parser.add_argument("--layouts", help="only these layouts")
     parser.add_argument("--json", action="store_true", help="one object per line")
     options = parser.parse_args()
-    if unknown := set(options.rows) - set(parity_rows.ROWS):
-        parser.error(f"no row {', '.join(sorted(unknown))}; expected {', '.join(parity_rows.ROWS)}")
+    if unknown := set(options.rows) - set(known):
+        parser.error(f"no row {', '.join(sorted(unknown))}; expected {', '.join(known)}")
     if not options.json:
         print(f"{'row':32} {'dialect':7} {'layout':13} {'model':10} {'W':>2} {'loss':>8} {'grad norm':>9} {'parameters':>10} {'collectives':>11}  as PyTorch")
     failed = compared = 0

@@ -55,8 +55,14 @@ std::shared_ptr<FlatParamHandle> make_handle(const plan::ResolvedPlan& plan,
       unit.fqn, std::move(slots), plan.layout(id), rank, param_dtype,
       module::to_scalar_type(plan.reduce_dtype(id)), choices);
   handle->set_reduction(reduction_of(plan, id));
+  if (plan.plan.reduce_scatter_unused_params) {
+    handle->reduce_unused();
+  }
   if (unit.reshard_after_forward.kind == plan::Reshard::Kind::kSubMesh) {
     handle->storage().set_sub_mesh(unit.reshard_after_forward.ranks);
+  }
+  if (unit.keep_unsharded_storage) {
+    handle->storage().keep();
   }
   handle->storage().extend(options.all_gather_extension);
   return handle;

@@ -256,7 +256,7 @@ at::Tensor& Executor::gradient_of(const Action& action, Unit& unit) {
   }
   if (!unit.unsharded_grad.defined()) {
     UnshardedGradients& gradients = unit.handle->unsharded_gradients();
-    SHARDLENS_CHECK(!gradients.empty(),
+    SHARDLENS_CHECK(!gradients.empty() || gradients.reduces_unused(),
                     "reduction of a unit without gradient: " + unit.handle->unit() + " by " +
                         std::string(name_of(action.op)));
     c10::OptionalStreamGuard on_compute;

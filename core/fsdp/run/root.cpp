@@ -337,6 +337,7 @@ void Root::reset_progress() {
 }
 
 void Root::set_requires_gradient_sync(bool sync) {
+  syncs_ = sync;
   set(0, {.kind = schedule::Setting::Kind::kGradientSync, .flag = sync, .units = {}}, true);
 }
 
@@ -346,6 +347,9 @@ void Root::begin_microbatch(bool last) {
   if (!done.ok()) {
     throw UsageError(units_.prefix() + done.message());
   }
+  const plan::Finalization ended = units_.plan().plan.backward_finalization;
+  last_backward_ = ended == plan::Finalization::kAutomatic ? last_backward_ : last;
+  syncs_ = syncs_ && ended != plan::Finalization::kReduces;
 }
 
 void Root::set(UnitId unit, const schedule::Setting& setting, bool recurse) {

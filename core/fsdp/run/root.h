@@ -140,6 +140,7 @@ class Root : public ShardedModel, public std::enable_shared_from_this<Root>, Liv
   bool in_backward_ = false;
   std::thread::id trainer_;       // the thread of the last forward
   bool last_backward_ = true;     // set_is_last_backward()
+  bool syncs_ = true;             // set_requires_gradient_sync()
   bool announces_steps_ = false;  // the program calls optimizer_done()
   bool faulted_ = false;          // an action failed; abort() must be called
   GradientClip clip_{units_};

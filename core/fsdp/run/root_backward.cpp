@@ -102,7 +102,11 @@ void Root::grads_ready(UnitId unit) {
 
 void Root::backward_end() {
   const RangeScope range(units_.recorder(), Range::kRootPostBackward);
-  for (UnitId unit = 0; unit < progress_.size(); ++unit) {
+  // If the program ends the step's backward, it reduces what is left then, last unit first.
+  const bool at_end =
+      syncs_ && units_.plan().plan.backward_finalization != plan::Finalization::kAutomatic;
+  for (UnitId i = 0; i < progress_.size() && (!at_end || last_backward_); ++i) {
+    const UnitId unit = at_end ? static_cast<UnitId>(progress_.size()) - 1 - i : i;
     if (progress_[unit].reduced_at_end) {
       grads_ready(unit);
     }

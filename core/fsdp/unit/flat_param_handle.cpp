@@ -72,6 +72,18 @@ void FlatParamHandle::make_gradients() {
   std::erase_if(pieces, [](const auto& piece) { return piece.numel == 0; });
   unsharded_gradients_ = std::make_shared<UnshardedGradients>(
       std::move(pieces), slots().size(), unsharded_.options(), layout().ranks());
+  if (reduces_unused_) {
+    reduce_unused();
+  }
+}
+
+void FlatParamHandle::reduce_unused() {
+  reduces_unused_ = true;
+  std::vector<bool> trained;
+  for (size_t i = 0; i < slots().size(); ++i) {
+    trained.push_back(!is_frozen(i));
+  }
+  unsharded_gradients_->reduce_unused(std::move(trained));
 }
 
 void FlatParamHandle::make_full_views() {

@@ -71,6 +71,8 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   [[nodiscard]] at::ScalarType reduce_dtype() const { return reduce_dtype_; }
   [[nodiscard]] const Reduction& reduction() const { return reduction_; }
   void set_reduction(const Reduction& reduction) { reduction_ = reduction; }
+  // Parameters without a gradient are reduced as zeros.
+  void reduce_unused();
 
   [[nodiscard]] FlatShard& shard() { return shard_; }
   [[nodiscard]] const FlatShard& shard() const { return shard_; }
@@ -142,6 +144,7 @@ class FlatParamHandle : public std::enable_shared_from_this<FlatParamHandle>,
   ShardGradient gradient_{shard_};
   at::ScalarType reduce_dtype_;
   Reduction reduction_;
+  bool reduces_unused_ = false;
   bool differentiates_frozen_ = false;
   at::Tensor unsharded_;                // autograd leaf; parameters are views of it in forward
   std::vector<at::Tensor> full_views_;  // per slot, in its shape, without autograd: data of views

@@ -81,9 +81,18 @@ int64_t UnshardedGradients::numel() const {
   return numel;
 }
 
+// Of all chunks of the parameter, with their padding.
+int64_t UnshardedGradients::numel_of(size_t parameter) const {
+  int64_t numel = 0;
+  for (const Piece& piece : pieces_) {
+    numel += piece.chunk_of == static_cast<int32_t>(parameter) ? piece.numel : 0;
+  }
+  return numel;
+}
+
 int64_t UnshardedGradients::choose() {
   for (size_t i = 0; i < waiting_.size() && in_chunks_; ++i) {
-    carried_[i] = waiting_[i].defined();
+    carried_[i] = is_reduced(i);
   }
   return numel();
 }
@@ -92,7 +101,7 @@ int64_t UnshardedGradients::choose() {
 void UnshardedGradients::widen(at::Tensor& flat) {
   const std::vector<bool> before = carried_;
   for (size_t i = 0; i < waiting_.size(); ++i) {
-    carried_[i] = carried_[i] || waiting_[i].defined();
+    carried_[i] = carried_[i] || is_reduced(i);
   }
   if (carried_ == before) {
     return;
@@ -119,10 +128,13 @@ at::Tensor UnshardedGradients::take() {
 // one or a few, instead of one launch per piece.
 void UnshardedGradients::concatenate(const at::Tensor& flat) const {
   std::vector<at::Tensor> parts;
-  if (in_chunks_) {  // choose() chose exactly the parameters with gradients
-    for (const at::Tensor& gradient : waiting_) {
+  if (in_chunks_) {  // choose() chose exactly the parameters that are reduced
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      const at::Tensor& gradient = waiting_[i];
       if (gradient.defined() && gradient.numel() > 0) {
         parts.push_back(gradient.dim() == 0 ? gradient.reshape({1}) : gradient);
+      } else if (!gradient.defined() && carried_[i] && numel_of(i) > 0) {
+        parts.push_back(at::zeros({numel_of(i)}, options_));
       }
     }
     at::Tensor rows = flat.view({ranks_, -1});

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/TensorBody.h>
@@ -14,7 +15,8 @@ namespace shardlens::fsdp {
 //
 // Layout   `pieces` cover the tensor, in order: parts of the parameters, and padding. Padding and
 //          parameters without a gradient are filled with zeros. Pieces that are chunks of a
-//          parameter without a gradient are omitted instead, because FSDP2 does not reduce it.
+//          parameter without a gradient are omitted instead, because FSDP2 does not reduce it
+//          (unless it is one of reduce_unused()).
 // Threads  the thread that trains.
 class UnshardedGradients {
  public:
@@ -31,6 +33,9 @@ class UnshardedGradients {
                      at::TensorOptions options,
                      int64_t ranks = 1);
 
+  // Chunks of these parameters, by slot, are never omitted.
+  void reduce_unused(std::vector<bool> parameters) { always_ = std::move(parameters); }
+  [[nodiscard]] bool reduces_unused() const { return !always_.empty(); }
   // Adds gradients to the stored ones; one per parameter, undefined if the parameter was not used.
   void add(torch::autograd::variable_list&& gradients);
   [[nodiscard]] bool empty() const;
@@ -57,13 +62,18 @@ class UnshardedGradients {
   [[nodiscard]] bool carries(const Piece& piece, const std::vector<bool>& carried) const {
     return piece.chunk_of < 0 || carried[static_cast<size_t>(piece.chunk_of)];
   }
+  [[nodiscard]] bool is_reduced(size_t parameter) const {
+    return waiting_[parameter].defined() || (reduces_unused() && always_[parameter]);
+  }
   void widen(at::Tensor& flat);
   void concatenate(const at::Tensor& flat) const;
+  [[nodiscard]] int64_t numel_of(size_t parameter) const;
 
   std::vector<Piece> pieces_;
   at::TensorOptions options_;
   std::vector<at::Tensor> waiting_;
   std::vector<bool> carried_;  // per parameter; all true unless in_chunks_
+  std::vector<bool> always_;   // empty: none
   bool in_chunks_;
   int64_t ranks_;
 };

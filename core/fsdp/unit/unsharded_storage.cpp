@@ -38,7 +38,7 @@ at::Tensor UnshardedStorage::parameter(size_t slot) const {
 }
 
 bool UnshardedStorage::is_allocated() const {
-  return shard_.whole() || data_.storage().nbytes() > 0;
+  return shard_.whole() || (allocated_ && data_.storage().nbytes() > 0);
 }
 
 void UnshardedStorage::note_gather() {
@@ -54,13 +54,15 @@ bool UnshardedStorage::is_stale() const {
 }
 
 void UnshardedStorage::allocate() {
-  if (!shard_.whole()) {
+  allocated_ = true;
+  if (!shard_.whole() && !has_storage(data_)) {
     resize_storage(data_, data_.nbytes());
   }
 }
 
 c10::DataPtr UnshardedStorage::free() {
-  return shard_.whole() ? c10::DataPtr() : resize_storage(data_, 0);
+  allocated_ = false;
+  return shard_.whole() || keeps_ ? c10::DataPtr() : resize_storage(data_, 0);
 }
 
 void UnshardedStorage::allocate_gathered() {

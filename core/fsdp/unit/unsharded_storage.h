@@ -17,7 +17,8 @@ namespace shardlens::fsdp {
 // Layout      per parameter, a shard is one chunk of every parameter, so the ranks' shards one
 //             after the other (as an all-gather has them) are not the parameters one after the
 //             other. copy_out() converts the first to the second.
-// Shapes      data() [padded_numel] in param_dtype; storage of 0 bytes while resharded.
+// Shapes      data() [padded_numel] in param_dtype; storage of 0 bytes while resharded, unless
+//             keep().
 // Threads     the thread that trains.
 class UnshardedStorage {
  public:
@@ -29,10 +30,13 @@ class UnshardedStorage {
   // for a whole() shard.
   void allocate();
   c10::DataPtr free();
+  // From now on free() frees nothing, and allocate() takes what is there: for copy-outs on the
+  // stream that reads the parameters, which then are in order.
+  void keep() { keeps_ = true; }
   void allocate_gathered();
   at::Tensor free_gathered();
   [[nodiscard]] int64_t bytes() const;      // of both; 0 if whole()
-  [[nodiscard]] bool is_allocated() const;  // the unsharded parameters have storage
+  [[nodiscard]] bool is_allocated() const;  // between allocate() and free()
   // reshard_after_forward = `ranks`: a larger shard over `ranks` neighbouring ranks, which the next
   // all-gather reads. allocate_sub_shard() does not initialize it.
   void set_sub_mesh(int64_t ranks) { sub_mesh_ = ranks; }
@@ -79,6 +83,8 @@ class UnshardedStorage {
 
   FlatShard& shard_;
   at::Tensor data_;
+  bool allocated_ = true;
+  bool keeps_ = false;
   int64_t sub_mesh_ = 0;
   at::Tensor gathered_;   // all-gather's output before copy_out(); undefined: data_ is used
   at::Tensor sub_shard_;  // undefined: the next all-gather reads the shard

@@ -92,9 +92,6 @@ class StepRunner {
       const bool at_end = plan_.plan.backward_finalization == plan::Finalization::kReduces;
       const bool sync = (last || sync_every_microbatch) && !at_end;
       set(Setting::Kind::kGradientSync, sync);
-      if (program_ends_backward()) {
-        set(Setting::Kind::kLastBackward, last);
-      }
       order_.reduce_gradients(sync || (last && at_end));
       require(begin_microbatch(schedule_, plan_, last));
       buckets_.begin(sync);

@@ -87,10 +87,10 @@ void expect_grads(Fork& model, const json& recorded) {
   }
 }
 
-TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
+void expect_as_recorded(const std::string& file, size_t cases, bool zeros) {
   json recorded;
-  std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/unused.json") >> recorded;
-  ASSERT_EQ(recorded["cases"].size(), 4U);
+  std::ifstream(std::string(SHARDLENS_TEST_DATA) + "/" + file) >> recorded;
+  ASSERT_EQ(recorded["cases"].size(), cases);
   for (const json& each : recorded["cases"]) {
     SCOPED_TRACE(each["api"].dump() + each["branches"].dump());
     const std::string dialect = each["api"];
@@ -98,9 +98,9 @@ TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
       Reduced reduced;
       world.set_recorder(&reduced);
       Fork model = make_fork(each["branches"][static_cast<size_t>(world.rank())]);
-      const auto sharded = fully_shard(
-          model.ptr(), unused_plan_of(dialect, dialect == "fsdp1" ? "flat" : "per_parameter"),
-          {.world = &world, .check_ledger = true});
+      plan::Plan plan = unused_plan_of(dialect, dialect == "fsdp1" ? "flat" : "per_parameter");
+      plan.reduce_scatter_unused_params = zeros;
+      const auto sharded = fully_shard(model.ptr(), plan, {.world = &world, .check_ledger = true});
       torch::optim::AdamW optimizer(model->parameters(),
                                     torch::optim::AdamWOptions(1e-2).weight_decay(0.1));
       for (const json& step : each["steps"]) {
@@ -120,6 +120,56 @@ TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
       }
       world.set_recorder(nullptr);
     });
+  }
+}
+
+TEST(UnusedTest, EqualsWhatPyTorchRecorded) {
+  expect_as_recorded("unused.json", 4, /*zeros=*/false);
+}
+
+// Of torch 2.15, on ranks that use the same and different parameters.
+TEST(UnusedTest, ZerosOfUnusedParametersAreThoseThatPyTorchRecorded) {
+  expect_as_recorded("unused_zeros.json", 2, /*zeros=*/true);
+}
+
+// Runs `b` for nothing.
+struct DropImpl : torch::nn::Module {
+  DropImpl() : a(register_module("a", test::Link(5))), b(register_module("b", test::Link(5))) {}
+  at::Tensor forward(const at::Tensor& x) {
+    static_cast<void>(b(x));
+    return a(x);
+  }
+  test::Link a, b;
+};
+SHARDLENS_MODULE(Drop);
+
+// A unit of which no parameter has a gradient is reduced, too, in both layouts.
+TEST(UnusedTest, AUnitWithoutGradientsIsReducedAsZeros) {
+  for (const char* layout : {"flat", "per_parameter"}) {
+    for (const bool zeros : {false, true}) {
+      test::run_ranks(kUnusedRanks, [&](dist::World& world) {
+        Reduced reduced;
+        world.set_recorder(&reduced);
+        Drop model;
+        plan::Plan plan = plan::parse_plan(
+            R"({"version": 1, "units": [{"modules": ""}, {"modules": "a"}, {"modules": "b"}]})",
+            "test");
+        plan.layout =
+            layout == std::string("flat") ? plan::Layout::kFlat : plan::Layout::kPerParameter;
+        plan.reduce_scatter_unused_params = zeros;
+        const auto sharded =
+            fully_shard(model.ptr(), plan, {.world = &world, .check_ledger = true});
+        model(test::seeded({3, 5}, 7)).pow(2).mean().backward();
+        EXPECT_EQ(reduced.numels.size(), zeros ? 2U : 1U) << layout;
+        for (const at::Tensor& part : model->b->parameters()) {
+          if (part.numel() > 0) {  // a rank may have nothing of a parameter
+            EXPECT_EQ(part.grad().defined(), zeros) << layout;
+            EXPECT_TRUE(!zeros || part.grad().abs().sum().item<float>() == 0) << layout;
+          }
+        }
+        world.set_recorder(nullptr);
+      });
+    }
   }
 }
 

@@ -484,18 +484,18 @@ TEST(ResolveTest, EngineRefusesByNameWhatItCannotRun) {
             "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "checkpointing_saves": ["attention"])"),
             alone("/checkpointing_saves"));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "keep_unsharded_storage": true)"),
-            alone("/keep_unsharded_storage"));
-  EXPECT_EQ(refusal(R"([{"modules": "model.layers.*", "keep_unsharded_storage": true},
-                        {"modules": ""}])",
-                    ""),
-            alone("/units/0/keep_unsharded_storage"));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "backward_finalization": "waits")"),
-            alone("/backward_finalization"));
-  EXPECT_THAT(refusal(kBlocksAndRoot, R"(, "reduce_scatter_unused_params": true)"),
-              AllOf(HasSubstr("plan.json#/reduce_scatter_unused_params"), HasSubstr("flat")));
-  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reduce_scatter_max_input_buffers": 2)"),
-            alone("/reduce_scatter_max_input_buffers"));
+  EXPECT_EQ(
+      refusal(kBlocksAndRoot, R"(, "keep_unsharded_storage": true, "layout": "per_parameter")"),
+      "accepted");
+  EXPECT_THAT(refusal(kBlocksAndRoot, R"(, "keep_unsharded_storage": true)"),
+              AllOf(HasSubstr("plan.json#/keep_unsharded_storage: "), HasSubstr("per_parameter")));
+  EXPECT_THAT(refusal(R"([{"modules": "model.layers.*", "keep_unsharded_storage": true},
+                          {"modules": ""}])",
+                      ""),
+              HasSubstr("plan.json#/units/0/keep_unsharded_storage: "));
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "backward_finalization": "waits")"), "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reduce_scatter_unused_params": true)"), "accepted");
+  EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "reduce_scatter_max_input_buffers": 2)"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "cpu_offload": true)"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2)"), "accepted");
   EXPECT_EQ(refusal(kBlocksAndRoot, R"(, "gradient_divide_factor": 2, "dialect": "fsdp1")"),
