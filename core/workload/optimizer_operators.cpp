@@ -106,9 +106,10 @@ void add_scales(const ResolvedPlan& plan,
 
 }  // namespace
 
-std::vector<Operator> optimizer_operators(const ResolvedPlan& plan, const StepSettings& settings) {
+std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
+                                          std::span<const UnitSize> sizes,
+                                          const StepSettings& settings) {
   Updated updated;
-  const std::vector<UnitSize> sizes = unit_sizes(plan);
   for (UnitId id = 0; id < sizes.size(); ++id) {
     if (!plan.units[id].optimizer_in_backward) {
       updated.add(plan, id, sizes[id]);

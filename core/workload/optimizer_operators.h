@@ -10,14 +10,15 @@
 namespace shardlens::plan {
 
 // The optimizer's operators over all shards of a rank. Their unit is the root. `saved` of one with
-// foreach: tensors that it makes, which live until the last operator.
+// foreach: tensors that it makes, which live until the last operator. `sizes`: unit_sizes(plan).
 [[nodiscard]] std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
+                                                        std::span<const UnitSize> sizes,
                                                         const StepSettings& settings);
 // The all-reduce of the scales of weights that are gathered as float8, a number in the weights'
 // dtype for each; nothing without such weights.
 [[nodiscard]] std::optional<Communication> float8_scales(const ResolvedPlan& plan);
 // The operators of the units with optimizer_in_backward, which optimizer_operators() leaves out:
-// what the action kStep of Operator::unit runs. `sizes`: unit_sizes(plan).
+// what the action kStep of Operator::unit runs. `sizes` as before.
 [[nodiscard]] std::vector<Operator> operators_in_backward(const ResolvedPlan& plan,
                                                           std::span<const UnitSize> sizes,
                                                           const StepSettings& settings);

@@ -471,13 +471,14 @@ void PassBuilder::finish_backward() {
 }
 
 void PassBuilder::optimizer(const StepSettings& settings) {
-  for (Operator& op : optimizer_operators(plan_, settings)) {
+  const std::vector<UnitSize> sizes = unit_sizes(plan_);
+  for (Operator& op : optimizer_operators(plan_, sizes, settings)) {
     append(std::move(op));
   }
   if (std::optional<Communication> scales = float8_scales(plan_)) {
     append(std::move(*scales));
   }
-  out_.in_backward = operators_in_backward(plan_, unit_sizes(plan_), settings);
+  out_.in_backward = operators_in_backward(plan_, sizes, settings);
   hook(Hook::kOptimizerDone, 0);
   set_launches(plan_.tree, out_);
 }

@@ -41,8 +41,11 @@ class Outliner {
     for (size_t at = 0; at < step_.order.size(); ++at) {
       const auto position = static_cast<uint32_t>(at);
       const PlannedItem& item = step_.order[at];
-      if (step_.tail > 0 && at == step_.tail && out_.microbatches.size() == 3) {
-        out_.microbatches.push_back(out_.items.size());
+      if (step_.tail > 0 && at == step_.tail) {
+        out_.tail = out_.items.size();
+        if (out_.microbatches.size() == 3) {
+          out_.microbatches.push_back(out_.items.size());
+        }
       }
       switch (item.kind) {
         case PlannedItem::Kind::kOperator:
@@ -168,6 +171,42 @@ MemoryOutline memory_outline(const schedule::PlannedStep& step, size_t operators
 std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step) {
   std::vector<uint32_t> out;
   (void)Outliner(step, 0).run(&out);  // numbers make no difference
+  return out;
+}
+
+MemoryOutline with_third_microbatch(const MemoryOutline& two) {
+  using Kind = MemoryItem::Kind;
+  const size_t second = two.microbatches[1], length = two.tail - second;
+  const auto operators_from = [&two](size_t item) {
+    const auto first =
+        std::find_if(two.items.begin() + static_cast<std::ptrdiff_t>(item), two.items.end(),
+                     [](const MemoryItem& each) { return each.kind == Kind::kOperators; });
+    return first == two.items.end() ? two.operators.size() : size_t{first->begin};
+  };
+  const size_t first = operators_from(second), last = operators_from(two.tail);
+  MemoryOutline out;
+  out.items.reserve(two.items.size() + length);
+  out.operators.reserve(two.operators.size() + last - first);
+  const auto add = [&](size_t begin, size_t end, uint32_t later) {
+    for (size_t at = begin; at < end; ++at) {
+      MemoryItem& item = out.items.emplace_back(two.items[at]);
+      if (item.kind == Kind::kOperators) {
+        item.begin += later;
+        item.end += later;
+      }
+    }
+  };
+  const auto later = static_cast<uint32_t>(last - first);
+  add(0, two.tail, 0);
+  add(second, two.tail, later);
+  add(two.tail, two.items.size(), later);
+  const auto at = [&two](size_t index) {
+    return two.operators.begin() + static_cast<std::ptrdiff_t>(index);
+  };
+  out.operators.assign(two.operators.begin(), at(last));
+  out.operators.insert(out.operators.end(), at(first), two.operators.end());
+  out.microbatches = {two.microbatches[0], second, two.tail, two.tail + length};
+  out.tail = two.tail + length;
   return out;
 }
 

@@ -42,6 +42,7 @@ struct MemoryOutline {  // what of a step can change memory
   // Index of each microbatch's first item. After three that more could follow (PlannedStep::tail),
   // also of what follows them, which begins with the memory with which a fourth one would.
   std::vector<size_t> microbatches;
+  size_t tail = 0;  // the first item after the last microbatch, if PlannedStep::tail is known
   friend bool operator==(const MemoryOutline&, const MemoryOutline&) = default;
 };
 
@@ -53,6 +54,9 @@ struct MemoryOutline {  // what of a step can change memory
 // Operators and communications with no hook or memory action between them are one item.
 // `operators`: how many the workload has.
 [[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step, size_t operators);
+// Outline of a step of three microbatches, of which the third repeats the second one. `two`: of the
+// step with two, whose tail is known.
+[[nodiscard]] MemoryOutline with_third_microbatch(const MemoryOutline& two);
 // The index of each item of the outline in PlannedStep::order; of kOperators the first one.
 [[nodiscard]] std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step);
 

@@ -17,9 +17,9 @@
 namespace shardlens::sim {
 namespace {
 
-// So many microbatches are planned where they may repeat. Two show the times, but memory is usually
-// the same only from the second one's end on.
-constexpr int64_t kRepeating = 3;
+// Where microbatches may repeat, two show the times, but memory is usually the same only from the
+// second one's end on.
+constexpr int64_t kTimed = 2, kRepeating = 3;
 
 // Whether the candidates differ only in their microbatch.
 bool same_family(const Candidate& a, Candidate b) {
@@ -65,7 +65,9 @@ void Evaluator::take_family(const Candidate& candidate) {
   const std::optional<Candidate> before = std::exchange(family_, std::nullopt);
   if (!before || !same_steps(*before, candidate)) {
     for (auto& [key, of] : planned_) {
-      spare_.push_back(std::move(of.step));
+      if (const auto step = std::move(of.step); step.use_count() == 1) {
+        spare_.push_back(std::move(*step));
+      }
     }
     planned_.clear();
   }
@@ -91,6 +93,7 @@ void Evaluator::take_family(const Candidate& candidate) {
   }
   unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
   add_steps(in_backward_, *target_.costs, unit_costs_);
+  ++units_taken_;
   family_ = candidate;
 }
 
@@ -142,8 +145,11 @@ Evaluator::Sized& Evaluator::sized(const Candidate& candidate) {
   if (out.sizes_taken != sizes_taken_) {
     take_optimizer(out);
   }
-  out.workload.in_backward = in_backward_;
-  out.costs.units = unit_costs_;
+  if (out.units_taken != units_taken_) {
+    out.workload.in_backward = in_backward_;
+    out.costs.units = unit_costs_;
+    out.units_taken = units_taken_;
+  }
   if (out.groups != plan_.groups) {
     plan::change_groups(out.groups, plan_, out.workload);
     out.groups = plan_.groups;
@@ -155,7 +161,7 @@ Evaluator::Sized& Evaluator::sized(const Candidate& candidate) {
 // The operators of the optimizer depend on the family's shards.
 void Evaluator::take_optimizer(Sized& out) {
   if (!optimizer_) {
-    optimizer_ = plan::optimizer_operators(plan_, scenario_.step);
+    optimizer_ = plan::optimizer_operators(plan_, unit_sizes_, scenario_.step);
   }
   const double on_host = share_on_host(plan_, unit_sizes_);
   const size_t last = out.workload.operators.size() - optimizer_->size();
@@ -169,10 +175,14 @@ void Evaluator::take_optimizer(Sized& out) {
   out.sizes_taken = sizes_taken_;
 }
 
-const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate) {
+Evaluator::StepKey Evaluator::key_of(const Sized& of, Microbatches microbatches) const {
+  return {family_->reshard, family_->backward_prefetch, family_->forward_prefetch, microbatches,
+          of.workload.order.size()};
+}
+
+const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t microbatches) {
   const size_t items = of.workload.order.size();
-  const auto [it, fresh] = planned_.try_emplace(
-      {family_->reshard, family_->backward_prefetch, family_->forward_prefetch, accumulate, items});
+  const auto [it, fresh] = planned_.try_emplace(key_of(of, {microbatches, microbatches}));
   Planned& out = it->second;
   if (fresh) {
     schedule::PlannedStep storage;
@@ -181,15 +191,35 @@ const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t accumulate
       spare_.pop_back();
     }
     const auto steps = steps_.try_emplace(items, of.workload, of.outline, plan_).first;
-    out.step = steps->second.step(static_cast<int>(accumulate),
-                                  scenario_.step.sync_every_microbatch, std::move(storage));
-    out.repeated = repeated_microbatches(out.step);
-    out.outline = memory_outline(out.step, of.workload.operators.size());
+    out.step = std::make_shared<schedule::PlannedStep>(steps->second.step(
+        static_cast<int>(microbatches), scenario_.step.sync_every_microbatch, std::move(storage)));
+    out.repeated = repeated_microbatches(*out.step);
+    out.outline = memory_outline(*out.step, of.workload.operators.size());
     if (family_->blocks.empty()) {
       out.compute = part_of(out.outline);
     }
   }
   return out;
+}
+
+// The step of two microbatches, with the outline of three; nullptr: further ones do not repeat the
+// second one.
+const Evaluator::Planned* Evaluator::repeating(const Sized& of) {
+  const Planned& two = planned(of, kTimed);
+  if (!two.repeated || two.outline.tail == 0) {
+    return nullptr;
+  }
+  const auto [it, fresh] = planned_.try_emplace(key_of(of, {kTimed, kRepeating}));
+  Planned& out = it->second;
+  if (fresh) {
+    out.step = two.step;
+    out.repeated = two.repeated;
+    out.outline = with_third_microbatch(two.outline);
+    if (family_->blocks.empty()) {
+      out.compute = part_of(out.outline);
+    }
+  }
+  return &out;
 }
 
 Evaluator::Part Evaluator::part_of(const MemoryOutline& outline) {
@@ -214,7 +244,7 @@ StepMemory Evaluator::memory(Sized& of,
                              const PredictOptions& predict) {
   const MemoryOptions options = memory_options(target, scenario_.step, predict);
   const auto inputs = [&](const MemoryOutline& outline) {
-    return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step.buckets, outline};
+    return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step->buckets, outline};
   };
   if (planned.compute == nullptr) {
     return replay_.run(inputs(planned.outline), options);
@@ -272,14 +302,14 @@ Outcome Evaluator::simulated(const Candidate& candidate, const Target& target) {
   }
   const int64_t planned = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
   std::optional<StepPrediction> out;
-  if (planned > kRepeating && repeats_) {
-    out = predicted(candidate, kRepeating, target);
+  if (planned >= kRepeating && repeats_) {
+    out = predicted(candidate, {kTimed, kRepeating}, target);
   }
   if (!out) {
-    out = predicted(candidate, planned, target);
+    out = predicted(candidate, {planned, planned}, target);
   }
   if (!out) {
-    out = predicted(candidate, candidate.accumulate, target);
+    out = predicted(candidate, {candidate.accumulate, candidate.accumulate}, target);
   }
   return {.figures = out->figures,
           .peak_reserved = out->memory.peak_reserved,
@@ -288,30 +318,31 @@ Outcome Evaluator::simulated(const Candidate& candidate, const Target& target) {
 }
 
 std::optional<StepPrediction> Evaluator::predicted(const Candidate& candidate,
-                                                   int64_t microbatches,
+                                                   Microbatches microbatches,
                                                    const Target& target) {
   Sized& of = sized(candidate);
   const int64_t counted = std::min<int64_t>(candidate.accumulate, kPlannedMicrobatches);
-  plan::require_step_size(of.workload, std::max(counted, microbatches),
+  plan::require_step_size(of.workload, std::max(counted, microbatches.outlined),
                           plan::kMostSearchedOperators);
-  const Planned& plan = planned(of, microbatches);
-  if (microbatches == kRepeating && candidate.accumulate > kRepeating &&
-      (!plan.repeated || plan.outline.microbatches.size() != kRepeating + 1)) {
+  const bool all_outlined = microbatches.timed == microbatches.outlined;
+  const Planned* const plan = all_outlined ? &planned(of, microbatches.timed) : repeating(of);
+  if (plan == nullptr) {
     return std::nullopt;
   }
   PredictOptions options;
   options.list_alive = false;
   options.simulation.host = host_;
   options.simulation.waits_for_loss = scenario_.waits_for_loss;
-  options.simulation.more_microbatches = candidate.accumulate - microbatches;
+  options.simulation.more_microbatches = candidate.accumulate - microbatches.timed;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
-  options.simulation.repeated = plan.repeated;
-  const PricedStep step = PricedStep::borrowed(of.workload, plan_, plan.step, of.costs);
+  options.simulation.repeated = plan->repeated;
+  const PricedStep step = PricedStep::borrowed(of.workload, plan_, *plan->step, of.costs);
   SimulatedStep simulated = simulate(step, options.simulation);
   if (!simulated.alike) {
     return std::nullopt;
   }
-  StepPrediction out = figures_of(std::move(simulated), memory(of, plan, target, options), step,
+  options.simulation.more_microbatches = candidate.accumulate - microbatches.outlined;
+  StepPrediction out = figures_of(std::move(simulated), memory(of, *plan, target, options), step,
                                   target, step_of(candidate.batch, candidate.accumulate));
   return out.alike ? std::optional(std::move(out)) : std::nullopt;
 }

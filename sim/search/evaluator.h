@@ -31,8 +31,9 @@ namespace shardlens::sim {
 // - Candidates with the same allocations on the compute stream, such as plans that differ only in
 //   when they gather or over how many ranks they shard, share the replay of that stream.
 // - Of more than two microbatches, further ones are not simulated if they only add time
-//   (sim/engine/repeated.h); otherwise, of more than four, further middle ones are not if the two
-//   in the middle take the same times (sim/engine/alike.h).
+//   (sim/engine/repeated.h), so all such candidates share the planned step of two; otherwise, of
+//   more than four, further middle ones are not if the two in the middle take the same times
+//   (sim/engine/alike.h).
 // - Candidates with settings of single blocks share operators and durations as long as the same
 //   blocks begin units and are checkpointed, and no replay.
 // - With FSDP2, units that stay gathered until backward have nothing to prefetch there, so
@@ -96,27 +97,34 @@ class Evaluator {
     std::vector<OperatorMemory> memory;
     std::vector<KnownMemory> known;
     size_t sizes_taken = 0;  // of which sizes its optimizer's operators are
+    size_t units_taken = 0;  // of which family its units' costs are
+  };
+  struct Microbatches {
+    int64_t timed = 0;     // in the planned step
+    int64_t outlined = 0;  // in the outline of its memory, at least as many
+    friend auto operator<=>(const Microbatches&, const Microbatches&) = default;
   };
   // Key of a planned step, for given units, checkpoints and axes. Divided layers run other
   // operators with a single sample, so workloads of other batches may have another number of items.
   struct StepKey {
     bool reshard, backward_prefetch;
-    int64_t forward_prefetch, microbatches;
+    int64_t forward_prefetch;
+    Microbatches microbatches;
     size_t items;
     friend auto operator<=>(const StepKey&, const StepKey&) = default;
   };
   struct Planned {
-    schedule::PlannedStep step;
+    std::shared_ptr<schedule::PlannedStep> step;
     std::optional<RepeatedMicrobatches> repeated;
     MemoryOutline outline;
     Part compute;  // nullptr: of a candidate with settings of single blocks
   };
 
   [[nodiscard]] Outcome simulated(const Candidate& candidate, const Target& target);
-  // Prediction with `microbatches` of the candidate's microbatches in the planned step; nullopt:
-  // the others are not known to be like them.
+  // Prediction with some of the candidate's microbatches; nullopt: the others are not known to be
+  // like them.
   [[nodiscard]] std::optional<StepPrediction> predicted(const Candidate& candidate,
-                                                        int64_t microbatches,
+                                                        Microbatches microbatches,
                                                         const Target& target);
   [[nodiscard]] bool same_steps(const Candidate& a, const Candidate& b) const;
   void take_family(const Candidate& candidate);
@@ -124,7 +132,9 @@ class Evaluator {
   void take_sizes();
   [[nodiscard]] Sized& sized(const Candidate& candidate);
   void take_optimizer(Sized& out);
-  [[nodiscard]] const Planned& planned(const Sized& of, int64_t accumulate);
+  [[nodiscard]] StepKey key_of(const Sized& of, Microbatches microbatches) const;
+  [[nodiscard]] const Planned& planned(const Sized& of, int64_t microbatches);
+  [[nodiscard]] const Planned* repeating(const Sized& of);
   [[nodiscard]] Part part_of(const MemoryOutline& outline);
   [[nodiscard]] StepMemory memory(Sized& of,
                                   const Planned& planned,
@@ -145,6 +155,7 @@ class Evaluator {
   std::optional<std::vector<plan::Operator>> optimizer_;  // nullopt: not needed since
   std::vector<plan::Operator> in_backward_;
   std::vector<UnitCosts> unit_costs_;
+  size_t units_taken_ = 0;  // counts the families, from 1
   std::vector<plan::UnitSize> unit_sizes_;
   Bytes least_bytes_ = 0;  // memory that any microbatch needs
   // Outcomes of candidates that keep parameters gathered after forward, for unit_sizes_.

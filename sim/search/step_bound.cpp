@@ -170,7 +170,7 @@ const StepBounds::Sharded& StepBounds::sharded(const Candidate& frame) {
       out.unsharded.push_back(of.sizes[id].unsharded);
     }
   }
-  for (const plan::Operator& op : plan::optimizer_operators(of.plan, scenario.step)) {
+  for (const plan::Operator& op : plan::optimizer_operators(of.plan, of.sizes, scenario.step)) {
     out.optimizer +=
         operator_cost(op, share_on_host(of.plan, of.sizes), *evaluator_.target().costs).run.alone;
   }

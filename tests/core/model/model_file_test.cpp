@@ -197,7 +197,7 @@ TEST(ModelFileTest, ARecordedModelHasItsOwnDtypes) {
                    module_tree(parsed(file)), 2);
   };
   const auto optimizer = [](const ResolvedPlan& plan) {
-    return optimizer_operators(plan, StepSettings{}).front();
+    return optimizer_operators(plan, unit_sizes(plan), StepSettings{}).front();
   };
   // The root has "scale": 2 of 4 elements, in each list half of 32.
   EXPECT_EQ(unit_sizes(plan_of())[0].sharded, 2 * 4);
