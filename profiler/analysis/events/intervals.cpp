@@ -7,27 +7,43 @@
 
 namespace shardlens::analysis {
 
+namespace {
+
+bool starts_before(const Interval& a, const Interval& b) {
+  return a.start < b.start;
+}
+
+// Adds an interval that starts after those of `out`, or within the last of them.
+void extend(IntervalSet& out, const Interval& i) {
+  if (!out.empty() && i.start <= out.back().end) {
+    out.back().end = std::max(out.back().end, i.end);
+  } else {
+    out.push_back(i);
+  }
+}
+
+}  // namespace
+
 IntervalSet union_of(std::vector<Interval> intervals) {
   std::erase_if(intervals, [](const Interval& i) { return i.end <= i.start; });
-  const auto before = [](const Interval& a, const Interval& b) { return a.start < b.start; };
-  if (!std::is_sorted(intervals.begin(), intervals.end(), before)) {
-    std::sort(intervals.begin(), intervals.end(), before);
+  if (!std::is_sorted(intervals.begin(), intervals.end(), starts_before)) {
+    std::sort(intervals.begin(), intervals.end(), starts_before);
   }
   IntervalSet out;
   for (const Interval& i : intervals) {
-    if (!out.empty() && i.start <= out.back().end) {
-      out.back().end = std::max(out.back().end, i.end);
-    } else {
-      out.push_back(i);
-    }
+    extend(out, i);
   }
   return out;
 }
 
 IntervalSet unite(const IntervalSet& a, const IntervalSet& b) {
-  std::vector<Interval> all(a);
-  all.insert(all.end(), b.begin(), b.end());
-  return union_of(std::move(all));
+  IntervalSet out;
+  auto one = a.begin(), other = b.begin();
+  while (one != a.end() || other != b.end()) {
+    const bool first = other == b.end() || (one != a.end() && !starts_before(*other, *one));
+    extend(out, first ? *one++ : *other++);
+  }
+  return out;
 }
 
 namespace {
