@@ -8,6 +8,7 @@
 #include <CLI/Formatter.hpp>
 #include <fmt/format.h>
 
+#include "core/base/heap.h"
 #include "core/base/standard_output.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/compat/hta.h"
@@ -54,6 +55,7 @@ void require_unit(const analysis::Analysis& analysis, const std::string& unit) {
 }
 
 ExitCode run(const AnalyzeOptions& options) {
+  keep_freed_memory();  // what one figure needs is used again by the next
   const report::By by = options.table.table();
   const auto top = options.table.rows();
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
