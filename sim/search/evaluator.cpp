@@ -93,7 +93,6 @@ void Evaluator::take_family(const Candidate& candidate) {
   }
   unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
   add_steps(in_backward_, *target_.costs, unit_costs_);
-  ++units_taken_;
   family_ = candidate;
 }
 
@@ -145,11 +144,8 @@ Evaluator::Sized& Evaluator::sized(const Candidate& candidate) {
   if (out.sizes_taken != sizes_taken_) {
     take_optimizer(out);
   }
-  if (out.units_taken != units_taken_) {
-    out.workload.in_backward = in_backward_;
-    out.costs.units = unit_costs_;
-    out.units_taken = units_taken_;
-  }
+  out.workload.in_backward = in_backward_;
+  out.costs.units = unit_costs_;
   if (out.groups != plan_.groups) {
     plan::change_groups(out.groups, plan_, out.workload);
     out.groups = plan_.groups;

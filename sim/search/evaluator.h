@@ -97,7 +97,6 @@ class Evaluator {
     std::vector<OperatorMemory> memory;
     std::vector<KnownMemory> known;
     size_t sizes_taken = 0;  // of which sizes its optimizer's operators are
-    size_t units_taken = 0;  // of which family its units' costs are
   };
   struct Microbatches {
     int64_t timed = 0;     // in the planned step
@@ -155,7 +154,6 @@ class Evaluator {
   std::optional<std::vector<plan::Operator>> optimizer_;  // nullopt: not needed since
   std::vector<plan::Operator> in_backward_;
   std::vector<UnitCosts> unit_costs_;
-  size_t units_taken_ = 0;  // counts the families, from 1
   std::vector<plan::UnitSize> unit_sizes_;
   Bytes least_bytes_ = 0;  // memory that any microbatch needs
   // Outcomes of candidates that keep parameters gathered after forward, for unit_sizes_.
