@@ -9,6 +9,7 @@
 
 #include "core/mesh/mesh.h"
 #include "gui/model/base/time_axis.h"
+#include "gui/model/base/words.h"
 #include "gui/view/panel_parts/memory_inks.h"
 
 namespace shardlens::gui {
@@ -17,14 +18,22 @@ namespace {
 using RankDetail = MeshLayout::Detail;
 
 constexpr double kMeshSide = 4, kMeshLine = 15, kGroupStripe = 4;
-constexpr int64_t kMostFramedNodes = 256;  // nodes
-constexpr double kFarLimitOfRanks = 1.5;   // a limit that is farther away would make the bars short
+constexpr int64_t kMostFramedNodes = 256;              // nodes
+constexpr double kMeshSwatch = 13, kMeshEntryGap = 8;  // of the legend
+constexpr double kFarLimitOfRanks = 1.5;  // a limit that is farther away would make the bars short
 
 // From the one that is allocated all the time to those that come and go.
 constexpr sim::MemoryCategory kHeldOrder[] = {
     sim::MemoryCategory::kParameters, sim::MemoryCategory::kOptimizer,
     sim::MemoryCategory::kGradients,  sim::MemoryCategory::kActivations,
     sim::MemoryCategory::kUnsharded,  sim::MemoryCategory::kCommunication};
+
+// As the columns of the table next to it.
+QString name_of_held(sim::MemoryCategory category) {
+  return category == sim::MemoryCategory::kUnsharded       ? MeshMap::tr("gathered")
+         : category == sim::MemoryCategory::kCommunication ? MeshMap::tr("buffers")
+                                                           : words(name_of(category));
+}
 
 Bytes held_sum(const std::array<Bytes, sim::kMemoryCategoryCount>& bytes) {
   return std::accumulate(bytes.begin(), bytes.end(), Bytes{0});
@@ -82,29 +91,59 @@ void MeshMap::showBoxes(RankBoxes boxes) {
 }
 
 void MeshMap::arrange() {
-  layout_ =
-      MeshLayout(std::ssize(picture_.ranks), picture_.gpus,
-                 QRectF(rect()).adjusted(kMeshSide, kMeshSide + kMeshLine, -kMeshSide, -kMeshSide));
+  layOutLegend();
+  const double top = legend_.empty() ? kMeshSide : kMeshLine + 4;
+  layout_ = MeshLayout(std::ssize(picture_.ranks), picture_.gpus,
+                       QRectF(rect()).adjusted(kMeshSide, top, -kMeshSide, -kMeshSide));
   update();
+}
+
+// What the colours of the bars are; an entry for which there is no room is left out.
+void MeshMap::layOutLegend() {
+  legend_.clear();
+  if (!picture_.peak || picture_.ranks.empty()) {
+    return;
+  }
+  const QFontMetricsF metrics(font());
+  double x = kMeshSide;
+  const auto add = [&](const QString& text, Ink ink) {
+    const double wide = kMeshSwatch + metrics.horizontalAdvance(text) + 2;
+    if (x + wide <= width()) {
+      legend_.push_back({text, ink, {x, 2, wide, kMeshLine}});
+    }
+    x += wide + kMeshEntryGap;
+  };
+  const auto held = picture_.held(0);
+  for (const sim::MemoryCategory category : kHeldOrder) {
+    if (held[static_cast<size_t>(category)] > 0) {
+      add(name_of_held(category), ink_of(category));
+    }
+  }
+  if (std::ranges::any_of(picture_.ranks, [](const auto& rank) { return rank.waited > 0; })) {
+    add(tr("waited"), Ink::kExposed);
+  }
+}
+
+// Not for boxes of a parameter, nor for ranks that are drawn without bars.
+void MeshMap::drawLegend(Canvas& canvas) const {
+  const bool bars = layout_.detail() == RankDetail::kFull || layout_.detail() == RankDetail::kBar;
+  if (!boxes_.empty() || !bars) {
+    return;
+  }
+  for (const Entry& entry : legend_) {
+    const QRectF swatch(entry.area.left(), entry.area.top() + 3, 9, 9);
+    if (entry.ink == Ink::kExposed) {
+      canvas.fill(swatch, entry.ink, 0.25);
+      canvas.hatch(swatch, entry.ink);
+    } else {
+      canvas.fill(swatch, entry.ink, 1);
+    }
+    canvas.text(entry.area.adjusted(kMeshSwatch, 0, 0, 0), entry.text, Ink::kFaintText);
+  }
 }
 
 void MeshMap::resizeEvent(QResizeEvent* /*event*/) {
   arrange();
-}
-
-QString MeshMap::linkText() const {
-  if (!picture_.spec) {
-    return tr("Nodes and links are not known from the run.");
-  }
-  const sim::FabricSpec& fabric = picture_.spec->fabric;
-  QString out = tr("%1 × %2: %3 %4 GB/s")
-                    .arg(picture_.nodes())
-                    .arg(tr("%1 GPUs").arg(picture_.gpus))
-                    .arg(fabric.link == sim::Link::kNvlink ? tr("NVLink") : tr("PCIe"))
-                    .arg(fabric.ring_gbps, 0, 'f', 0);
-  return picture_.nodes() > 1
-             ? tr("%1, network %2 GB/s a GPU").arg(out).arg(fabric.network_gbps, 0, 'f', 0)
-             : out;
 }
 
 void MeshMap::drawNode(Canvas& canvas, int64_t node) const {
@@ -256,7 +295,7 @@ void MeshMap::drawOn(Canvas& canvas) const {
   if (picture_.ranks.empty()) {
     return;
   }
-  canvas.text({kMeshSide, 2, width() - 2 * kMeshSide, kMeshLine}, linkText(), Ink::kFaintText);
+  drawLegend(canvas);
   for (int64_t node = 0; node < layout_.nodes(); ++node) {
     drawNode(canvas, node);
   }

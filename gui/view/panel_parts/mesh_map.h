@@ -3,6 +3,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include <QString>
 
 #include "gui/model/what_if/mesh_picture.h"
 #include "gui/view/panel_parts/mesh_layout.h"
@@ -47,7 +50,14 @@ class MeshMap : public DrawnWidget {
   bool event(QEvent* event) override;
 
  private:
+  struct Entry {  // of the legend
+    QString text;
+    Ink ink = Ink::kText;
+    QRectF area;
+  };
   void arrange();
+  void layOutLegend();
+  void drawLegend(Canvas& canvas) const;
   void drawNode(Canvas& canvas, int64_t node) const;
   void drawRank(Canvas& canvas, int64_t rank) const;
   void drawBoxes(Canvas& canvas, const QRectF& area, size_t rank) const;
@@ -55,10 +65,10 @@ class MeshMap : public DrawnWidget {
   void drawHeld(Canvas& canvas, const QRectF& area, size_t rank) const;
   void drawWaited(Canvas& canvas, const QRectF& area, size_t rank) const;
   void drawGroups(Canvas& canvas, const QRectF& area, int64_t rank) const;
-  [[nodiscard]] QString linkText() const;
 
   MeshPicture picture_;
   MeshLayout layout_;
+  std::vector<Entry> legend_;
   std::optional<int64_t> hovered_, chosen_;
   std::string lit_;
   RankBoxes boxes_;

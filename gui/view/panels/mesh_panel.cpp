@@ -47,7 +47,7 @@ class MeshPanel final : public Panel {
         tr("What each rank holds, or which part of a parameter it stores; those of the chosen unit "
            "are listed"));
     shown_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-    shown_->setMinimumContentsLength(8);
+    shown_->setMinimumContentsLength(14);
     connect(shown_, &QComboBox::activated, this, [this](int index) {
       parameter_ = index > 0 ? shown_->itemText(index).toStdString() : std::string();
       fill();
@@ -145,15 +145,28 @@ class MeshPanel final : public Panel {
           .arg(with_breaks(QString::fromStdString(parameter_)));
     }
     const QString of = picture.title.isEmpty() ? tr("The plan") : picture.title;
-    return picture.peak
-               ? picture.measured
-                     ? tr("%1: what each rank holds at its simulated peak, and how long "
-                          "it waited for communication, measured.")
-                           .arg(of)
-                     : tr("%1: what each rank holds at its peak, and how long it waits for "
-                          "communication, simulated.")
-                           .arg(of)
-               : tr("%1: the parameters of each rank. The plan is not simulated.").arg(of);
+    const QString held =
+        !picture.peak ? tr("%1: the parameters of each rank. The plan is not simulated.").arg(of)
+        : picture.measured
+            ? tr("%1: what each rank holds at its simulated peak; how long it waited, measured.")
+                  .arg(of)
+            : tr("%1, simulated: what each rank holds at its peak, and how long it waits.").arg(of);
+    return held + u' ' + links(picture);
+  }
+  // "2 × 8 GPUs: NVLink 344 GB/s, network 50 GB/s a GPU."
+  [[nodiscard]] static QString links(const MeshPicture& picture) {
+    if (!picture.spec) {
+      return tr("Nodes and links are not known from the run.");
+    }
+    const sim::FabricSpec& fabric = picture.spec->fabric;
+    const QString within = tr("%1 × %2 GPUs: %3 %4 GB/s")
+                               .arg(picture.nodes())
+                               .arg(picture.gpus)
+                               .arg(fabric.link == sim::Link::kNvlink ? tr("NVLink") : tr("PCIe"))
+                               .arg(fabric.ring_gbps, 0, 'f', 0);
+    return picture.nodes() > 1
+               ? tr("%1, network %2 GB/s a GPU.").arg(within).arg(fabric.network_gbps, 0, 'f', 0)
+               : within + u'.';
   }
 
   MeshTable table_;

@@ -80,6 +80,30 @@ TEST_F(MeshMapTest, EveryRankHasAPlaceAndFewItemsArePainted) {
   }
 }
 
+// Not for the boxes of a parameter.
+TEST_F(MeshMapTest, TheLegendNamesTheColoursOfTheBars) {
+  for (const QSize size : {QSize(900, 300), QSize(560, 170)}) {
+    MeshMap map;
+    map.resize(size);
+    QApplication::sendPostedEvents(&map);
+    map.show(picture_of(8));
+    QStringList texts;
+    for (const Recorder::Drawn& each : drawn(map)) {
+      if (each.what == What::kText && each.area.bottom() <= map.meshLayout().node(0).top()) {
+        EXPECT_LE(each.area.right(), size.width()) << each.text.toStdString();
+        texts.append(each.text);
+      }
+    }
+    EXPECT_EQ(texts, (QStringList{"parameters", "optimizer", "gradients", "activations", "gathered",
+                                  "buffers", "waited"}))
+        << texts.join(' ').toStdString();
+    map.showBoxes(RankBoxes(8));
+    for (const Recorder::Drawn& each : drawn(map)) {
+      EXPECT_NE(each.text, "gathered");
+    }
+  }
+}
+
 TEST_F(MeshMapTest, TheGroupsOfTheRankUnderThePointerAreLit) {
   MeshMap map;
   map.resize(900, 300);
