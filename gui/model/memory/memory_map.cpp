@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace shardlens::gui {
@@ -113,8 +114,10 @@ MemoryMap memory_map(const sim::MemoryCurve& curve,
     for (const auto& [part, bytes] : group.parts) {
       const size_t at = out.tiles.size() - begin;
       out.tiles.push_back(
-          {inner[at], part.second, curve.unit_of({part.second, part.first, {}}), bytes, at == 0});
+          {inner[at], part.second, curve.unit_of({part.second, part.first, {}}), bytes, false});
     }
+    const auto tiles = std::span(out.tiles).subspan(begin);
+    std::ranges::max_element(tiles, {}, &MemoryMap::Tile::bytes)->largest = true;
     out.groups.push_back({where, group.bytes, begin, out.tiles.size()});
   }
   return out;

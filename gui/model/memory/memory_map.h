@@ -26,7 +26,7 @@ struct MemoryMap {
     sim::MemoryCategory category = sim::MemoryCategory::kParameters;
     std::optional<std::string> unit;  // FQN, "" is the root; nullopt: of no unit
     Bytes bytes = 0;
-    bool first = false;  // of its group
+    bool largest = false;  // of its group
   };
   struct Group {
     QRectF area;

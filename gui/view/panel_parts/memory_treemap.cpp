@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include <QFontMetricsF>
 #include <QHelpEvent>
 #include <QKeyEvent>
 #include <QMouseEvent>
@@ -20,7 +21,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kTitleHeight = 18, kTileText = 15, kTileSide = 3;
-constexpr double kNarrowestText = 34;  // a narrower tile has no text
+constexpr double kNarrowestText = 14;  // a narrower tile has no text
 constexpr double kOtherUnits = 0.35;   // opacity of tiles of units that are not chosen
 constexpr size_t kMostHeld = 8;        // lines of a tooltip
 
@@ -28,12 +29,16 @@ QString unit_words(const std::optional<std::string>& unit) {
   return unit ? shown_text(unit_label(*unit)) : MemoryTreemap::tr("of no unit");
 }
 
-// The end of a name, which tells it from the others: "layers.3".
-QString short_words(const std::optional<std::string>& unit) {
+// The name of a unit, then shorter ones, which still tell it from the others: "layers.3", "3".
+QStringList unit_names(const std::optional<std::string>& unit) {
   const QString all = unit_words(unit);
   const qsizetype last = all.lastIndexOf(u'.');
   const qsizetype before = last > 0 ? all.lastIndexOf(u'.', last - 1) : -1;
-  return before < 0 ? all : all.mid(before + 1);
+  QStringList out{before < 0 ? all : all.mid(before + 1)};
+  if (last > 0) {
+    out.append(all.mid(last + 1));
+  }
+  return out;
 }
 
 }  // namespace
@@ -116,18 +121,25 @@ void MemoryTreemap::drawTile(Canvas& canvas, const MemoryMap::Tile& tile, Bytes 
     return;
   }
   const bool by_unit = order_ == MemoryMap::Order::kByUnit;
-  const QString category = words(name_of(tile.category));
-  const QString of_group = by_unit ? short_words(tile.unit) : category;
-  const QString itself = by_unit ? category : short_words(tile.unit);
+  const QStringList units = unit_names(tile.unit);
+  const QStringList category{words(name_of(tile.category))};
+  const QFontMetricsF metrics(font());
   QStringList lines;
-  if (tile.first && area.height() >= 2 * kTileText) {
-    lines = {tr("%1 %2").arg(of_group, bytesText(group)), itself};
-  } else {
-    lines = {tile.first ? of_group : itself};
+  // Adds the first text that fits; what the colours are is said elsewhere, so no text is cut.
+  const auto add = [&](const QStringList& texts) {
+    const auto fits = std::ranges::find_if(texts, [&](const QString& text) {
+      return metrics.horizontalAdvance(text) <= area.width() - 2 * kTileSide;
+    });
+    if (fits != texts.end() && area.height() >= static_cast<double>(lines.size() + 1) * kTileText) {
+      lines.append(*fits);
+    }
+  };
+  if (tile.largest) {
+    const QStringList& names = by_unit ? units : category;
+    add(QStringList(tr("%1 %2").arg(names.front(), bytesText(group))) + names);
   }
-  if (area.height() >= static_cast<double>(lines.size() + 1) * kTileText) {
-    lines.append(bytesText(tile.bytes));
-  }
+  add(by_unit ? category : units);
+  add({bytesText(tile.bytes)});
   double y = area.top() + 1;
   for (const QString& line : lines) {
     canvas.label({area.left() + kTileSide, y, area.width() - 2 * kTileSide, kTileText - 1}, line,

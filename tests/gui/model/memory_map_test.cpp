@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <span>
 
 #include "gui/model/what_if/edit_history.h"
 #include "tests/gui/qt_test.h"
@@ -99,7 +100,10 @@ TEST_F(MemoryMapTest, TilesHaveOneScaleThroughTheStep) {
       for (const MemoryMap::Group& group : map.groups) {
         of_groups += group.bytes;
         EXPECT_LT(group.begin, group.end);
-        EXPECT_TRUE(map.tiles[group.begin].first);
+        const std::span tiles(&map.tiles[group.begin], group.end - group.begin);
+        EXPECT_EQ(std::ranges::count(tiles, true, &MemoryMap::Tile::largest), 1);
+        EXPECT_EQ(std::ranges::find(tiles, true, &MemoryMap::Tile::largest)->bytes,
+                  std::ranges::max(tiles, {}, &MemoryMap::Tile::bytes).bytes);
         if (order == MemoryMap::Order::kByUnit && map.tiles[group.begin].unit) {
           units.push_back(*map.tiles[group.begin].unit);
         }
