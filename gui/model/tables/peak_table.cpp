@@ -57,7 +57,9 @@ void PeakTable::show(const PlanSession& session) {
   const PlanVersion* first = session.versions().empty() ? nullptr : &session.versions().front();
   if (now != nullptr && now->error.isEmpty() && first->error.isEmpty()) {
     std::map<std::tuple<sim::MemoryCategory, std::string, std::string>, size_t> rows;
-    for (const PlanVersion* version : {first, now}) {
+    const std::vector<const PlanVersion*> both =
+        now == first ? std::vector{first} : std::vector{first, now};
+    for (const PlanVersion* version : both) {
       for (const sim::AliveAtPeak& each : version->prediction.memory.alive) {
         const auto [at, is_new] = rows.try_emplace(
             {each.category, each.what, unit_of(*version, each.unit)}, list_.size());

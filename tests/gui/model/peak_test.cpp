@@ -19,6 +19,20 @@ class PeakTest : public QtTest<QCoreApplication> {
     ASSERT_TRUE(wait_for([&] { return session_.current() != nullptr; }));
     table_.show(session_);
   }
+  // Of the rows' texts, each of which is rounded.
+  void expectSum(int column, Bytes expected) {
+    const std::map<QString, double> units{{"B", 1}, {"KiB", 1 << 10}, {"MiB", 1 << 20}};
+    double sum = 0, rounding = 0;
+    for (int row = 0; row < table_.rowCount(); ++row) {
+      const QStringList text = table_.index(row, column).data().toString().split(' ');
+      if (text.size() == 2) {
+        const double unit = units.at(text[1]);
+        sum += text[0].toDouble() * unit;
+        rounding += unit > 1 ? 0.005 * unit : 0;
+      }
+    }
+    EXPECT_NEAR(sum, static_cast<double>(expected), rounding + 1) << column;
+  }
   PlanSession session_;
   PeakTable table_;
 };
@@ -31,6 +45,8 @@ TEST_F(PeakTest, RowsSumToThePeakOfBothPlans) {
   ASSERT_TRUE(wait_for([&] { return !session_.isObserving(); }));
   simulate();
   ASSERT_EQ(table_.peaks().size(), 1);
+  expectSum(3, session_.current()->peak());
+  expectSum(4, session_.current()->peak());
   PlanState kept = session_.state();
   kept.plan.reshard_after_forward = plan::Reshard{plan::Reshard::Kind::kNo, 0};
   for (plan::UnitEntry& unit : kept.plan.units) {
@@ -45,6 +61,8 @@ TEST_F(PeakTest, RowsSumToThePeakOfBothPlans) {
   EXPECT_EQ(table_.peaks()[0].sum(), versions[0].peak());
   EXPECT_EQ(table_.peaks()[1].sum(), versions[1].peak());
   EXPECT_GT(versions[1].peak(), versions[0].peak());
+  expectSum(3, versions[0].peak());
+  expectSum(4, versions[1].peak());
   // Unsharded parameters of all units at the peak, where the own plan has those of few.
   std::map<QString, int> units;
   for (int row = 0; row < table_.rowCount(); ++row) {
