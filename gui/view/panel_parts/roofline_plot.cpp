@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include <QHelpEvent>
 #include <QMouseEvent>
@@ -21,6 +22,20 @@ double power_below(double value) {
 }
 double power_above(double value) {
   return std::pow(10, std::ceil(std::log10(value)));
+}
+
+// Powers of ten, of a short axis with 2 and 5 between them.
+std::vector<double> roofline_ticks(double low, double high) {
+  constexpr double kShort = 1000;  // from the lowest to the highest value
+  std::vector<double> out;
+  for (double power = low; power <= high * 1.001; power *= 10) {
+    for (const double times : {1, 2, 5}) {
+      if ((times == 1 || high / low < kShort) && times * power <= high * 1.001) {
+        out.push_back(times * power);
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -104,14 +119,14 @@ std::optional<size_t> RooflinePlot::rowAt(const QPointF& position) const {
 void RooflinePlot::drawAxes(Canvas& canvas) const {
   const QRectF inside = area();
   canvas.fill(inside, Ink::kBand, 1);
-  for (double x = low_x_; x <= high_x_ * 1.001; x *= 10) {
+  for (const double x : roofline_ticks(low_x_, high_x_)) {
     canvas.line({xOf(x), inside.top()}, {xOf(x), inside.bottom()}, Ink::kGrid, false);
     if (xOf(x) + 30 < inside.right()) {
       canvas.text({xOf(x) + 2, inside.bottom() + 1, 60, kRoofBottom - 2}, QString::number(x),
                   Ink::kFaintText);
     }
   }
-  for (double y = low_y_; y <= high_y_; y *= 10) {
+  for (const double y : roofline_ticks(low_y_, high_y_)) {
     canvas.line({inside.left(), yOf(y)}, {inside.right(), yOf(y)}, Ink::kGrid, false);
     if (yOf(y) - 8 >= inside.top()) {
       canvas.text({0, yOf(y) - 8, kRoofLeft - 4, 16}, QString::number(y), Ink::kFaintText,

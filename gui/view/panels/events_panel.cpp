@@ -102,7 +102,9 @@ class EventsPanel final : public Panel {
     if (sums()) {
       table_.show(nullptr, 0, {});
       groups_.show(selection(), asked());
-      sums_->horizontalHeader()->resizeSections(QHeaderView::ResizeToContents);
+      for (int column = 1; column < groups_.columnCount(); ++column) {
+        sums_->resizeColumnToContents(column);  // names take the room that is left
+      }
       show_row(*sums_, item ? groups_.indexOf(*item) : QModelIndex());
     } else {
       groups_.clear();

@@ -58,7 +58,11 @@ class RooflinePanel final : public Panel {
   void runChanged() override { refresh(); }
   void selectionChanged() override { markUnit(); }
   void fitColumns() override { elided_ = fit_columns(*view_); }
-  void widthChanged() override { share_width(*view_, elided_); }
+  void widthChanged() override {
+    constexpr int kLeastName = 190;  // pixels; modules with shorter names would look alike
+    share_width(*view_, elided_);
+    view_->setColumnWidth(0, std::max(kLeastName, view_->columnWidth(0)));
+  }
   void describe(const QModelIndex& index, MenuTarget& target) const override {
     target.unit = table_.rowOf(index).unit;
   }
