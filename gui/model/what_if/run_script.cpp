@@ -32,6 +32,9 @@ QString directory_name(const QString& name) {
   static const QRegularExpression kOther(QStringLiteral("[^A-Za-z0-9._]+"));
   constexpr qsizetype kLongest = 60;
   QString out = QString(name).replace(kOther, QStringLiteral("-")).left(kLongest).toLower();
+  if (out.endsWith(QStringLiteral(".json"))) {  // the version of a plan file
+    out.chop(5);
+  }
   while (out.startsWith(u'-') || out.startsWith(u'.')) {
     out.remove(0, 1);
   }

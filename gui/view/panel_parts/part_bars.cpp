@@ -12,12 +12,14 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kBetweenNames = 12;
+constexpr double kMostOfText = 0.45;  // of the width, for labels and for texts
 constexpr double kBarsMargin = 8, kCaptionHeight = 16, kLegendHeight = 20, kRow = 20,
                  kShortestRow = 9, kThickest = 15;
 constexpr std::array<Ink, PartBars::kParts> kPartInks{Ink::kCompute, Ink::kExposed, Ink::kCopy,
                                                       Ink::kIdle};
 
-// Exposed time is hatched everywhere.
+}  // namespace
+
 void draw_part(Canvas& canvas, const QRectF& area, int part) {
   constexpr int kExposedPart = 1;
   constexpr double kBehindHatch = 0.3;
@@ -28,14 +30,11 @@ void draw_part(Canvas& canvas, const QRectF& area, int part) {
   }
 }
 
-// As the headline has it in a narrow window.
-QString short_name_of(int part) {
+QString short_name_of_part(int part) {
   return part == 1   ? QObject::tr("exposed comm")
          : part == 2 ? QObject::tr("copies")
                      : name_of_part(part);
 }
-
-}  // namespace
 
 double PartBars::Bar::sum() const {
   return std::accumulate(parts.begin(), parts.end(), 0.0);
@@ -65,8 +64,17 @@ PartBars::PartBars(const QString& name, const QString& caption, QWidget* parent)
   setAccessibleName(name);
 }
 
+void PartBars::setLegend(bool shown) {
+  legend_ = shown;
+  updateGeometry();
+  update();
+}
+
 // The caption is above the legend where there is room, else before it.
 double PartBars::top() const {
+  if (!legend_) {
+    return kBarsMargin / 2;
+  }
   const double both = kLegendHeight + kCaptionHeight;
   return !caption_.isEmpty() && height() >= both + kThickest * static_cast<double>(bars_.size())
              ? both
@@ -80,7 +88,9 @@ void PartBars::show(std::vector<Bar> bars) {
 }
 
 QSize PartBars::sizeHint() const {
-  const double above = caption_.isEmpty() ? kLegendHeight : kLegendHeight + kCaptionHeight;
+  const double above = !legend_             ? kBarsMargin / 2
+                       : caption_.isEmpty() ? kLegendHeight
+                                            : kLegendHeight + kCaptionHeight;
   return {360, static_cast<int>(above + kRow * static_cast<double>(bars_.size()) + kBarsMargin)};
 }
 
@@ -92,7 +102,7 @@ double PartBars::widthOf(QString Bar::*text) const {
       widest = std::max(widest, metrics.horizontalAdvance(bar.*text));
     }
   }
-  return std::min(widest, 0.36 * width());
+  return std::min(widest, kMostOfText * width());
 }
 
 QRectF PartBars::rowOf(size_t bar) const {
@@ -102,32 +112,47 @@ QRectF PartBars::rowOf(size_t bar) const {
   return {0, top() + row * static_cast<double>(bar), static_cast<double>(width()), row};
 }
 
+// The caption, and what the colours are, with short names if there is not enough room; a caption
+// that would still take the room of a colour is left out.
+void PartBars::drawLegend(Canvas& canvas) const {
+  const QFontMetricsF metrics(font());
+  const double legend = top() - kLegendHeight;
+  const double caption = metrics.horizontalAdvance(caption_);
+  const auto entry = [&metrics](bool narrow, int part) {
+    return 14 + metrics.horizontalAdvance(narrow ? short_name_of_part(part) : name_of_part(part));
+  };
+  const auto wide = [&entry](bool narrow) {
+    double out = 0;
+    for (int part = 0; part < kParts; ++part) {
+      out += entry(narrow, part) + kBetweenNames;
+    }
+    return out;
+  };
+  const bool above = legend > 0;
+  double x = above || caption_.isEmpty() ? kBarsMargin : kBarsMargin + caption + 12;
+  const bool narrow = x + wide(false) > width();
+  if (above || x + wide(narrow) - kBetweenNames <= width()) {
+    canvas.text(
+        {kBarsMargin, above ? 2.0 : 0.0, caption + 2, above ? kCaptionHeight : kLegendHeight},
+        caption_, Ink::kText);
+  } else {
+    x = kBarsMargin;
+  }
+  for (int part = 0; part < kParts && x + entry(narrow, part) <= width(); ++part) {
+    draw_part(canvas, {x, legend + 5, 10, 10}, part);
+    canvas.text({x + 14, legend, entry(narrow, part) - 12, kLegendHeight},
+                narrow ? short_name_of_part(part) : name_of_part(part), Ink::kFaintText);
+    x += entry(narrow, part) + kBetweenNames;
+  }
+}
+
 void PartBars::drawOn(Canvas& canvas) const {
   canvas.fill(rect(), Ink::kBackground);
   if (bars_.empty()) {
     return;
   }
-  const QFontMetricsF metrics(font());
-  const double legend = top() - kLegendHeight;
-  const double caption = metrics.horizontalAdvance(caption_);
-  canvas.text({kBarsMargin, legend > 0 ? 2.0 : 0.0, caption + 2,
-               legend > 0 ? kCaptionHeight : kLegendHeight},
-              caption_, Ink::kText);
-  const double begin = legend > 0 || caption_.isEmpty() ? kBarsMargin : kBarsMargin + caption + 12;
-  const auto entry = [&metrics](bool narrow, int part) {
-    return 14 + metrics.horizontalAdvance(narrow ? short_name_of(part) : name_of_part(part));
-  };
-  double all = begin;
-  for (int part = 0; part < kParts; ++part) {
-    all += entry(false, part) + kBetweenNames;
-  }
-  const bool narrow = all > width();
-  double x = begin;
-  for (int part = 0; part < kParts && x + entry(narrow, part) <= width(); ++part) {
-    draw_part(canvas, {x, legend + 5, 10, 10}, part);
-    canvas.text({x + 14, legend, entry(narrow, part) - 12, kLegendHeight},
-                narrow ? short_name_of(part) : name_of_part(part), Ink::kFaintText);
-    x += entry(narrow, part) + kBetweenNames;
+  if (legend_) {
+    drawLegend(canvas);
   }
   double most = 0;
   for (const Bar& bar : bars_) {

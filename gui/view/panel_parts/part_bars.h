@@ -27,13 +27,14 @@ class PartBars : public DrawnWidget {
   };
   // `caption`: what a bar is, above them; "": it is clear where they are.
   explicit PartBars(const QString& name, const QString& caption = {}, QWidget* parent = nullptr);
+  void setLegend(bool shown);  // false: what the colours are is said elsewhere
   void show(std::vector<Bar> bars);
   [[nodiscard]] const std::vector<Bar>& bars() const { return bars_; }
   void drawOn(Canvas& canvas) const override;
   // Where the bar with its texts is; bars that do not fit the height are not drawn.
   [[nodiscard]] QRectF rowOf(size_t bar) const;
   [[nodiscard]] QSize sizeHint() const override;
-  [[nodiscard]] QSize minimumSizeHint() const override { return {180, 60}; }
+  [[nodiscard]] QSize minimumSizeHint() const override { return {180, 44}; }
 
  signals:
   void chosen(size_t bar);
@@ -46,7 +47,9 @@ class PartBars : public DrawnWidget {
   [[nodiscard]] std::optional<size_t> barAt(QPointF position) const;
   [[nodiscard]] double widthOf(QString Bar::*text) const;
   [[nodiscard]] double top() const;  // of the first bar
+  void drawLegend(Canvas& canvas) const;
   QString caption_;
+  bool legend_ = true;
   std::vector<Bar> bars_;
 };
 
@@ -55,5 +58,9 @@ class PartBars : public DrawnWidget {
                                                             double unit = 1);
 // "compute", "exposed communication", "exposed copies", "idle".
 [[nodiscard]] QString name_of_part(int part);
+// The same for a narrow place: "exposed comm", "copies".
+[[nodiscard]] QString short_name_of_part(int part);
+// Fills the area as a part of a bar; exposed time is hatched everywhere.
+void draw_part(Canvas& canvas, const QRectF& area, int part);
 
 }  // namespace shardlens::gui

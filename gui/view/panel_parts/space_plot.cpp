@@ -21,6 +21,7 @@ constexpr double kEntryRow = 18;
 constexpr double kNear = 9, kMarkHalf = 2.5, kFrontHalf = 4, kLegendTop = 4;
 constexpr double kMs = 1e6, kSpaceGiB = 1024.0 * 1024 * 1024;
 constexpr double kDim = 0.12, kPlain = 0.6;
+constexpr double kNameHeight = 16, kNameGap = 8;  // of a version's name, and to its cross
 
 constexpr std::array<Ink, 8> kValueInks{Ink::kCompute,   Ink::kAllGather, Ink::kReduceScatter,
                                         Ink::kAllReduce, Ink::kCopy,      Ink::kMemory,
@@ -32,6 +33,20 @@ QString short_number(double value) {
 
 QRectF square(QPointF at, double half) {
   return {at.x() - half, at.y() - half, 2 * half, 2 * half};
+}
+
+// Where a version's name can be: right or left of its cross, in the rows next to it first.
+std::vector<QRectF> places_of_name(QPointF at, double wide) {
+  constexpr int kRows = 4;  // above the cross, and below it
+  std::vector<QRectF> out;
+  for (int row = 0; row < kRows; ++row) {
+    for (const double top : {-kNameHeight * (row + 1), kNameHeight * row}) {
+      for (const double left : {kNameGap, -kNameGap - wide}) {
+        out.emplace_back(at.x() + left, at.y() + top, wide, kNameHeight);
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -193,6 +208,29 @@ std::optional<size_t> SpacePlot::pointAt(QPointF position) const {
   return best;
 }
 
+// Above the line of the limit if there is room, else below it; along it where the text covers the
+// fewest points, at the right if there is a choice.
+QRectF SpacePlot::placeOfLimit(double line, double wide) const {
+  constexpr int kPlaces = 9;
+  const QRectF of = area();
+  const double y = line - (line - of.top() > 18 ? 18 : 0);
+  QRectF best;
+  size_t fewest = space_->points.size() + 1;
+  for (int i = 0; i < kPlaces; ++i) {
+    const double share = static_cast<double>(i) / (kPlaces - 1);
+    const QRectF place(of.right() - 4 - wide - share * (of.width() - wide - 8), y, wide, 18);
+    size_t covered = 0;
+    for (size_t point = 0; point < space_->points.size(); ++point) {
+      covered += place.intersects(square(placeOf(point), kFrontHalf)) ? 1 : 0;
+    }
+    if (covered < fewest) {
+      fewest = covered;
+      best = place;
+    }
+  }
+  return best;
+}
+
 void SpacePlot::drawAxes(Canvas& canvas) const {
   const QRectF of = area();
   const QFontMetricsF metrics(font());
@@ -203,7 +241,7 @@ void SpacePlot::drawAxes(Canvas& canvas) const {
     canvas.text({x - 40, of.bottom() + 1, 80, 17}, short_number(tick / kMs), Ink::kFaintText,
                 Qt::AlignHCenter | Qt::AlignVCenter, false);
   }
-  const int down = std::max(2, static_cast<int>(of.height() / 26));
+  const int down = std::max(3, static_cast<int>(of.height() / 26));
   for (const double tick : peaks_.ticks(down, kSpaceGiB)) {
     const double y = of.bottom() - peaks_.position(tick) * of.height();
     canvas.line({of.left(), y}, {of.right(), y}, Ink::kGrid, false);
@@ -220,8 +258,8 @@ void SpacePlot::drawAxes(Canvas& canvas) const {
     const double y = of.bottom() - peaks_.position(limit) * of.height();
     canvas.fill({of.left(), of.top(), of.width(), y - of.top()}, Ink::kWarning, 0.06);
     canvas.line({of.left(), y}, {of.right(), y}, Ink::kWarning, true);
-    canvas.text({of.left() + 4, y - (y - of.top() > 18 ? 18 : 0), of.width() - 8, 18},
-                tr("memory %1").arg(bytesText(space_->available)), Ink::kWarning,
+    const QString text = tr("memory %1").arg(bytesText(space_->available));
+    canvas.text(placeOfLimit(y, metrics.horizontalAdvance(text) + 4), text, Ink::kWarning,
                 Qt::AlignRight | Qt::AlignVCenter, false);
   }
   if (has_unfit_) {
@@ -269,16 +307,30 @@ void SpacePlot::drawPoints(Canvas& canvas) const {
   }
 }
 
+// Names do not cover each other: the current version's is placed first; one for which there is no
+// room is left out.
 void SpacePlot::drawVersions(Canvas& canvas) const {
+  std::vector<const Version*> named;
   for (const Version& version : versions_) {
     const QPointF at = place(version.step, version.peak, true);
     canvas.line(at + QPointF(-5, -5), at + QPointF(5, 5), Ink::kText, false);
     canvas.line(at + QPointF(-5, 5), at + QPointF(5, -5), Ink::kText, false);
-    const double wide = QFontMetricsF(font()).horizontalAdvance(version.name) + 8;
-    const bool left = at.x() + 8 + wide > width();
-    canvas.text({left ? at.x() - 8 - wide : at.x() + 8, at.y() - 16, wide, 16}, version.name,
-                version.chosen ? Ink::kAccent : Ink::kText,
-                (left ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter, version.chosen);
+    named.push_back(&version);
+  }
+  std::ranges::stable_partition(named, [](const Version* version) { return version->chosen; });
+  std::vector<QRectF> taken;
+  for (const Version* version : named) {
+    const double wide = QFontMetricsF(font()).horizontalAdvance(version->name) + 8;
+    for (const QRectF& each : places_of_name(place(version->step, version->peak, true), wide)) {
+      const bool free = std::ranges::none_of(
+          taken, [&each](const QRectF& other) { return other.intersects(each); });
+      if (free && QRectF(rect()).contains(each)) {
+        taken.push_back(each);
+        canvas.text(each, version->name, version->chosen ? Ink::kAccent : Ink::kText,
+                    Qt::AlignHCenter | Qt::AlignVCenter, version->chosen);
+        break;
+      }
+    }
   }
 }
 

@@ -64,6 +64,7 @@ class SpacePlot : public DrawnWidget {
   [[nodiscard]] QPointF place(Nanoseconds step, Bytes peak, bool fits) const;
   [[nodiscard]] Ink inkOf(size_t point) const;
   [[nodiscard]] bool isDim(size_t point) const;
+  [[nodiscard]] QRectF placeOfLimit(double line, double wide) const;
   void drawAxes(Canvas& canvas) const;
   void drawPoints(Canvas& canvas) const;
   void drawVersions(Canvas& canvas) const;

@@ -1,6 +1,7 @@
 #include "gui/view/panels/panels.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <QAbstractItemView>
 #include <QLineEdit>
@@ -117,6 +118,7 @@ std::vector<QDockWidget*> Panels::aside() const {
 }
 
 void Panels::arrange() {
+  setLarge(false);
   window_.setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
   for (const Docked& docked : panels_) {
     docked.dock->setFloating(false);
@@ -160,7 +162,32 @@ void Panels::arrange() {
   window_.resizeDocks({first}, {height * 3 / 10}, Qt::Vertical);
 }
 
+void Panels::setLarge(bool large) {
+  if (large == isLarge()) {
+    return;
+  }
+  if (large) {
+    before_ = window_.saveState();
+    for (const Docked& docked : panels_) {
+      if (window_.dockWidgetArea(docked.dock) != Qt::BottomDockWidgetArea &&
+          !docked.dock->isFloating()) {
+        docked.dock->hide();
+      }
+    }
+    window_.centralWidget()->hide();
+    return;
+  }
+  const auto front = std::ranges::find_if(panels_, &Panels::isSeen);
+  QDockWidget* seen = front == panels_.end() ? nullptr : front->dock;
+  window_.centralWidget()->show();
+  window_.restoreState(std::exchange(before_, {}));
+  if (seen != nullptr && seen->isVisible()) {
+    seen->raise();  // another tab may have been chosen
+  }
+}
+
 void Panels::hide() {
+  setLarge(false);
   for (const Docked& docked : panels_) {
     docked.dock->hide();
   }

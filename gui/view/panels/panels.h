@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include <QByteArray>
 #include <QDockWidget>
 #include <QObject>
 #include <QTimer>
@@ -51,8 +52,11 @@ class Panels : public QObject {
   }
 
   void setTheme(const Theme& theme);
-  void arrange();                 // restores the layout of the first start
-  void hide();                    // all docks
+  void arrange();  // restores the layout of the first start
+  void hide();     // all docks
+  // Gives the docks below the timeline the whole window, or makes the layout what it was before.
+  void setLarge(bool large);
+  [[nodiscard]] bool isLarge() const { return !before_.isEmpty(); }
   void raise(const QString& id);  // brings the panel with this id to the front
   void focusSearch();             // brings the panel with a search box to the front
   void walkFound(int way);        // see Panel
@@ -79,6 +83,7 @@ class Panels : public QObject {
   PanelContext context_;
   QMainWindow& window_;
   std::vector<Docked> panels_;
+  QByteArray before_;  // the layout before the panels became large; otherwise empty
   QTimer later_;
 };
 

@@ -27,6 +27,7 @@
 #include "gui/model/compare/plan_runs.h"
 #include "gui/model/what_if/run_script.h"
 #include "gui/view/panel_parts/part_bars.h"
+#include "gui/view/panel_parts/part_errors.h"
 #include "gui/view/panels/panel.h"
 #include "gui/view/panels/panel_table.h"
 #include "gui/view/panels/panel_views.h"
@@ -46,7 +47,6 @@ std::vector<ColumnTable::Column> run_columns(const PlanRuns& runs) {
   };
   std::vector<ColumnTable::Column> out{
       {QObject::tr("Run"), [of](size_t r) { return of(r).name; }},
-      {QObject::tr("Version"), [of](size_t r) { return of(r).version; }},
       {QObject::tr("Predicted"),
        [of](size_t r) {
          return of(r).predicted.duration() > 0 ? durationText(of(r).predicted.duration())
@@ -95,6 +95,7 @@ std::vector<ColumnTable::Column> run_columns(const PlanRuns& runs) {
                  nullptr, true,
                  QObject::tr("Predicted peak memory against the measured one, where the run "
                              "recorded its allocator")});
+  out.push_back({QObject::tr("Version"), [of](size_t r) { return of(r).version; }});
   return out;
 }
 
@@ -108,11 +109,31 @@ QString parts_text(const PlanRun& run) {
   return QObject::tr(" Of it %1.").arg(parts.join(QStringLiteral(", ")));
 }
 
+// Each part of both steps, and its error.
+PartErrors::Rows rows_of(const PlanRun& run) {
+  PartErrors::Rows out;
+  const auto predicted = parts_of(run.predicted);
+  const auto measured = parts_of(*run.measured);
+  for (size_t part = 0; part < PartBars::kParts; ++part) {
+    const auto time = [part](const auto& parts) {
+      return durationText(static_cast<Nanoseconds>(parts.at(part)));
+    };
+    out.at(part) = {time(predicted), time(measured),
+                    QObject::tr("%1 %").arg(signedPercent(run.errors().at(part)))};
+  }
+  out.back() = {durationText(run.predicted.duration()), durationText(run.duration),
+                QObject::tr("%1 %").arg(signedPercent(run.error()))};
+  return out;
+}
+
 // Runs the current version of the plan, and shows what was predicted and measured.
 class RunPanel final : public Panel {
  public:
   explicit RunPanel(const PanelContext& context);
-  void setTheme(const Theme& theme) override { bars_->setTheme(theme); }
+  void setTheme(const Theme& theme) override {
+    bars_->setTheme(theme);
+    errors_->setTheme(theme);
+  }
   void becameVisible() override { showVersion(); }
 
  protected:
@@ -136,6 +157,7 @@ class RunPanel final : public Panel {
   ColumnTable model_;
   QTableView* table_ = make_table(model_, tr("Runs of versions"));
   PartBars* bars_ = new PartBars(tr("Predicted and measured step, by part"));
+  PartErrors* errors_ = new PartErrors;  // of one measured run
   QFormLayout* form_ = new QFormLayout;
   QLabel* version_ = make_note();
   QLineEdit *name_ = nullptr, *folder_ = nullptr, *tokens_ = nullptr;
@@ -174,8 +196,14 @@ RunPanel::RunPanel(const PanelContext& context) : Panel(context), model_(run_col
   auto* both = new QHBoxLayout(results);
   both->setContentsMargins(0, 0, 0, 0);
   both->setSpacing(0);
-  both->addWidget(table_, 3);
-  both->addWidget(bars_, 2);
+  both->addWidget(table_, 1);
+  auto* picture = new QVBoxLayout;
+  picture->setContentsMargins(0, 0, 0, 0);
+  picture->setSpacing(0);
+  picture->addWidget(bars_);
+  picture->addWidget(errors_);
+  picture->addStretch(1);
+  both->addLayout(picture, 1);
   tabs_->addTab(results, tr("Predicted and measured"));
   tabs_->addTab(output_, tr("Output"));
   tabs_->addTab(makeScript(), tr("On another machine"));
@@ -216,9 +244,6 @@ QWidget* RunPanel::makeForm() {
   auto* inside = new QWidget;
   auto* column = new QVBoxLayout(inside);
   column->setContentsMargins(8, 2, 8, 4);
-  column->setSpacing(4);
-  version_->setContentsMargins(0, 0, 0, 0);
-  column->addWidget(version_);
   form_->setVerticalSpacing(3);
   name_ = line(tr("Name"), tr("of the run, and of its directory"));
   folder_ = line(tr("Folder"), tr("where the run's directory is made"));
@@ -234,35 +259,43 @@ QWidget* RunPanel::makeForm() {
   steps_->setToolTip(tr("All steps, with those of the warm-up"));
   warmup_->setValue(2);
   warmup_->setToolTip(tr("First steps that are not recorded"));
-  for (const QString& place :
-       {tr("CPU, one process a rank"), tr("CPU, one rank of an emulated world"),
-        tr("GPUs, one for each rank"), tr("one GPU, one rank of an emulated world")}) {
+  for (const QString& place : {tr("CPU, a process a rank"), tr("CPU, emulated world"),
+                               tr("GPUs, one a rank"), tr("one GPU, emulated world")}) {
     device_->addItem(place);
   }
   device_->setAccessibleName(tr("Runs on"));
   device_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-  device_->setMinimumContentsLength(12);
+  device_->setMinimumContentsLength(8);
   form_->addRow(tr("Runs on"), device_);
   connect(device_, &QComboBox::currentIndexChanged, this, [this] { showScript(); });
   column->addLayout(form_);
+  column->addStretch(1);
   auto* buttons = new QHBoxLayout;
+  buttons->setContentsMargins(8, 0, 8, 2);
   buttons->addWidget(start_);
   buttons->addWidget(stop_);
   buttons->addWidget(progress_, 1);
   progress_->setAccessibleName(tr("Progress"));
-  column->addLayout(buttons);
-  column->addStretch(1);
   connect(start_, &QPushButton::clicked, this, &RunPanel::start);
   connect(stop_, &QPushButton::clicked, this, [this] { runs().cancel(); });
   auto* scroll = new QScrollArea;
   scroll->setWidget(inside);
   scroll->setWidgetResizable(true);
   scroll->setFrameShape(QFrame::NoFrame);
-  scroll->setMinimumWidth(230);
-  scroll->setMaximumWidth(380);
+  scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
   scroll->setAccessibleName(tr("How the plan is run"));
   scroll->setFocusPolicy(Qt::NoFocus);
-  return scroll;
+  // The buttons stay in sight while the fields are scrolled.
+  auto* out = new QWidget;
+  out->setMinimumWidth(250);
+  out->setMaximumWidth(380);
+  auto* rows = new QVBoxLayout(out);
+  rows->setContentsMargins(0, 0, 0, 0);
+  rows->setSpacing(2);
+  rows->addWidget(version_);
+  rows->addLayout(buttons);
+  rows->addWidget(scroll, 1);
+  return out;
 }
 
 QWidget* RunPanel::makeScript() {
@@ -421,6 +454,13 @@ void RunPanel::showBars() {
     }
     bars.push_back(measured);
   }
+  const PlanRun* one = which.size() == 1 ? &runs().list()[which.front()] : nullptr;
+  const bool known = one != nullptr && one->stage == Stage::kMeasured && one->measured;
+  if (known) {
+    errors_->show(rows_of(*one));
+  }
+  errors_->setVisible(known);
+  bars_->setLegend(!known);
   bars_->setVisible(!bars.empty());
   bars_->show(std::move(bars));
 }

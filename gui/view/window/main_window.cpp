@@ -91,7 +91,10 @@ void MainWindow::connectParts() {
           [this](std::optional<analysis::Interval> range) { headline().showRange(range); });
   connect(&notice(), &NoticeBar::moreRequested, this,
           [this] { actions_.trigger(QStringLiteral("panel.diagnostics")); });
-  connect(&panels_, &Panels::goRequested, &timeline(), &TimelineView::goToSelection);
+  connect(&panels_, &Panels::goRequested, this, [this] {
+    panels_.setLarge(false);  // the timeline is shown
+    timeline().goToSelection();
+  });
   connect(&timeline(), &TimelineView::cursorMoved, &panels_, &Panels::showCursor);
   connect(&panels_, &Panels::focusLost, &timeline(), qOverload<>(&QWidget::setFocus));
   connect(&session_, &PlanSession::progress, &status_, &StatusLine::showProgress);

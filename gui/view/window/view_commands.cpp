@@ -45,6 +45,8 @@ void add_view_commands(const WindowParts& parts, std::function<void()> switch_th
   view.separate();
   view.add(QStringLiteral("view.dark"), QObject::tr("Switch between light and dark"),
            {QStringLiteral("Ctrl+Shift+D")}, std::move(switch_theme), [] { return true; }, {});
+  view.add(QStringLiteral("view.panels"), QObject::tr("Give the panels the whole window, or not"),
+           {QStringLiteral("F11")}, [parts] { parts.panels.setLarge(!parts.panels.isLarge()); });
   view.add(QStringLiteral("view.reset"), QObject::tr("Reset the layout of the panels"), {},
            [parts] { parts.panels.arrange(); });
   view.separate();

@@ -56,6 +56,7 @@ void WindowPages::complete(ActionRegistry& actions, Panels& panels) {
 }
 
 void WindowPages::showStart() {
+  panels_->setLarge(false);
   pages_->setCurrentWidget(start_);
 }
 
@@ -64,6 +65,7 @@ void WindowPages::showWorkspace() {
 }
 
 void WindowPages::toggle() {
+  panels_->setLarge(false);
   pages_->setCurrentIndex(pages_->currentWidget() == workspace_ ? 0 : 1);
 }
 
@@ -101,6 +103,7 @@ void WindowPages::setTheme(const Theme& theme) {
 }
 
 void WindowPages::saveLayout() {
+  panels_->setLarge(false);
   if (context_.run() != nullptr) {
     settings_.setValue(kStateKey, window_.saveState(kStateVersion));
   }

@@ -214,6 +214,7 @@ TEST_F(PlanRunsTest, TheScriptWritesThePlanAndCallsTheProgram) {
 
 TEST(RunScriptTest, NamesAreThoseOfDirectories) {
   EXPECT_EQ(directory_name("v1 Prefetch in forward: 2"), "v1-prefetch-in-forward-2");
+  EXPECT_EQ(directory_name("v1 prefetch-2.json"), "v1-prefetch-2");
   EXPECT_EQ(directory_name("../../etc"), "etc");
   EXPECT_EQ(directory_name("…"), "run");
   plan::StepSettings step;

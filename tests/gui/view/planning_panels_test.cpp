@@ -7,6 +7,7 @@
 
 #include <QClipboard>
 #include <QComboBox>
+#include <QDockWidget>
 #include <QFile>
 #include <QLabel>
 #include <QLineEdit>
@@ -19,7 +20,9 @@
 
 #include "gui/model/base/time_axis.h"
 #include "gui/view/panel_parts/part_bars.h"
+#include "gui/view/panel_parts/part_errors.h"
 #include "gui/view/panel_parts/space_plot.h"
+#include "gui/view/timeline/timeline_view.h"
 #include "sim/scenario/other_speeds.h"
 #include "tests/gui/view/recording_canvas.h"
 #include "tests/gui/view/window_test.h"
@@ -204,6 +207,60 @@ TEST_F(PlanningPanelsTest, ThePlotHasAllPointsInColoursOfAnyKnob) {
   }
 }
 
+// Versions with the same step and peak, as those before and after an edit without effect.
+TEST_F(PlanningPanelsTest, NamesOfVersionsDoNotCoverEachOther) {
+  openModel();
+  window_->proposals().search();
+  ASSERT_TRUE(wait_for([&] { return !window_->proposals().isBusy(); }));
+  SpacePlot plot;
+  plot.resize(700, 300);
+  plot.show(window_->proposals().space());
+  const PlanVersion& own = *window_->session().current();
+  std::vector<SpacePlot::Version> versions;
+  for (int i = 0; i < 6; ++i) {
+    versions.push_back({QStringLiteral("v%1").arg(i), own.step(), own.peak(), i == 4});
+  }
+  plot.showVersions(versions);
+  Recorder recorder;
+  plot.drawOn(recorder);
+  std::vector<QRectF> names;
+  for (const Recorder::Drawn& each : recorder.drawn) {
+    if (each.what == Recorder::Drawn::What::kText && each.text.startsWith('v')) {
+      for (const QRectF& other : names) {
+        EXPECT_FALSE(other.intersects(each.area)) << each.text.toStdString();
+      }
+      EXPECT_TRUE(QRectF(plot.rect()).contains(each.area)) << each.text.toStdString();
+      names.push_back(each.area);
+    }
+  }
+  EXPECT_EQ(names.size(), versions.size());
+}
+
+// Without the timeline and the panels at the left, and back.
+TEST_F(PlanningPanelsTest, PanelsGetTheWholeWindow) {
+  open(sample_run());
+  Panel& space = panel("space");
+  const QDockWidget& modules = *window_->panels().find("modules").dock;
+  const QSize before = space.size();
+  ASSERT_TRUE(window_->actions().trigger("view.panels"));
+  QApplication::processEvents();
+  EXPECT_FALSE(window_->timeline().isVisible());
+  EXPECT_FALSE(modules.isVisible());
+  EXPECT_GT(space.height(), 2 * before.height());
+  EXPECT_GT(space.width(), window_->width() * 9 / 10);
+  Panel& scaling = panel("scaling");
+  ASSERT_TRUE(window_->actions().trigger("view.panels"));
+  QApplication::processEvents();
+  EXPECT_TRUE(window_->timeline().isVisible());
+  EXPECT_TRUE(modules.isVisible());
+  EXPECT_EQ(scaling.size(), before);
+  EXPECT_FALSE(scaling.visibleRegion().isEmpty());
+  // What needs the timeline shows it.
+  ASSERT_TRUE(window_->actions().trigger("view.panels"));
+  open(sample_run());
+  EXPECT_TRUE(window_->timeline().isVisible());
+}
+
 // The rows are those of `simulate` on a spec with as many nodes; a slider's answer is the step of
 // the plan at that speed.
 TEST_F(PlanningPanelsTest, ScalingIsThatOfTheCommand) {
@@ -269,6 +326,13 @@ TEST_F(PlanningPanelsTest, AVersionIsRunAndOpensAsBNextToItsPrediction) {
   EXPECT_EQ(cell(table, 0, "Measured"), durationText(window_->session().baseline()->measured));
   EXPECT_EQ(cell(table, 0, "Error"), baselineText(window_->session().baseline()));
   ASSERT_EQ(run.findChild<PartBars*>()->bars().size(), 2U);
+  // The parts next to each other, and the error of each.
+  const auto& errors = *run.findChild<PartErrors*>();
+  EXPECT_TRUE(errors.isVisibleTo(&run));
+  EXPECT_EQ(errors.rows().front().predicted, durationText(of.predicted.compute));
+  EXPECT_EQ(errors.rows().front().measured, durationText(of.measured->compute));
+  EXPECT_EQ(errors.rows().front().error, cell(table, 0, "Compute"));
+  EXPECT_EQ(errors.rows().back().error, cell(table, 0, "Error"));
   // As `simulate` has them of the run.
   QProcess process;
   process.start(SHARDLENS_BIN_DIR "/shardlens",
