@@ -124,6 +124,7 @@ Action add_gui_command(CLI::App& app) {
   flag("--range", "FROM..TO", "select this range of time, such as 12ms..18ms");
   flag("--panel", "NAME",
        "show this panel, by its title in the window, such as what-if; another name lists them");
+  flag("--choose", "ENTRY", "choose this entry of a list in the panel, such as 'By module'");
   flag("--dialog", "NAME", "open this dialog: capture, palette or shortcuts");
   flag("--theme", "light|dark", "colours");
   flag("--size", "WxH", "size of the window [1280x800]");

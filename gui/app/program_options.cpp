@@ -73,6 +73,7 @@ void add_options(QCommandLineParser& parser) {
   option("range", "select this range of time, such as 12ms..18ms", "FROM..TO");
   const std::string panels = "bring this panel to the front: " + panel_names().toStdString();
   option("panel", panels.c_str(), "NAME");
+  option("choose", "choose this entry of a list in the panel, such as 'By module'", "ENTRY");
   option("dialog", "open this dialog: capture, palette or shortcuts", "NAME");
   option("theme", "light or dark", "THEME");
   option("size", "size of the window [1280x800]", "WxH");
@@ -96,6 +97,7 @@ ProgramOptions plain_values(const QCommandLineParser& parser) {
   out.compare = parser.values(QStringLiteral("compare"));
   out.plans = parser.values(QStringLiteral("plan"));
   out.panel = parser.value(QStringLiteral("panel"));
+  out.choose = parser.value(QStringLiteral("choose"));
   out.dialog = parser.value(QStringLiteral("dialog"));
   out.theme = parser.value(QStringLiteral("theme"));
   out.selftest = parser.isSet(QStringLiteral("selftest"));
@@ -118,6 +120,9 @@ ProgramOptions parse_options(QCommandLineParser& parser, const QStringList& argu
   if (!out.theme.isEmpty() && out.theme != QStringLiteral("light") &&
       out.theme != QStringLiteral("dark")) {
     throw UsageError("--theme: expected light or dark, found '" + out.theme.toStdString() + "'");
+  }
+  if (!out.choose.isEmpty() && out.panel.isEmpty()) {
+    throw UsageError("--choose needs --panel, the panel whose list has the entry");
   }
   if (parser.isSet(QStringLiteral("range"))) {
     out.range = parse_range(parser.value(QStringLiteral("range")));

@@ -18,7 +18,7 @@ struct ProgramOptions {
   QStringList plans;
   QStringList compare;
   QStringList hardware;
-  QString png, select, theme, panel, dialog, model, run, config_dir;
+  QString png, select, theme, panel, choose, dialog, model, run, config_dir;
   std::optional<analysis::Interval> range;
   std::optional<int64_t> step;
   QSize size{1280, 800};

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <QApplication>
+#include <QComboBox>
 #include <QDir>
 #include <QFileInfo>
 
@@ -15,6 +16,7 @@
 #include "gui/model/tables/unit_tree.h"
 #include "gui/model/what_if/run_script.h"
 #include "gui/model/what_if/window_json.h"
+#include "gui/view/panels/panel.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "gui/view/window/selftest.h"
 #include "sim/hardware/hardware_spec.h"
@@ -37,6 +39,31 @@ void raise(const QString& name, MainWindow& window) {
                      "'; expected one of: " + known.join(QStringLiteral(", ")).toStdString());
   }
   window.actions().trigger(QStringLiteral("panel.") + QLatin1String(row->id));
+}
+
+// Chooses the entry of one of the panel's lists, as a click on it does.
+void choose(const QString& entry, const QString& panel, MainWindow& window) {
+  if (entry.isEmpty()) {
+    return;
+  }
+  constexpr qsizetype kMostKnown = 20;
+  QStringList known;
+  const Panel& of = *window.panels().find(QLatin1String(find_panel(panel)->id)).panel;
+  for (QComboBox* list : of.findChildren<QComboBox*>()) {
+    if (const int at = list->findText(entry, Qt::MatchFixedString); at >= 0) {
+      list->setCurrentIndex(at);
+      emit list->activated(at);
+      return;
+    }
+    for (int at = 0; at < list->count() && known.size() < kMostKnown; ++at) {
+      known.append(u'\'' + list->itemText(at) + u'\'');
+    }
+  }
+  throw UsageError("--choose: no list of the panel '" + panel.toStdString() + "' has '" +
+                   entry.toStdString() + "'; " +
+                   (known.isEmpty()
+                        ? std::string("it has no list")
+                        : "expected one of: " + known.join(QStringLiteral(", ")).toStdString()));
 }
 
 // Simulates --plan, --hardware and --simulate one after the other, so that each becomes a version.
@@ -182,7 +209,9 @@ void apply_options(const ProgramOptions& options, MainWindow& window) {
       throw InputError("--find-best", window.session().why().toStdString());
     }
     raise(options.panel, window);  // instead of Advice
+    wait_until([&window] { return !window.proposals().isBusy(); }, kLongestRun);
   }
+  choose(options.choose, options.panel, window);
   window.setUnchanged();  // versions of the command line are made again by it
 }
 
