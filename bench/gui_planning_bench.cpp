@@ -1,9 +1,10 @@
 // CPU time of the views in which sharding is explored, offscreen in a window of 1920x1080, as CPU
 // time of the thread that draws, which other programs do not change. `gui_planning_bench`: what is
 // drawn for a plan of a 70B model with 80 layers on 1 024 GPUs, and the answer to each move of a
-// slider of Scaling. `gui_planning_bench TRACE...`, for one trace of each rank: frames of zooming
-// and panning, with nested and pinned lanes, while each of the panels is in front; a frame is the
-// timeline and the panel. Exit code 1 if a limit is exceeded.
+// slider of Scaling. `gui_planning_bench TRACE...`, for one trace of each rank or the directory of
+// a run: frames of zooming and panning, with nested and pinned lanes, while each of the panels is
+// in front; a frame is the timeline and the panel. Of a run with a plan the panels show a second
+// version of it, all plans of a search and other sizes. Exit code 1 if a limit is exceeded.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -182,6 +183,22 @@ std::vector<double> frames_of(gui::MainWindow& window, gui::Panel& panel) {
   return out;
 }
 
+// Makes what the planning views show: a second version, and the plans of a search.
+void make_versions(gui::MainWindow& window) {
+  gui::PlanSession& session = window.session();
+  gui::PlanState state = session.state();
+  state.plan.forward_prefetch = 2;
+  session.edit("prefetch", state);
+  simulate(session);
+  window.actions().trigger(QStringLiteral("plan.searchSpace"));
+  gui::wait_until([&window] { return !window.proposals().isBusy(); }, kLongest);
+  if (window.proposals().space().points.empty()) {
+    throw InputError("", window.proposals().note().toStdString());
+  }
+  std::printf("%zu versions of the plan, %zu plans of a search\n", session.versions().size(),
+              window.proposals().space().points.size());
+}
+
 int open(const QStringList& paths) {
   const QTemporaryDir folder;
   QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
@@ -201,6 +218,9 @@ int open(const QStringList& paths) {
               static_cast<long long>(window.context().run()->event_count),
               window.context().run()->ranks.size(),
               window.session().isOpen() ? "known" : qPrintable(window.session().why()));
+  if (window.session().isOpen()) {
+    make_versions(window);
+  }
   const gui::RankData& rank = *window.context().rank();
   gui::LaneArrangement lanes;
   lanes.nested = true;

@@ -12,19 +12,40 @@ import re
 
 IDS = ("correlation", "External id", "Sequence number", "Ev Idx")
 STEP = re.compile(r"ProfilerStep#(\d+)")
+MARK = re.compile(r'"@@([tin])([^"]*)@@"')  # what differs between repetitions, in the text of an event: time, identifier, number of a step
+MORE = "@@more@@"
 
 
-def repeated(event, number, period, ids, steps):
-    """The event in repetition `number`."""
-    out = {**event, "ts": round(event["ts"] + number * period, 3)}
+def marked(event):
+    """The event with a mark in place of each value that differs between repetitions."""
+    out = {**event, "ts": f"@@t{event['ts']!r}@@"}
     if isinstance(out.get("id"), int):
-        out["id"] += number * ids
+        out["id"] = f"@@i{out['id']}@@"
     if step := STEP.fullmatch(out.get("name", "")):
-        out["name"] = f"ProfilerStep#{int(step[1]) + number * steps}"
+        out["name"] = f"@@n{step[1]}@@"
     if "args" in out:
-        out["args"] = {key: value + number * ids if key in IDS and isinstance(value, int) and value >= 0 else value
-                       for key, value in out["args"].items()}
+        out["args"] = {key: f"@@i{value}@@" if key in IDS and isinstance(value, int) and value >= 0 else value for key, value in out["args"].items()}
     return out
+
+
+def pieces(text):
+    """Texts between the marks, alternating with (kind, value)."""
+    parts = MARK.split(text)
+    return [parts[i] if i % 3 == 0 else (parts[i], json.loads(parts[i + 1])) for i in range(len(parts)) if i % 3 != 2]
+
+
+def repetition(parts, number, period, ids, steps):
+    out = []
+    for part in parts:
+        if isinstance(part, str):
+            out.append(part)
+        elif part[0] == "t":
+            out.append(repr(round(part[1] + number * period, 3)))
+        elif part[0] == "i":
+            out.append(str(part[1] + number * ids))
+        else:
+            out.append(f'"ProfilerStep#{part[1] + number * steps}"')
+    return "".join(out)
 
 
 def main():
@@ -42,10 +63,16 @@ def main():
     ids = 1 + max([value for event in events for key, value in event.get("args", {}).items() if key in IDS and isinstance(value, int)]
                   + [event["id"] for event in events if isinstance(event.get("id"), int)], default=0)
     steps = sum(1 for event in events if event.get("cat") == "user_annotation" and STEP.fullmatch(event.get("name", "")))
-    for number in range(1, options.times):
-        trace["traceEvents"] += [repeated(event, number, period, ids, steps) for event in events]
+    # Events are written one repetition at a time: millions of them do not fit into memory as objects.
+    trace["traceEvents"].append(MORE)
+    head, tail = json.dumps(trace, indent=1).split(f',\n  "{MORE}"')
+    listed = json.dumps({"": [marked(event) for event in events]}, indent=1)
+    parts = pieces(listed[listed.index("[\n") + 2:listed.rindex("\n ]")])
     with open(options.out, "w", encoding="utf-8") as file:
-        json.dump(trace, file, indent=1)
+        file.write(head)
+        for number in range(1, options.times):
+            file.write(",\n" + repetition(parts, number, period, ids, steps))
+        file.write(tail)
 
 
 if __name__ == "__main__":
