@@ -1,16 +1,20 @@
 """Compares the texts of the window's views, from `gui --figures`, with what the commands print for the same run, to the last digit.
 
 The expected texts are made here from the JSON of the commands, without the window's code. Compared are the headline, Modules, Exposed, Ranks, Order,
-What if (the run's own plan), Memory, and Advice with its search.
+What if (the run's own plan), Memory with its table of the peak, Advice and Plan space with their search; of the runs in MORE_RUNS also Mesh, Scaling,
+Roofline and Events, which are empty unless they are in front. The events' sums are made from the trace itself.
 """
 import collections
 import decimal
+import gzip
 import json
+import math
 import os
 import pathlib
 import subprocess
 
 ROOT = "(root)"
+MORE_RUNS = ("llama-emulated8", "llama-h200", "fsdp2-hybrid")
 
 
 def printed(shardlens, *arguments, codes=(0,)):
@@ -288,6 +292,96 @@ def check_search(at, views, found):
     at.contains("Find best, why", views.note("advice"), found["best"]["why"].partition(")")[2])
 
 
+CATEGORIES = {"gradients": "Gradients", "optimizer": "Optimizer", "unsharded": "Gathered", "activations": "Activations",
+              "communication": "Buffers"}  # all but parameters, of which each rank has its own
+
+
+def check_peak(at, views, simulated):
+    """The rows are rounded each by itself, so a category's sum is within half of the last digit of each."""
+    units = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+    sums, digits = collections.Counter(), collections.Counter()
+    for row in views.rows("memory"):
+        if row["As it ran"] != "–":
+            number, unit = row["As it ran"].split()
+            sums[row["Category"]] += float(number) * units[unit]
+            digits[row["Category"]] += 0 if unit == "B" else 0.006 * units[unit]
+    for category, size in simulated["memory"].items():
+        at.same(f"Memory, {category}", abs(sums[category] - size) <= digits[category], True)
+
+
+def check_space(at, views, found):
+    """Every plan of the command's front has a plan in the window that is not worse, and every plan of the window's front is one of the command's."""
+    rows = [row for row in views.rows("space") if row["90 % interval"] != "–"]
+    best = {(duration(plan["step_ns"]), memory(plan["peak_allocated_bytes"])) for plan in found["pareto"]}
+    for row in rows:
+        at.same(f"Plan space, {row['Step']}, {row['Peak']}, is on the front of search", (row["Step"], row["Peak"]) in best, True)
+    fastest = min(plan["step_ns"] for plan in found["pareto"])
+    at.same("Plan space, fastest step", views.rows("space")[0]["Step"], duration(fastest))
+
+
+def check_mesh(at, views, analyzed, simulated, planned):
+    """The run's own plan: ranks that were not recorded have no time."""
+    waited = {str(rank["rank"]): rank["exposed_comm_ns"] for rank in analyzed["ranks"]}
+    rows = views.rows("mesh")
+    at.same("Mesh, ranks", [row["Rank"] for row in rows], [str(rank) for rank in range(math.prod(simulated["mesh"].values()))])
+    for row in rows:
+        what = f"Mesh, rank {row['Rank']}, "
+        at.same(what + "waited", row["Waited"], in_column(waited[row["Rank"]], max(waited.values())) if row["Rank"] in waited else "–")
+        for category, title in CATEGORIES.items():
+            at.same(what + category, row[title], memory(simulated["memory"][category]))
+    for row, rank in zip(rows, planned["ranks"] if planned else []):
+        at.same(f"Mesh, rank {row['Rank']}, parameters", row["Parameters"], memory(rank["parameter_bytes"]))
+
+
+def check_scaling(at, views, simulated):
+    rows = [row for row in views.rows("scaling") if row["Size"] == str(math.prod(simulated["mesh"].values()))]
+    at.same("Scaling, the plan's own size", [row["Step"] for row in rows], [duration(simulated["step_ns"])])
+    at.contains("Scaling, the plan's own step", views.note("scaling"), f"Step {duration(simulated['step_ns'])}")
+
+
+def check_roofline(at, views, simulated):
+    if simulated["mfu"] is not None:
+        at.contains("Roofline, MFU", views.note("roofline"), f"MFU of the whole step: {rounded(100 * simulated['mfu'], 1)} %")
+    sections = [index for index, row in enumerate(views.rows("roofline")) if row["Share"] == ""] + [len(views.rows("roofline"))]
+    for begin, end in zip(sections, sections[1:]):
+        shares = [float(row["Share"].split()[0]) for row in views.rows("roofline")[begin + 1:end]]
+        at.same(f"Roofline, {views.rows('roofline')[begin]['What']}, shares", abs(sum(shares) - 100) <= 0.05 * len(shares) + 1e-9, True)
+
+
+def check_events(at, views, trace):
+    with gzip.open(trace, "rt", encoding="utf-8") as file:
+        events = json.load(file)["traceEvents"]
+    lengths = collections.defaultdict(list)
+    for event in events:
+        if event.get("ph") in ("X", "i", "s", "f"):  # spans, instants, arrows
+            begin = decimal.Decimal(str(event["ts"])) * 1000
+            lengths[event["name"]].append(int(begin + decimal.Decimal(str(event.get("dur", 0))) * 1000) - int(begin))
+    longest = max(sum(each) for each in lengths.values())
+    rows = {row["What"]: row for row in views.rows("events")}
+    at.same("Events, names", sorted(rows), sorted(lengths))
+    for name, each in lengths.items():
+        row = rows.get(name, collections.defaultdict(str))
+        at.same(f"Events, {name}, count", row["Count"], str(len(each)))
+        at.same(f"Events, {name}, sum", row["Sum"], in_column(sum(each), longest))
+
+
+def check_more(at, shardlens, run, analyzed, simulated):
+    """Of views that are empty unless they are in front."""
+    def shown(panel, *more):
+        return Views(printed(shardlens, "gui", run, "--figures", "--panel", panel, *more))
+
+    traces = sorted(pathlib.Path(run).glob("rank0*.json.gz"))
+    check_events(at, shown("events", "--choose", "By name"), traces[0])
+    if simulated is not None:
+        planned = None
+        if (pathlib.Path(run) / "config.json").exists():
+            planned = printed(shardlens, "plan", "--model", run, "--plan", f"{run}/plan.json", "--json",
+                              "--world-size", str(math.prod(simulated["mesh"].values())))
+        check_mesh(at, shown("mesh"), analyzed, simulated, planned)
+        check_scaling(at, shown("scaling"), simulated)
+        check_roofline(at, shown("roofline", "--choose", "By kind"), simulated)
+
+
 def check_run(shardlens, run):
     at = Comparison(run)
     found = printed(shardlens, "search", "--workload", run, "--memory-limit", "1TiB", "--json")
@@ -307,9 +401,13 @@ def check_run(shardlens, run):
     if simulated is not None:
         check_what_if(at, views, simulated, analyzed)
         check_measured_memory(at, views, simulated, analyzed)
+        check_peak(at, views, simulated)
         check_advice(at, views, printed(shardlens, "advise", "--json", run, codes=(0, 5)))
     if found is not None:
         check_search(at, views, found)
+        check_space(at, views, found)
+    if pathlib.Path(run).name in MORE_RUNS:
+        check_more(at, shardlens, run, analyzed, simulated)
     return at
 
 
