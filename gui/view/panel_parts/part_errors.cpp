@@ -31,15 +31,15 @@ QSize PartErrors::minimumSizeHint() const {
 void PartErrors::drawOn(Canvas& canvas) const {
   canvas.fill(rect(), Ink::kBackground);
   const QFontMetricsF metrics(font());
-  QFont bold = font();
-  bold.setBold(true);
+  QFont thick = font();
+  thick.setBold(true);
   const double row = std::min(kErrorsRow, height() / static_cast<double>(kErrorLines));
   const Row titles{tr("predicted"), tr("measured"), tr("error")};
   double right = width() - kErrorsMargin;
   // Columns from the right to the left; what is left is the names'.
   for (QString Row::*text : {&Row::error, &Row::measured, &Row::predicted}) {
     double wide = std::max(metrics.horizontalAdvance(titles.*text),
-                           QFontMetricsF(bold).horizontalAdvance(rows_.back().*text));
+                           QFontMetricsF(thick).horizontalAdvance(rows_.back().*text));
     for (const Row& each : rows_) {
       wide = std::max(wide, metrics.horizontalAdvance(each.*text));
     }
