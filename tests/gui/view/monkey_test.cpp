@@ -165,12 +165,13 @@ class MonkeyTest : public WindowTest {
     EXPECT_LE(in_use, *first_in_use_ + kMostGrowth) << "after " << actions << " actions";
   }
   void openModel(const std::string& config) {
-    bool settled = false;
-    const auto connection =
-        QObject::connect(window_.get(), &MainWindow::settled, [&] { settled = true; });
+    // What was begun before may settle first.
+    const std::shared_ptr<const RunData> before = window_->context().run();
     window_->openModel(QString::fromStdString(config), "8xH100");
-    ASSERT_TRUE(wait_for([&] { return settled && window_->context().run() != nullptr; }));
-    QObject::disconnect(connection);
+    ASSERT_TRUE(wait_for([&] {
+      const std::shared_ptr<const RunData> run = window_->context().run();
+      return run != nullptr && run != before;
+    }));
     window_->panels().flush();
   }
   QString before_;
@@ -211,7 +212,8 @@ TEST_F(MonkeyTest, AnyRun) {
 TEST_F(MonkeyTest, APlanOnly) {
   const auto search = [this] {
     openModel(sample_run() + "/config.json");
-    ASSERT_TRUE(wait_for([&] { return window_->session().current() != nullptr; }));
+    ASSERT_TRUE(wait_for(
+        [&] { return window_->session().current() != nullptr && !window_->proposals().isBusy(); }));
     ASSERT_TRUE(window_->actions().trigger("plan.searchSpace"));
     ASSERT_TRUE(wait_for([&] { return !window_->proposals().isBusy(); }));
     ASSERT_FALSE(window_->proposals().space().points.empty());
