@@ -122,7 +122,7 @@ def model_of(model: Any) -> dict[str, Any]:
 def config_of(model: Any) -> str | None:
     """The config.json of a model of transformers, as save_pretrained() writes it; None: it is no such model."""
     inner, _ = unwrap_ddp(model)
-    config = getattr(inner, "config", None)
+    config: Any = getattr(inner, "config", None)
     if not isinstance(getattr(config, "model_type", None), str) or not hasattr(config, "to_json_string"):
         return None
     written = json.loads(config.to_json_string())

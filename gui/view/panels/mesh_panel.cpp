@@ -47,7 +47,7 @@ class MeshPanel final : public Panel {
         tr("What each rank holds, or which part of a parameter it stores; those of the chosen unit "
            "are listed"));
     shown_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-    shown_->setMinimumContentsLength(14);
+    shown_->setMinimumContentsLength(8);
     connect(shown_, &QComboBox::activated, this, [this](int index) {
       parameter_ = index > 0 ? shown_->itemText(index).toStdString() : std::string();
       fill();

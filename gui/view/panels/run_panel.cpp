@@ -202,6 +202,7 @@ RunPanel::RunPanel(const PanelContext& context) : Panel(context), model_(run_col
   picture->setSpacing(0);
   picture->addWidget(bars_);
   picture->addWidget(errors_);
+  errors_->hide();  // its width would be the window's until there is a run
   picture->addStretch(1);
   both->addLayout(picture, 1);
   tabs_->addTab(results, tr("Predicted and measured"));
