@@ -46,8 +46,10 @@ class MeshPanel final : public Panel {
     shown_->setToolTip(
         tr("What each rank holds, or which part of a parameter it stores; those of the chosen unit "
            "are listed"));
+    constexpr int kNarrowest = 110;  // pixels, where the panel has no room for the whole text
     shown_->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
-    shown_->setMinimumContentsLength(8);
+    shown_->setMinimumContentsLength(16);
+    shown_->setMinimumWidth(kNarrowest);
     connect(shown_, &QComboBox::activated, this, [this](int index) {
       parameter_ = index > 0 ? shown_->itemText(index).toStdString() : std::string();
       fill();
