@@ -182,20 +182,13 @@ KernelClass read_class(const JsonNode& node) {
 // Files of earlier versions have microseconds per megabyte.
 CopyTimes read_copy_times(const JsonNode& node) {
   constexpr Bytes kMegabyte = 1'000'000;
-  constexpr Bytes kLargest = Bytes{1} << 50;
   CopyTimes out;
   if (!node.json().is_array()) {
     const double us = amount(node);
     return us > 0 ? CopyTimes{{{kMegabyte, us}}} : out;
   }
-  for (const JsonNode& each : node.items("points [bytes, microseconds]")) {
-    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
-    if (pair.size() != 2) {
-      each.fail("expected [bytes, microseconds]");
-    }
-    const Bytes before = out.points.empty() ? 0 : out.points.back().bytes;
-    out.points.push_back({pair[0].integer(before + 1, kLargest), amount(pair[1])});
-  }
+  out.points =
+      read_points<CopyTimes::Point>(node, [](const JsonNode& time) { return amount(time); });
   return out;
 }
 

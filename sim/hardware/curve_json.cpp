@@ -8,12 +8,6 @@ namespace shardlens::sim {
 
 using plan::JsonNode;
 
-namespace {
-
-constexpr Bytes kLargestMessage = Bytes{1} << 50;
-
-}  // namespace
-
 CollectiveCurve read_curve(const JsonNode& node,
                            int64_t most_ranks,
                            const std::function<double(const JsonNode& time)>& microseconds) {
@@ -23,14 +17,7 @@ CollectiveCurve read_curve(const JsonNode& node,
   CollectiveCurve curve;
   curve.kind = kOf[node.require("kind").one_of(kKinds)];
   curve.ranks = static_cast<int>(node.require("ranks").integer(2, most_ranks));
-  for (const JsonNode& each : node.require("points").items("points [bytes, microseconds]")) {
-    const std::vector<JsonNode> pair = each.items("[bytes, microseconds]");
-    if (pair.size() != 2) {
-      each.fail("expected [bytes, microseconds]");
-    }
-    const Bytes before = curve.points.empty() ? 0 : curve.points.back().bytes;
-    curve.points.push_back({pair[0].integer(before + 1, kLargestMessage), microseconds(pair[1])});
-  }
+  curve.points = read_points<CollectiveCurve::Point>(node.require("points"), microseconds);
   return curve;
 }
 
