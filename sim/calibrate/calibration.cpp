@@ -179,7 +179,7 @@ class Fit {
           microseconds(each.duration), each.beside);
       const auto kind = static_cast<size_t>(each.kind);
       if (each.waited && kind < waits_.size()) {
-        waits_[kind].each.emplace_back(microseconds(*each.waited), each.beside);
+        waits_[kind].add(microseconds(*each.waited));
       }
     }
   }
@@ -418,7 +418,7 @@ class Fit {
       return;
     }
     for (size_t kind = 0; kind < waits_.size(); ++kind) {
-      out_.peer_wait_us[kind] = waits_[kind].mean_alone(beside);
+      out_.peer_wait_us[kind] = waits_[kind].value();
     }
     std::map<std::pair<CollectiveKind, int>, std::vector<LinePoint>> curves;
     for (const auto& [key, samples] : collectives_) {
@@ -518,7 +518,7 @@ class Fit {
   // Host time by CollectiveKind: see Calibration::Communication.
   std::array<Samples, kCollectiveKindCount> communications_{}, before_waits_{};
   Mean outside_, norm_communication_, outside_communication_;
-  std::array<Samples, 3> waits_{};  // for peers, by CollectiveKind
+  std::array<Mean, 3> waits_{};  // for peers, by CollectiveKind
   std::map<std::tuple<CollectiveKind, int, Bytes>, Samples> collectives_;
 };
 

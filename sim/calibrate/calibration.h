@@ -104,8 +104,8 @@ struct Calibration {
   // simulator treats the ranks as identical; without this the step would be too short, because real
   // ranks are not.
   std::array<double, 3> peer_wait_us{};
-  // By CollectiveKind: the host waited for such a collective where it issued it, so that nothing
-  // could run concurrently with it (PyTorch's FSDP over Gloo).
+  // By CollectiveKind: the host waited for such a collective of a unit where it issued it, so that
+  // nothing could run concurrently with it (PyTorch's FSDP over Gloo).
   std::array<bool, kCollectiveKindCount> blocking{};
   // For runs with emulated collectives: the emulated hardware, and the extra time of a collective
   // over its model. "": the collectives were real.

@@ -91,7 +91,7 @@ struct Observation {
   std::string framework;                    // what drove the training loop; "": not recorded
   HostMode host = HostMode::kAhead;
   std::string emulated;  // the hardware that emulated collectives model; "": real ones
-  // By CollectiveKind: the host waited for such collectives where it issued them.
+  // By CollectiveKind: the host waited for such collectives of units where it issued them.
   std::array<bool, kCollectiveKindCount> blocking{};
   std::vector<ObservedStep> steps;     // of all ranks
   std::vector<StepsLeftOut> left_out;  // the most steps first

@@ -508,7 +508,7 @@ std::array<bool, kCollectiveKindCount> blocking_kinds(std::span<const trace::Tra
       std::sort(track.begin(), track.end());
     }
     for (const analysis::Collective& each : timelines[rank].collectives) {
-      if (!each.kind || each.issuer == trace::kNoIndex) {
+      if (!each.kind || each.part == analysis::UnitPart::kOther || each.issuer == trace::kNoIndex) {
         continue;
       }
       const Event& call = trace.events[each.issuer];

@@ -96,11 +96,11 @@ class ProgramReader {
   std::map<std::tuple<CollectiveKind, plan::Phase, UnitId, Bytes>, std::vector<uint32_t>> alike_;
 };
 
-// Which kinds of collectives the host waited for where it issued them: nothing is recorded on its
-// thread between the call and the end of the collective, for at least nine tenths of the time of
-// the kind's collectives. Always false on a device, where such waits are the stream's. Of a program
-// that gathers itself the calls of waits do not count, and its gathers are not blocking: the plan
-// says where they are waited for.
+// Which kinds of units' collectives the host waited for where it issued them: nothing is recorded
+// on its thread between the call and the end of the collective, for at least nine tenths of the
+// time of the kind's collectives. What else the program communicates does not count. Always false
+// on a device, where such waits are the stream's. Of a program that gathers itself the calls of
+// waits do not count, and its gathers are not blocking: the plan says where they are waited for.
 [[nodiscard]] std::array<bool, kCollectiveKindCount> blocking_kinds(
     std::span<const trace::Trace> traces, std::span<const analysis::Timeline> timelines);
 

@@ -62,7 +62,7 @@ class CostModel : public CollectiveTimer {
   // Whether such a collective moves data more slowly while a collective of another communicator
   // moves data over the same links. Otherwise each has them for itself.
   [[nodiscard]] virtual bool shares_links(CollectiveKind /*kind*/) const { return false; }
-  // Whether the call of such a collective returns only when it has ended (only on a CPU).
+  // Whether the call of such a collective of a unit returns only when it has ended (only on a CPU).
   [[nodiscard]] virtual bool blocks(CollectiveKind /*kind*/) const { return false; }
   // Delay of a host thread when it wakes up from a wait.
   [[nodiscard]] virtual Nanoseconds waking() const { return 0; }

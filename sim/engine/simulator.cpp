@@ -264,9 +264,6 @@ class Host {
     machine_.wait(on, clock_, machine_.mark(compute, clock_));
     collective(on, cost.run, each.group);
     communicated_[index] = machine_.mark(on, clock_);
-    if (computes_ && in_.costs.blocking[static_cast<size_t>(each.kind)]) {
-      machine_.wait(compute, clock_, communicated_[index], nullptr, in_.costs.waking);
-    }
   }
 
   void wait_for(uint32_t index) {

@@ -165,7 +165,8 @@ CollectiveCost collective_cost(const CostModel& model,
     link.transfer = std::max<Nanoseconds>(
         0, alone - model.duration_across(kind, ranks, static_cast<int>(per_node), 1));
   }
-  return {work(alone > 0 ? model.peer_wait(kind, ranks) : 0), work(alone), link};
+  const Nanoseconds wait = alone > 0 ? model.peer_wait(kind, ranks) : 0;
+  return {{wait, wait}, work(alone), link};  // compute of this rank makes no other rank later
 }
 
 std::vector<CommunicationCost> communication_costs(const plan::Workload& workload,

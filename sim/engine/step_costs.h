@@ -66,7 +66,7 @@ struct StepCosts {
   std::vector<RankCosts> of_ranks;                      // empty: all ranks are alike
   std::array<Nanoseconds, schedule::kOpCount> issue{};  // host time
   std::array<Nanoseconds, kHookCount> hooks{};          // host time without the hook's actions
-  // By CollectiveKind: on a CPU the host waits for the collective where it issues it.
+  // By CollectiveKind: on a CPU the host waits for a unit's collective where it issues it.
   std::array<bool, kCollectiveKindCount> blocking{};
   Nanoseconds waking = 0;    // delay of a CPU's host thread when it wakes up from a wait
   double host_slowdown = 1;  // issue, hooks and copies on a CPU, during communication

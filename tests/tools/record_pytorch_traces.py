@@ -67,9 +67,11 @@ SETTINGS = {
         units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.05)),
     "ddp-accumulate": dict(api="ddp", accumulate=2, modules=True, ddp=dict(bucket_cap_mb=0.1, gradient_as_bucket_view=True), plan=dict(
         units=[{"modules": "", "api": "replicate"}], bucket_cap_mb=0.1, gradient_as_bucket_view=True)),
-    # Other parallelism in FSDP2's units: tensor parallel MLPs, experts on other ranks, an output head that is called twice.
+    # Other parallelism in FSDP2's units: tensor parallel MLPs, experts on other ranks, activations gathered while others are computed, an
+    # output head that is called twice.
     "fsdp2-tensor": dict(api="fsdp2", ranks=4, mesh=(2, 2), axes=("dp", "tp"), tensor=True, steps=1),
     "fsdp2-experts": dict(api="experts", steps=1),
+    "fsdp2-gathers": dict(api="gathers", steps=1),
     "fsdp2-accumulate": dict(api="fsdp2", accumulate=2, steps=1, bf16=True),
     "fsdp2-head-twice": dict(api="head", layers=1, steps=2),
     "fsdp1-bf16": dict(api="fsdp1", model="gpt2-tiny", bf16=True, plan=dict(
@@ -154,11 +156,25 @@ class Expert(torch.nn.Module):
         return all_to_all_single(torch.empty_like(done), done.contiguous()).view(shape)
 
 
-class Experts(torch.nn.Module):
+class Gather(torch.nn.Module):
+    """Gathers what both ranks computed, and computes more meanwhile."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.shared, self.up, self.down = torch.nn.Linear(width, width), torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        from torch.distributed._functional_collectives import all_gather_tensor_autograd
+        both = all_gather_tensor_autograd(self.shared(x), 0, dist.group.WORLD)
+        own = self.down(F.gelu(self.up(x)))
+        return own + both.unflatten(0, (-1, x.shape[0])).mean(0)
+
+
+class Layers(torch.nn.Module):
     def __init__(self, s):
         super().__init__()
         self.embed, self.head = torch.nn.Embedding(256, 64), torch.nn.Linear(64, 256)
-        self.layers = torch.nn.ModuleList(Expert(64) for _ in range(3))
+        self.layers = torch.nn.ModuleList({"experts": Expert, "gathers": Gather}[s["api"]](64) for _ in range(3))
 
     def forward(self, input_ids):
         x = self.embed(input_ids)
@@ -181,13 +197,13 @@ class HeadTwice(torch.nn.Module):
 
 def shard_custom(m, s):
     from torch.distributed.fsdp import fully_shard
-    for unit in list(m.layers) if s["api"] == "experts" else [*blocks(m.lm), m.lm.lm_head]:
+    for unit in [*blocks(m.lm), m.lm.lm_head] if s["api"] == "head" else list(m.layers):
         fully_shard(unit)
     return fully_shard(m)
 
 
-SHARD = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": replicate_ddp, "experts": shard_custom, "head": shard_custom}
-MODEL = {"experts": Experts, "head": HeadTwice}
+SHARD = {"fsdp1": shard_fsdp1, "fsdp2": shard_fsdp2, "ddp": replicate_ddp, "experts": shard_custom, "gathers": shard_custom, "head": shard_custom}
+MODEL = {"experts": Layers, "gathers": Layers, "head": HeadTwice}
 
 
 def buckets_of(ddp):

@@ -335,6 +335,28 @@ TEST(RecordedCommunicationTest, AllToAllsOfExperts) {
             6);
 }
 
+// Each of three layers gathers what both ranks computed, and computes more before it waits. FSDP
+// waits for its own gathers at once, so a prefetch of them hides nothing.
+TEST(RecordedCommunicationTest, GathersOfTheProgramSayNothingOfFsdps) {
+  const std::filesystem::path path = trace_of("fsdp2-gathers");
+  const auto run = RecordedRun::open(std::span(&path, 1));
+  const Calibration& machine = *run->machine()->calibration();
+  EXPECT_TRUE(machine.blocking[static_cast<size_t>(CollectiveKind::kAllGather)]);
+  EXPECT_TRUE(machine.blocking[static_cast<size_t>(CollectiveKind::kReduceScatter)]);
+  const Scenario own = own_scenario(run);
+  const Prediction predicted = evaluate(own);
+  const auto& all = predicted.priced.workload->communications;
+  ASSERT_EQ(std::ranges::count(all, CollectiveKind::kAllGather, &plan::Communication::kind), 3);
+  for (const plan::Communication& each : all) {
+    EXPECT_TRUE(each.waited_by || each.kind != CollectiveKind::kAllGather);
+  }
+  EXPECT_GT(predicted.figures.overlap, 0);
+  EXPECT_LT(predicted.figures.overlap, predicted.figures.compute);
+  Scenario ahead = own;
+  ahead.plan.forward_prefetch_lists = {{"layers.0", {"layers.1"}}, {"layers.1", {"layers.2"}}};
+  EXPECT_EQ(evaluate(ahead).figures.overlap, predicted.figures.overlap);
+}
+
 // A block's experts are a second group of its parameters. All recorded steps are as planned; blocks
 // that are merged into one unit are gathered group by group.
 TEST(RecordedCommunicationTest, ExpertsInTheirBlocksUnit) {

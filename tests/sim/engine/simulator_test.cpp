@@ -299,6 +299,17 @@ TEST(SimulatorTest, WaitingForPeers) {
   EXPECT_EQ(cpu.ranks[0].figures.comm, 6 * 60);
 }
 
+// Its own compute makes no other rank later: of an all-gather and a reduction beside compute only
+// the transfer of 30 takes twice as long.
+TEST(SimulatorTest, ComputeDoesNotProlongTheWaitForPeers) {
+  Durations d = durations(100, 200, 30, 30);
+  d.collective_slowdown = 2;
+  d.peer_wait = 30;
+  const SimulatedStep step = make_chain({.layers = 2}).run(d, {.host = HostMode::kCompute});
+  EXPECT_EQ(step.duration, 2 * (60 + 100) + 60 + 2 * 200 + 60);
+  EXPECT_EQ(step.ranks[0].figures.comm, 4 * (30 + 30) + 2 * (30 + 60));
+}
+
 // On a CPU, the host's work between operators takes cores from communication, as compute does, and
 // is slowed by it: each of two transfers of 30 takes 60, in which the host does 40 of its 200.
 TEST(SimulatorTest, OnACpuTheHostSharesItsCores) {
