@@ -285,9 +285,13 @@ Nanoseconds CalibratedCostModel::copy(Bytes read, Bytes written) const {
   return nanoseconds(calibration_.copy_us_per_mb * static_cast<double>(read + written) * 1e-6);
 }
 
-Nanoseconds CalibratedCostModel::copy_of(schedule::Op op, Bytes read, Bytes written) const {
+Nanoseconds CalibratedCostModel::copy_of(schedule::Op op,
+                                         Bytes read,
+                                         Bytes written,
+                                         bool largest) const {
   const CopyTimes& own = calibration_.copies_of[static_cast<size_t>(op)];
-  return own.points.empty() ? copy(read, written) : nanoseconds(own.microseconds(read + written));
+  return own.points.empty() ? copy(read, written)
+                            : nanoseconds(own.microseconds(read + written, largest));
 }
 
 Nanoseconds CalibratedCostModel::host_copy(Bytes bytes) const {

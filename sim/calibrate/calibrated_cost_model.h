@@ -53,7 +53,10 @@ class CalibratedCostModel final : public CostModel {
   [[nodiscard]] bool blocks(CollectiveKind kind) const override;
   [[nodiscard]] Nanoseconds waking() const override;
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
-  [[nodiscard]] Nanoseconds copy_of(schedule::Op op, Bytes read, Bytes written) const override;
+  [[nodiscard]] Nanoseconds copy_of(schedule::Op op,
+                                    Bytes read,
+                                    Bytes written,
+                                    bool largest) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
   [[nodiscard]] bool has_device() const override;
   [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override;

@@ -70,8 +70,11 @@ class CostModel : public CollectiveTimer {
   [[nodiscard]] virtual double host_slowdown() const { return 1; }
   // Copies within the device's memory: casts, packing, splitting.
   [[nodiscard]] virtual Nanoseconds copy(Bytes read, Bytes written) const = 0;
-  // The copy of an action.
-  [[nodiscard]] virtual Nanoseconds copy_of(schedule::Op /*op*/, Bytes read, Bytes written) const {
+  // The copy of an action; `largest`: of the plan's largest unit.
+  [[nodiscard]] virtual Nanoseconds copy_of(schedule::Op /*op*/,
+                                            Bytes read,
+                                            Bytes written,
+                                            bool /*largest*/) const {
     return copy(read, written);
   }
   // Copies between host and device.

@@ -44,8 +44,11 @@ Nanoseconds ScaledCostModel::copy(Bytes read, Bytes written) const {
   return faster(base_.copy(read, written), speeds_.compute);
 }
 
-Nanoseconds ScaledCostModel::copy_of(schedule::Op op, Bytes read, Bytes written) const {
-  return faster(base_.copy_of(op, read, written), speeds_.compute);
+Nanoseconds ScaledCostModel::copy_of(schedule::Op op,
+                                     Bytes read,
+                                     Bytes written,
+                                     bool largest) const {
+  return faster(base_.copy_of(op, read, written, largest), speeds_.compute);
 }
 
 Nanoseconds ScaledCostModel::host_copy(Bytes bytes) const {

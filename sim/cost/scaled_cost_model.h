@@ -43,7 +43,10 @@ class ScaledCostModel : public CostModel {
   [[nodiscard]] Nanoseconds waking() const override;
   [[nodiscard]] double host_slowdown() const override { return base_.host_slowdown(); }
   [[nodiscard]] Nanoseconds copy(Bytes read, Bytes written) const override;
-  [[nodiscard]] Nanoseconds copy_of(schedule::Op op, Bytes read, Bytes written) const override;
+  [[nodiscard]] Nanoseconds copy_of(schedule::Op op,
+                                    Bytes read,
+                                    Bytes written,
+                                    bool largest) const override;
   [[nodiscard]] Nanoseconds host_copy(Bytes bytes) const override;
   [[nodiscard]] bool has_device() const override { return base_.has_device(); }
   [[nodiscard]] Nanoseconds on_host(const plan::Operator& op) const override;

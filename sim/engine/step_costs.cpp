@@ -45,14 +45,16 @@ void add_host_copies(const plan::ResolvedPlan& plan,
                      UnitId id,
                      const plan::UnitSize& size,
                      const CostModel& model,
+                     bool largest,
                      UnitCosts& costs) {
   const Bytes master = size_of(plan.master_dtype(id)), reduce = size_of(plan.reduce_dtype(id));
   const Bytes shard = size.sharded, own = size.unsharded / plan.groups[plan.units[id].gather].size;
   const Bytes reduced = size.reduced_shard * reduce, gradient = size.reduced_shard * master;
   if (!model.has_device()) {
-    costs.to_device = model.copy_of(schedule::Op::kToDevice, shard, own);
-    costs.to_host = reduce == master ? 0 : model.copy_of(schedule::Op::kToHost, reduced, gradient);
-    costs.to_host_add = model.copy_of(schedule::Op::kToHost, reduced + gradient, gradient);
+    costs.to_device = model.copy_of(schedule::Op::kToDevice, shard, own, largest);
+    costs.to_host =
+        reduce == master ? 0 : model.copy_of(schedule::Op::kToHost, reduced, gradient, largest);
+    costs.to_host_add = model.copy_of(schedule::Op::kToHost, reduced + gradient, gradient, largest);
     return;
   }
   // The device casts: see FlatParamHandle::copy_in() and to_host().
@@ -68,11 +70,13 @@ bool has_several_communicators(const plan::ResolvedPlan& plan) {
                                [](const mesh::Group& group) { return group.size > 1; }) > 1;
 }
 
+// `largest`: no unit of the plan is larger.
 UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      UnitId id,
                      const plan::UnitSize& size,
                      const CostModel& model,
-                     bool shares) {
+                     bool shares,
+                     bool largest) {
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
   if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
@@ -90,14 +94,14 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
   // A cast to float8 is three operators: the scale's product and the clamp, in the shard's dtype,
   // and the cast.
   const Bytes cast = size.float8 / shards.size * master;
-  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.sharded, own) +
+  costs.copy_in = model.copy_of(schedule::Op::kCopyIn, size.sharded, own, largest) +
                   (cast > 0 ? 2 * model.copy(cast, cast) : 0);
-  costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded);
+  costs.copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded, unsharded, largest);
   if (unit.kept != mesh::kNoGroup) {
     const mesh::Group& kept = plan.groups[unit.kept];
     costs.sub_all_gather = cost(CollectiveKind::kAllGather, kept, messages.all_gather);
-    costs.sub_copy_out =
-        model.copy_of(schedule::Op::kCopyOut, unsharded / kept.size, unsharded / kept.size);
+    costs.sub_copy_out = model.copy_of(schedule::Op::kCopyOut, unsharded / kept.size,
+                                       unsharded / kept.size, largest);
   }
   // `element`: bytes of a number of the gradients.
   const auto reduction = [&](const plan::Reduced& part, const plan::UnitMessages& sent,
@@ -107,16 +111,16 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
         cost(CollectiveKind::kReduceScatter, plan.groups[unit.reduce], sent.reduce_scatter);
     out.all_reduce_shard = cost(CollectiveKind::kAllReduce, replicas, sent.all_reduce_shard);
     out.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, sent.all_reduce_full);
-    out.reduce_copy_in =
-        model.copy_of(schedule::Op::kReduceCopyIn, part.full * element, part.full * reduce);
+    out.reduce_copy_in = model.copy_of(schedule::Op::kReduceCopyIn, part.full * element,
+                                       part.full * reduce, largest);
     if (shards.size == 1 && plan.copies_out()) {  // and in place of the reduce-scatter
       out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
     }
     out.store = reduce == master ? 0
                                  : model.copy_of(schedule::Op::kStoreGrad, part.shard * reduce,
-                                                 part.shard * master);
+                                                 part.shard * master, largest);
     out.store_add = model.copy_of(schedule::Op::kStoreGrad, part.shard * (reduce + master),
-                                  part.shard * master);
+                                  part.shard * master, largest);
     return out;
   };
   static_cast<ReductionCosts&>(costs) = reduction(size.reduced_of(Grads::kAll), messages, param);
@@ -129,7 +133,7 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     costs.flatten = model.copy(size.reduced * param, size.reduced * param);
   }
   if (unit.cpu_offload) {
-    add_host_copies(plan, id, size, model, costs);
+    add_host_copies(plan, id, size, model, largest, costs);
   }
   return costs;
 }
@@ -193,9 +197,15 @@ std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
   std::vector<UnitCosts> costs;
   costs.reserve(plan.units.size());
   const bool several = has_several_communicators(plan);
+  Bytes largest = 0;
+  for (const plan::UnitSize& each : sizes) {
+    largest = std::max(largest, each.unsharded);
+  }
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const bool again = id > 0 && sizes[id] == sizes[id - 1] && alike(plan, id - 1, id);
-    costs.push_back(again ? costs.back() : unit_costs(plan, id, sizes[id], model, several));
+    costs.push_back(
+        again ? costs.back()
+              : unit_costs(plan, id, sizes[id], model, several, sizes[id].unsharded == largest));
   }
   return costs;
 }
