@@ -126,6 +126,9 @@ Shown advice_text(const sim::Advice& advice, const std::string& source, report::
                    format_duration(advice.baseline.simulated), advice.baseline.error() * 100,
                    advice.baseline.measured_text(source), format_bytes(advice.peak_allocated),
                    advice.fits ? "" : ", which does not fit");
+  if (const std::string doubt = advice.baseline.doubt_text(); !doubt.empty()) {
+    out += show("{}\n", doubt);
+  }
   const Shown note = note_on_steps(advice.baseline.one_pass ? 0 : advice.steps);
   if (advice.changes.empty()) {
     out += advice.fits ? Literal("No change is predicted to pay.\n") : Literal("No change fits.\n");

@@ -131,10 +131,14 @@ void print_simulated(const SimulatedResult& result) {
                                   static_cast<double>(figures.duration()));
   };
   if (now.baseline) {
-    write_stdout("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {})\n\n",
-                 bold("baseline"), report::format_duration(now.baseline->measured),
+    write_stdout("{}  {} measured, {} simulated: {:+.1f} % (its own plan, {})\n", bold("baseline"),
+                 report::format_duration(now.baseline->measured),
                  report::format_duration(now.baseline->simulated), now.baseline->error() * 100,
                  now.baseline->measured_text(result.recorded));
+    if (const std::string doubt = now.baseline->doubt_text(); !doubt.empty()) {
+      write_stdout("{}\n", doubt);
+    }
+    write_stdout("\n");
   }
   write_stdout("{}  {} on {}, {} ranks\n", bold("step"),
                report::format_duration(figures.duration()), now.machine,

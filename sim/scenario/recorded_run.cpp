@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -132,6 +133,17 @@ std::string Baseline::measured_text(const std::string& run) const {
   const char* why = all == 0 ? "which has no steps" : "because no step is like the plan's";
   return one_pass ? fmt::format("one pass of {}, {}{}", run, why, rest)
                   : fmt::format("{} step{} of {}{}", steps, steps == 1 ? "" : "s", run, rest);
+}
+
+std::string Baseline::doubt_text() const {
+  constexpr double kFarOff = 0.2;
+  return std::abs(error()) <= kFarOff
+             ? ""
+             : fmt::format(
+                   "the run's own plan is more than {:.0f} % off, so what other plans change may "
+                   "be "
+                   "too; shardlens analyze shows where the run's time went",
+                   kFarOff * 100);
 }
 
 analysis::AnalyzedRun RecordedRun::read(std::span<const std::filesystem::path> paths,

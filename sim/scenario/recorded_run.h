@@ -40,6 +40,9 @@ struct Baseline {
   // in them"; "one pass of run, because no step is like the plan's, 8 left out: …"; "one pass of
   // run, which has no steps".
   [[nodiscard]] std::string measured_text(const std::string& run) const;
+  // A sentence for people if the error is so large that changes of this run are not known: more
+  // than 20 %. Otherwise "".
+  [[nodiscard]] std::string doubt_text() const;
   friend bool operator==(const Baseline&, const Baseline&) = default;
 };
 

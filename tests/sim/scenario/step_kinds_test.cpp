@@ -98,6 +98,13 @@ TEST(StepKinds, TheBaselineSaysWhatWasMeasured) {
       "of the plan");
 }
 
+TEST(StepKinds, TheBaselineSaysThatItIsFarOff) {
+  EXPECT_EQ((Baseline{.measured = 100, .simulated = 120}.doubt_text()), "");
+  EXPECT_EQ((Baseline{.measured = 100, .simulated = 80}.doubt_text()), "");
+  EXPECT_NE((Baseline{.measured = 100, .simulated = 121}.doubt_text()), "");
+  EXPECT_NE((Baseline{.measured = 100, .simulated = 79}.doubt_text()), "");
+}
+
 // A plan that is not that of the trace, so that no step is like it.
 TEST(StepKinds, OnePassHasTheRangeOfAllStepsAsItsNoise) {
   const std::filesystem::path path = path_of("closure");
