@@ -1,9 +1,11 @@
 #include "cli/flags/scenario_options.h"
 
+#include <charconv>
 #include <cstdio>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,7 @@
 #include "core/model/model_file.h"
 #include "core/plan/plan.h"
 #include "sim/cost/transport.h"
+#include "sim/hardware/power_limit.h"
 #include "sim/hardware/stacks.h"
 #include "sim/scenario/model_of_run.h"
 
@@ -71,6 +74,24 @@ sim::Transport transport_of(const ScenarioOptions& options, const sim::HardwareS
   return *transport;
 }
 
+// The least and the most that --power-limit says.
+std::pair<double, double> limits_of(std::string_view given) {
+  const auto number = [given](std::string_view part) {
+    double out = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), out);
+    if (error != std::errc() || end != part.data() + part.size()) {
+      throw UsageError(
+          fmt::format("--power-limit {}: expected watts (700), or the least and the "
+                      "most of a limit that is not known (400:700)",
+                      given));
+    }
+    return out;
+  };
+  const size_t colon = given.find(':');
+  const double least = number(given.substr(0, colon));
+  return {least, colon == std::string_view::npos ? least : number(given.substr(colon + 1))};
+}
+
 std::shared_ptr<const sim::TargetMachine> machine_of(
     const RunOptions& run,
     const ScenarioOptions& options,
@@ -83,8 +104,9 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   sim::HardwareSpec spec =
       sim::hardware_under(run.hardware, options.bare ? sim::kBareStack : options.stack,
                           !plan::is_engine(program_of(options, config)));
-  if (options.power_watts) {
-    spec = sim::with_power_limit(std::move(spec), *options.power_watts);
+  if (!options.power_limit.empty()) {
+    const auto [least, most] = limits_of(options.power_limit);
+    spec = sim::with_power_limit(std::move(spec), least, most);
   }
   spec.fabric.transport = transport_of(options, spec);
   if (adjust) {
@@ -161,10 +183,11 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
          "to the named GPU, or to the nearest one]")
       ->excludes(workload)
       ->excludes(calibration);
-  app.add_option("--power-limit", options.power_watts,
+  app.add_option("--power-limit", options.power_limit,
                  "limit of each GPU's power, below its vendor's: products and attention become "
-                 "slower (shardlens docs simulator_costs)")
-      ->option_text("WATTS [the vendor's]")
+                 "slower (shardlens docs simulator_costs). LEAST:MOST: it is not known, and "
+                 "somewhere between these")
+      ->option_text("WATTS|LEAST:MOST [the vendor's]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--transport", options.transport,

@@ -31,7 +31,7 @@ struct ScenarioOptions {
   std::filesystem::path calibration;  // empty: only the hardware's constants
   std::string stack;                  // --stack
   bool bare = false;                  // without the constants of the stack
-  std::optional<double> power_watts;  // --power-limit
+  std::string power_limit;            // --power-limit; empty: the vendor's
   std::string transport;              // --transport; empty: rings
   plan::Software software;            // --compile, --matmul-dtype, --loss-chunks, segments
   std::optional<bool> cuda_graphs;    // --cuda-graphs, --no-cuda-graphs; nullopt: as the program

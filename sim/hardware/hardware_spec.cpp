@@ -275,36 +275,6 @@ ConstantRange together(const ConstantRange& a, const ConstantRange& b) {
   return {added(a.faster, b.faster), added(a.slower, b.slower)};
 }
 
-HardwareSpec with_power_limit(HardwareSpec hardware, double watts) {
-  // Between no dependence and half of that of the power: a static part needs power at any clock.
-  constexpr double kExponent = 1.0 / 3, kLeastExponent = 0.15, kMostExponent = 0.6;
-  constexpr double kLeastShare = 0.2;
-  const double stated = hardware.gpu.power_watts;
-  if (stated == 0) {
-    throw InputError("--power-limit",
-                     fmt::format("the power limit of {} is not known (no \"power_watts\" in the "
-                                 "spec's \"gpu\")",
-                                 hardware.gpu.name));
-  }
-  if (!(watts <= stated && watts >= kLeastShare * stated)) {
-    throw InputError("--power-limit",
-                     fmt::format("{} W: expected {} to {} W, the limit of {}", watts,
-                                 kLeastShare * stated, stated, hardware.gpu.name));
-  }
-  const double ratio = std::log(stated / watts);
-  const double slower = std::exp(-kExponent * ratio);
-  hardware.software.matrix_rate *= slower;
-  hardware.software.attention_rate *= slower;
-  const ConstantRange of_exponent{(kExponent - kLeastExponent) * ratio,
-                                  (kMostExponent - kExponent) * ratio};
-  hardware.ranges.products = together(hardware.ranges.products, of_exponent);
-  hardware.ranges.attention = together(hardware.ranges.attention, of_exponent);
-  if (watts < stated) {
-    hardware.ranges.remaining = together(hardware.ranges.remaining, hardware.ranges.power_limit);
-  }
-  return hardware;
-}
-
 SoftwareSpec read_software(const JsonNode& node) {
   constexpr double kMostTimes = 100;
   SoftwareSpec out;

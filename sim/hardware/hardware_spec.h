@@ -125,8 +125,9 @@ struct ConstantRanges {
   double step_us = 0;       // SoftwareSpec::step_us: on both sides, down to 0
   ConstantRange remaining;  // of a step whose constants are right: the model's own error
   // The same of steps in addition to which no stack was fitted: with experts, with a context over
-  // several ranks, under a power limit.
-  ConstantRange experts, context, power_limit;
+  // several ranks.
+  ConstantRange experts, context;
+  ConstantRange clock;  // of products and attention together
   friend bool operator==(const ConstantRanges&, const ConstantRanges&) = default;
 };
 
@@ -154,14 +155,6 @@ struct HardwareSpec {
 // pointer.
 [[nodiscard]] HardwareSpec load_hardware(std::string_view name_or_path);
 [[nodiscard]] HardwareSpec parse_hardware(std::string_view json, const std::string& source);
-// The same GPUs with another power limit, which their vendor's power_watts must be known for.
-//
-// The clock follows the power limit: power grows with frequency and the square of the voltage,
-// which rises with frequency, so with its cube. Products and attention become slower by the cube
-// root of the ratio of limits, memory and links stay. The exponent is uncertain, so the ranges
-// grow. Errors: InputError if power_watts is not known, or for a limit above it or below a fifth of
-// it.
-[[nodiscard]] HardwareSpec with_power_limit(HardwareSpec hardware, double watts);
 // Reads the object "software" of a spec or of a stack (stacks.h); missing keys keep their defaults.
 [[nodiscard]] SoftwareSpec read_software(const plan::JsonNode& node);
 // A constant {"value": …, "source": "…"} from `low` to `high`, the member `key` of `parent`.

@@ -67,10 +67,9 @@ Stack read_stack(const JsonNode& node, const std::string& source) {
 ConstantRanges ranges_of_stacks(const JsonNode& node) {
   ConstantRanges out;
   const std::pair<std::string, ConstantRange*> table[] = {
-      {"products", &out.products},   {"attention", &out.attention},
-      {"memory", &out.memory},       {"collectives", &out.collectives},
-      {"remaining", &out.remaining}, {"experts", &out.experts},
-      {"context", &out.context},     {"power_limit", &out.power_limit}};
+      {"products", &out.products},       {"attention", &out.attention}, {"memory", &out.memory},
+      {"collectives", &out.collectives}, {"remaining", &out.remaining}, {"experts", &out.experts},
+      {"context", &out.context}};
   Names known{"step_us"};
   node.expect_object("ranges of constants");
   for (const auto& [key, range] : table) {
@@ -201,7 +200,6 @@ HardwareSpec under_stack(HardwareSpec hardware, const Stack& stack, const Fitted
   ranges.remaining = borrowed.remaining;
   ranges.experts = borrowed.experts;
   ranges.context = borrowed.context;
-  ranges.power_limit = borrowed.power_limit;
   return hardware;
 }
 
@@ -216,7 +214,6 @@ HardwareSpec as_bare(HardwareSpec hardware) {
   ranges.remaining = ideal.remaining;
   ranges.experts = builtin_stacks().borrowed.experts;
   ranges.context = builtin_stacks().borrowed.context;
-  ranges.power_limit = builtin_stacks().borrowed.power_limit;
   return hardware;
 }
 

@@ -176,6 +176,10 @@ void change_products(HardwareSpec& spec, double range) {
 void change_attention(HardwareSpec& spec, double range) {
   spec.software.attention_rate *= std::exp(-range);
 }
+void change_clock(HardwareSpec& spec, double range) {
+  change_products(spec, range);
+  change_attention(spec, range);
+}
 // Not the passes of a stack: compiled kernels have none.
 void change_memory(HardwareSpec& spec, double range) {
   spec.gpu.memory_gbps *= std::exp(-range);
@@ -306,9 +310,13 @@ Uncertainty::Uncertainty(std::shared_ptr<const TargetMachine> machine)
     remaining_ = ranges.remaining;
   }
   const std::pair<ConstantRange, Change> kinds[] = {
-      {ranges.products, change_products}, {ranges.attention, change_attention},
-      {ranges.memory, change_memory},     {ranges.collectives, change_collectives},
-      {ranges.host, change_host},         {{ranges.step_us, ranges.step_us}, change_step}};
+      {ranges.products, change_products},
+      {ranges.attention, change_attention},
+      {ranges.clock, change_clock},
+      {ranges.memory, change_memory},
+      {ranges.collectives, change_collectives},
+      {ranges.host, change_host},
+      {{ranges.step_us, ranges.step_us}, change_step}};
   for (const auto& [range, change] : kinds) {
     const auto at = [this, change = change](double end) {
       return machine_->changed(nullptr, [&](HardwareSpec& spec) { change(spec, end); });

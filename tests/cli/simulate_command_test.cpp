@@ -212,7 +212,17 @@ TEST_F(SimulateCommandTest, AStackIsSlowerThanTheBareHardware) {
   refused("--hardware 8xH100 --stack 'llm-foundry H100-SXM-80G'", 3,
           "did you mean 'llm-foundry H100-SXM-80GB'?");
   refused("--hardware 8xH100 --stack transformer", 3, "did you mean 'transformers'?");
-  refused("--hardware 8xA100-80 --power-limit 500", 3, "expected 80 to 400 W");
+}
+
+// One limit, or the least and the most of one that is not known.
+TEST_F(SimulateCommandTest, APowerLimitIsANumberOrARange) {
+  const std::string limit = "--hardware 8xH100 --seq 32 --batch 4096 --power-limit ";
+  const json known = simulated(limit + "500"), any = simulated(limit + "300:700");
+  EXPECT_EQ(any["step_ns"], known["step_ns"]);
+  EXPECT_GT(any["interval_ns"][1], known["interval_ns"][1]);
+  refused(limit + "800", 3, "expected 140 to 700 W");
+  refused(limit + "300:200", 3, "200:300");
+  refused(limit + "300:", 2, "expected watts (700)");
 }
 
 // A named spec has the constants fitted to its GPU, and the bare figure next to them; other

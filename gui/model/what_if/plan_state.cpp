@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "sim/cost/transport.h"
 #include "sim/hardware/hardware_spec.h"
+#include "sim/hardware/power_limit.h"
 #include "sim/hardware/stacks.h"
 
 namespace shardlens::gui {

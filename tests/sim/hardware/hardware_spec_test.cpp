@@ -138,22 +138,5 @@ TEST(HardwareSpecTest, AConstantMayStateItsRange) {
   EXPECT_THAT(message_of(with("[0.5]")), HasSubstr("expected [low, high]"));
 }
 
-// An eighth of the power leaves half of the clock; memory and links are as fast as before.
-TEST(HardwareSpecTest, ThePowerLimitSlowsProductsByItsCubeRoot) {
-  HardwareSpec spec = load_hardware("8xH200");
-  spec.gpu.power_watts = 1000;
-  const HardwareSpec limited = with_power_limit(spec, 512);
-  EXPECT_NEAR(limited.software.matrix_rate / spec.software.matrix_rate, 0.8, 1e-12);
-  EXPECT_NEAR(limited.software.attention_rate / spec.software.attention_rate, 0.8, 1e-12);
-  EXPECT_EQ(limited.gpu.memory_gbps, spec.gpu.memory_gbps);
-  EXPECT_EQ(limited.software.collective_rate, spec.software.collective_rate);
-  EXPECT_GT(limited.ranges.products.slower, spec.ranges.products.slower);
-  EXPECT_EQ(with_power_limit(spec, 1000).ranges, spec.ranges);
-  EXPECT_THROW((void)with_power_limit(spec, 1001), InputError);
-  EXPECT_THROW((void)with_power_limit(spec, 199), InputError);
-  spec.gpu.power_watts = 0;
-  EXPECT_THROW((void)with_power_limit(spec, 500), InputError);
-}
-
 }  // namespace
 }  // namespace shardlens::sim::test

@@ -8,6 +8,7 @@
 
 #include "core/plan/plan.h"
 #include "sim/cost/gemm_model.h"
+#include "sim/hardware/power_limit.h"
 #include "sim/hardware/stacks.h"
 #include "sim/scenario/scenario.h"
 #include "sim/scenario/uncertainty.h"

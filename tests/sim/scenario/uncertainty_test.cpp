@@ -306,13 +306,28 @@ TEST(Uncertainty, OnASpecTheIntervalIsThatOfItsConstants) {
   EXPECT_GT(tokens->high, now.tokens_per_s);
 }
 
+// Products and attention have one clock, so both are slow in the same step.
+TEST(Uncertainty, TheClockIsThatOfProductsAndAttentionTogether) {
+  HardwareSpec spec = load_hardware("8xH100");
+  spec.ranges = {};
+  spec.ranges.clock = {.faster = std::log(1.25), .slower = std::log(2)};
+  const auto at = [&spec](double rate) {
+    HardwareSpec out = spec;
+    out.software.matrix_rate *= rate;
+    out.software.attention_rate *= rate;
+    return static_cast<double>(evaluate(on_spec(out)).step.duration);
+  };
+  const Prediction now = with_interval(on_spec(spec));
+  EXPECT_NEAR(static_cast<double>(now.interval->high), at(0.5), 1e-6 * at(1));
+  EXPECT_NEAR(static_cast<double>(now.interval->low), at(1.25), 1e-6 * at(1));
+}
+
 // What steps are off whose kind no stack was fitted to is one more part.
 TEST(Uncertainty, IsWiderForStepsThatNoStackWasFittedTo) {
   HardwareSpec spec = load_hardware("8xH100");
   spec.ranges = {};
   spec.ranges.experts = {.faster = 0.2, .slower = 0.3};
   spec.ranges.context = {.faster = 0.4, .slower = 0.4};
-  spec.ranges.power_limit = {.faster = 0.1, .slower = 0.5};
   const auto half = [](const Scenario& scenario) {
     const Prediction now = with_interval(scenario);
     return std::log(static_cast<double>(now.interval->high) /
@@ -334,10 +349,6 @@ TEST(Uncertainty, IsWiderForStepsThatNoStackWasFittedTo) {
       "config.json"));
   sparse.plan = plan::strategy_plan("full_shard", sparse.model->tree());
   EXPECT_NEAR(half(sparse), 0.3, 1e-6);
-
-  const HardwareSpec limited = with_power_limit(spec, 500);
-  EXPECT_NEAR(limited.ranges.remaining.slower, 0.5, 1e-12);
-  EXPECT_EQ(with_power_limit(spec, 700).ranges, spec.ranges);
 }
 
 // A recorded run's own step on a machine with the constants of its calibration. What was measured
