@@ -7,14 +7,14 @@ Rows that are not simulated (tensor parallelism with LoRA, other trainers, sever
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints. "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
 sharded over 4; the row with DeepEP is simulated with c10d's all-to-alls. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
-"B200 power limited": 750 W, which others of the same company state for theirs (FBGEMM pull request 4821, torchao pull request 3566). float8 with scales for tensors gathers
+"B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
 8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says. Automodel checkpoints whole blocks (its qwen3_moe_30b_te_deepep.yaml).
 
-The last columns are the same with nothing of the row's own source in what the interval is wider for experts, contexts and power limits ("families" below); of contexts
-there is one source, so that only the row itself is left out.
+"source left out": the same with nothing of the row's own team in what the interval is wider for experts and contexts ("families" below).
 """
 import argparse
 import csv
+import itertools
 import json
 import math
 import pathlib
@@ -33,20 +33,20 @@ DEEPSEEK_16B = {"model_type": "deepseek_v3", "hidden_size": 2048, "intermediate_
 QWEN3_30B = {"model_type": "qwen3_moe", "hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768, "num_hidden_layers": 48,
              "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True,
              "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": False}
-MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B, "Qwen3-MoE-30B": QWEN3_30B}
+QWEN3_32B = {"model_type": "qwen3", "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64, "num_key_value_heads": 8,
+             "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": False}
+MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B, "Qwen3-MoE-30B": QWEN3_30B, "Qwen3-32B": QWEN3_32B}
 TOKENS = {"DeepSeek-V3-16B": "4096"}
 HARDWARE = {"H100": "8xH100", "H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200"}
 MATMUL = {"bf16": [], "float8": ["--matmul-dtype", "fp8_tensorwise"], "float8 tensorwise": ["--matmul-dtype", "fp8_tensorwise"],
           "float8 rowwise": ["--matmul-dtype", "fp8_rowwise"], "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8"]}
-SELECTIVE = ["attention", "every_second_product"]
-
-
-FAMILIES = ("experts", "context", "power_limit")
+ANY_LIMIT = "200:1000"
+FAMILIES = ("experts", "context")
 
 
 def program_of(row):
     """Before May 2025 attention on an H100 was FlashAttention-2 (torchtitan pull request 1196), and before PyTorch 2.9 a norm several kernels."""
-    return "torchtitan-2024" if row["source_date"] < "2025-05" else "torchtitan"
+    return "torchtitan-2024" if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2" else "torchtitan"
 
 
 def flags_of(row):
@@ -57,9 +57,14 @@ def flags_of(row):
         return "tensor parallelism with LoRA"
     if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
         return f"another trainer, {row['engine']}"
-    out = ["--hardware", HARDWARE[row["gpu"]], "--stack", program_of(row), "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
+    if row["other_metric"] == "cuDNN":
+        return "cuDNN's attention beside norms of several kernels"
+    hardware = HARDWARE[row["gpu"]]
+    out = ["--hardware", hardware, "--stack", program_of(row), "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
+    if not hardware.startswith(row["gpus"] + "x"):
+        out += ["--world-size", row["gpus"]]
     if "limited" in row["gpu"]:
-        out += ["--power-limit", "750"]
+        out += ["--power-limit", ANY_LIMIT]
     if row["compile"] == "yes":
         out += ["--compile", "block"]
     accumulated = re.search(r"\bGA (\d+)", row["other_metric"])
@@ -84,6 +89,12 @@ def mesh_of(row):
     return {"shard": sizes["FSDP"], "context": sizes["CP"]} if sizes["CP"] > 1 else None
 
 
+def saves_of(row):
+    """What torchtitan's selective checkpoints keep. Until pull request 2095 of December 2025 that was not cuDNN's attention, which ran again in backward."""
+    of_cudnn = program_of(row) == "torchtitan" and not row["model"].startswith("DeepSeek")
+    return ["every_second_product"] if of_cudnn and row["source_date"] < "2025-12" else ["attention", "every_second_product"]
+
+
 def plan_of(row):
     """apply_fsdp of torchtitan: in 2024 all but the blocks was one unit, later embedding and head have units of their own."""
     blocks = [f"model.layers.{i}" for i in range(MODELS[row["model"]]["num_hidden_layers"])]
@@ -104,36 +115,35 @@ def plan_of(row):
     checkpoints = "full" if row["source"].startswith("NVIDIA-NeMo") else row["ac"]
     if checkpoints == "none":
         del plan["activation_checkpointing"]
-    return plan if checkpoints in ("full", "none") else {**plan, "checkpointing_saves": SELECTIVE}
+    return plan if checkpoints in ("full", "none") else {**plan, "checkpointing_saves": saves_of(row)}
 
 
 def families_of(row):
-    return {name for name, has in (("experts", "moe_intermediate_size" in MODELS[row["model"]]), ("context", (mesh_of(row) or {}).get("context", 1) > 1),
-                                   ("power_limit", "limited" in row["gpu"])) if has}
+    return {name for name, has in (("experts", "moe_intermediate_size" in MODELS[row["model"]]), ("context", (mesh_of(row) or {}).get("context", 1) > 1)) if has}
 
 
-def farthest(family, results, left_out=None):
-    """How much faster and slower than predicted a source's steps of the family were at most, as logarithms, in the mean over its rows: of all sources, or of others than
-    `left_out`'s. Of contexts there is one source, of which its other rows are taken. Steps with Transformer Engine and DeepEP are another program."""
-    of = [each for each in results if family in each["families"] and each["row"]["engine"].startswith("FSDP2") and "+" not in each["row"]["engine"] and each is not left_out]
-    others = [each for each in of if left_out is None or each["team"] != left_out["team"]]
-    rows = of if family == "context" else others
-    by = {}
-    for each in rows:
-        by.setdefault(id(each) if family == "context" else each["team"], []).append(math.log(each["measured"] / each["predicted"]))
-    means = [statistics.fmean(errors) for errors in by.values()]
-    return max([0.0, *means]), max([0.0, *(-each for each in means)])
+def halves(result, ends):
+    """How much faster and slower than predicted the ends of an interval are, as logarithms."""
+    return math.log(ends[1] / result["predicted"]), math.log(result["predicted"] / ends[0])
 
 
-def without_its_source(result, results, shipped):
-    """The interval with what its families are off without its own source."""
-    ends = []
-    for side, end in enumerate((result["high"], result["low"])):
-        known = sum(shipped[family][side] ** 2 for family in result["families"])
-        rest = sum(farthest(family, results, result)[side] ** 2 for family in result["families"])
-        half = math.sqrt(max(0.0, math.log(end / result["predicted"]) ** 2 - known) + rest)
-        ends.append(result["predicted"] * math.exp(-half if side else half))
-    return ends[1], ends[0]
+def beyond(family, results, without=None):
+    """How much faster and slower the farthest step of the family was than the ranges of constants allow, as logarithms: independent of these ranges, so a difference of
+    squares. Of all teams, or of others than `without`. Steps with Transformer Engine and DeepEP are another program."""
+    out = [0.0, 0.0]
+    for each in results:
+        if family in each["families"] and each["team"] != without and each["row"]["engine"].startswith("FSDP2") and "+" not in each["row"]["engine"]:
+            off = math.log(each["measured"] / each["predicted"])
+            side = 0 if off > 0 else 1
+            out[side] = max(out[side], math.sqrt(max(0.0, off ** 2 - each["constants"][side] ** 2)))
+    return out
+
+
+def without_its_source(result, results):
+    """The interval with what its families are off without its own team."""
+    parts = [beyond(family, results, result["team"]) for family in result["families"]]
+    faster, slower = (math.sqrt(known ** 2 + sum(each[side] ** 2 for each in parts)) for side, known in enumerate(result["constants"]))
+    return result["predicted"] * math.exp(-slower), result["predicted"] * math.exp(faster)
 
 
 def simulated(binary, row, flags):
@@ -147,15 +157,68 @@ def simulated(binary, row, flags):
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
+def error(result):
+    return result["predicted"] / result["measured"] - 1
+
+
 def summary(name, results):
     inside = [each["low"] <= each["measured"] <= each["high"] for each in results]
     without = [each["without"][0] <= each["measured"] <= each["without"][1] for each in results]
 
     def width(ends):
         return 100 * statistics.median((high / low) ** 0.5 - 1 for low, high in ends)
-    errors = [abs(each["predicted"] / each["measured"] - 1) for each in results]
-    print(f"{name}: {len(results)} rows, median error {100 * statistics.median(errors):.1f} %; within the interval {sum(inside)}, median half-width "
-          f"{width([(each['low'], each['high']) for each in results]):.1f} %; with the source left out {sum(without)}, {width([each['without'] for each in results]):.1f} %")
+    print(f"{name}: {len(results)} rows, median error {100 * statistics.median(abs(error(each)) for each in results):.1f} %; within the interval {sum(inside)} "
+          f"({100 * sum(inside) / len(results):.0f} %), median half-width {width([(each['low'], each['high']) for each in results]):.1f} %; with the source left out {sum(without)} "
+          f"({100 * sum(without) / len(results):.0f} %), {width([each['without'] for each in results]):.1f} %")
+
+
+def print_one_kept(results):
+    """The error when another row of the same GPU, and of the same families, corrects the prediction."""
+    errors = [abs((1 + error(one)) / (1 + error(kept)) - 1) for one, kept in itertools.permutations(results, 2)
+              if one["row"]["gpu"] == kept["row"]["gpu"] and one["families"] == kept["families"]]
+    print(f"with one row of the GPU kept: median error {100 * statistics.median(errors):.1f} % of {len(errors)} pairs")
+
+
+def print_ratios(results):
+    """What one change gains within a source: measured, predicted."""
+    keys = ("compile", "precision", "other_metric", "ac", "parallelism")
+    same = ("source", "gpu", "model", "seq", "local_batch")
+    right, near, all_pairs = 0, 0, 0
+    for one, other in itertools.combinations(results, 2):
+        changed = [key for key in keys if one["row"][key] != other["row"][key]]
+        if len(changed) != 1 or any(one["row"][key] != other["row"][key] for key in same):
+            continue
+        measured, predicted = (100 * (other[key] / one[key] - 1) for key in ("measured", "predicted"))
+        all_pairs += 1
+        right += measured * predicted > 0
+        near += abs(measured - predicted) <= 7
+        print(f"  {one['row']['source'].split(' ')[0].removeprefix('pytorch/')}, {one['row']['gpu']}: {one['row'][changed[0]]} to {other['row'][changed[0]]}"
+              f"{'' if changed[0] == 'compile' else ' (compiled)' if one['row']['compile'] == 'yes' else ' (eager)'}: measured {measured:+.1f} %, predicted {predicted:+.1f} %")
+    print(f"ratios: sign right in {right} of {all_pairs}, size within 7 points in {near}")
+
+
+def print_reserved(results):
+    off = [each["reserved"] / float(each["row"]["memory_gib"]) - 1 for each in results if each["row"]["memory_gib"]]
+    print(f"reserved memory: within 10 % in {sum(abs(each) <= 0.1 for each in off)} of {len(off)}, {100 * min(off):+.1f} to {100 * max(off):+.1f} %, median error "
+          f"{100 * statistics.median(map(abs, off)):.1f} %")
+
+
+def print_table(results):
+    print("| source | GPUs | software | measured | predicted | error | 90 % interval | source left out | reserved, measured | predicted |\n|---|---|---|---:|---:|---:|---|---|---:|---:|")
+    for each in results:
+        row = each["row"]
+        memory = f"{row['memory_gib']} GiB" if row["memory_gib"] else ""
+        software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"].split(";")[0],
+                                               "" if row["model"].startswith("Llama") else row["model"], row["parallelism"] if mesh_of(row) else "",
+                                               "" if row["ac"] != "none" else "no checkpoints", f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
+                                               f"{row['local_batch']} samples" if int(row["local_batch"] or 1) > 1 else "") if part)
+
+        def shown(ends, measured=each["measured"]):
+            return f"{ends[0]:.0f} to {ends[1]:.0f}{'' if ends[0] <= measured <= ends[1] else ' (outside)'}"
+        print(f"| {row['source'].split(' ')[0].removeprefix('pytorch/')} | {row['gpus']} {row['gpu']} | {software} | {each['measured']:.0f} | {each['predicted']:.0f} | "
+              f"{100 * error(each):+.1f} % | {shown((each['low'], each['high']))}{'; fitted' if each['fitted'] else ''} | "
+              f"{shown(each['without']) if each['families'] else 'the same'} | {memory} | {each['reserved']:.1f} GiB |")
+    print()
 
 
 def main():
@@ -164,42 +227,38 @@ def main():
     parser.add_argument("--runs", type=pathlib.Path, nargs="+", default=[ROOT / "tests/data/one_node_2026.csv", ROOT / "tests/data/one_node_more.csv"])
     arguments = parser.parse_args()
     borrowed = json.loads((ROOT / "sim/hardware/stacks.json").read_text())["borrowed"]
-    shipped = {family: [borrowed[family][side]["value"] if family in borrowed else 0 for side in ("faster", "slower")] for family in FAMILIES}
+    shipped = {family: [borrowed[family][side]["value"] for side in ("faster", "slower")] for family in FAMILIES}
     results, left_out = [], {}
     for path in arguments.runs:
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         for row in rows:
             flags = flags_of(row)
-            result = flags if isinstance(flags, str) else simulated(arguments.bin, row, flags)
-            if isinstance(result, str):
-                left_out[result] = left_out.get(result, 0) + 1
+            predicted = flags if isinstance(flags, str) else simulated(arguments.bin, row, flags)
+            if isinstance(predicted, str):
+                left_out[predicted] = left_out.get(predicted, 0) + 1
                 continue
             ranks = int(row["gpus"])
-            low, high = (each / ranks for each in result["tokens_per_s_interval"])
-            results.append({"row": row, "list": path.stem, "families": families_of(row), "team": "mx_formats" if "limited" in row["gpu"] else row["source"].split(" ")[0],
-                            "measured": float(row["tokens_per_s_per_gpu"]), "predicted": result["tokens_per_s"] / ranks, "low": low, "high": high,
-                            "reserved": result["peak_reserved_bytes"] / 2**30, "fitted": path == arguments.runs[0] and row is rows[0]})
+            low, high = (each / ranks for each in predicted["tokens_per_s_interval"])
+            each = {"row": row, "list": path.stem, "families": families_of(row), "team": "mx_formats" if "limited" in row["gpu"] else row["source"].split(" ")[0],
+                    "measured": float(row["tokens_per_s_per_gpu"]), "predicted": predicted["tokens_per_s"] / ranks, "low": low, "high": high,
+                    "reserved": predicted["peak_reserved_bytes"] / 2**30, "fitted": path == arguments.runs[0] and row is rows[0]}
+            each["constants"] = [math.sqrt(max(0.0, half ** 2 - sum(shipped[family][side] ** 2 for family in each["families"])))
+                                 for side, half in enumerate(halves(each, (low, high)))]
+            results.append(each)
     scored = [each for each in results if not each["fitted"]]
     for each in results:
-        each["without"] = without_its_source(each, scored, shipped)
-    print("| source | GPUs | software | measured | predicted | error | 90 % interval | source left out | reserved, measured | predicted |\n|---|---|---|---:|---:|---:|---|---|---:|---:|")
-    for each in results:
-        row = each["row"]
-        memory = f"{row['memory_gib']} GiB" if row["memory_gib"] else ""
-        software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"].split(";")[0],
-                                               row["model"] if each["families"] & {"experts"} else "", row["parallelism"] if mesh_of(row) else "",
-                                               "" if row["ac"] != "none" else "no checkpoints", f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "") if part)
-
-        def shown(ends, measured=each["measured"]):
-            return f"{ends[0]:.0f} to {ends[1]:.0f}{'' if ends[0] <= measured <= ends[1] else ' (outside)'}"
-        print(f"| {row['source'].split(' ')[0].removeprefix('pytorch/')} | {row['gpus']} {row['gpu']} | {software} | {each['measured']:.0f} | {each['predicted']:.0f} | "
-              f"{100 * (each['predicted'] / each['measured'] - 1):+.1f} % | {shown((each['low'], each['high']))}{'; fitted' if each['fitted'] else ''} | "
-              f"{shown(each['without']) if each['families'] else 'the same'} | {memory} | {each['reserved']:.1f} GiB |")
-    print()
+        each["without"] = without_its_source(each, scored)
+    print_table(results)
     for name in [path.stem for path in arguments.runs]:
         summary(name, [each for each in scored if each["list"] == name])
-    print("farthest source, logarithms of faster and slower: " + ", ".join("{} {:.2f} {:.2f}".format(family, *farthest(family, scored)) for family in FAMILIES))
+    summary("all", scored)
+    summary("known limit", [each for each in scored if "limited" not in each["row"]["gpu"]])
+    print_one_kept(scored)
+    print_reserved(results)
+    print_ratios(results)
+    print("beyond the ranges of constants, logarithms of faster and slower, rounded up: "
+          + ", ".join("{} {:.2f} {:.2f}".format(family, *(math.ceil(100 * each) / 100 for each in beyond(family, scored))) for family in FAMILIES))
     for reason, count in left_out.items():
         print(f"left out, {count}: {reason}")
 
