@@ -50,8 +50,12 @@ Analysis analyze_ranks(const trace::Run& run,
       summaries[i] = summarize_all_steps(trace, timeline, Dependencies(trace, timeline), planned,
                                          position, options);
     } else {
-      timelines[i] =
-          shared != nullptr ? shared->timeline(i) : make_timeline(trace, timeline_options);
+      // Not as one conditional expression, which would copy the timeline that is made.
+      if (shared != nullptr) {
+        timelines[i] = shared->timeline(i);
+      } else {
+        timelines[i] = make_timeline(trace, timeline_options);
+      }
       dependencies[i].emplace(trace, timelines[i]);
       summaries[i] = summarize(trace, timelines[i], *dependencies[i], planned, position, options);
     }

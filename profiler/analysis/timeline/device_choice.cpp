@@ -51,12 +51,39 @@ const DeviceBackend* backend_of_range(std::string_view name) {
   return is_c10d_annotation(name) ? backend_named(name.substr(0, name.find(':'))) : nullptr;
 }
 
+// Whether no event can be of a second device, from what many events share. To look at each of them
+// reads memory that is in no cache.
+bool have_one_device(const Trace& trace, const EventLists& lists) {
+  std::optional<int64_t> only;
+  const auto is_only = [&only](int64_t device) { return only.value_or(device) == device; };
+  for (const trace::DeviceArgs& args : trace.devices) {
+    if (args.device >= 0 && !is_only(args.device)) {
+      return false;
+    }
+    only = args.device >= 0 ? args.device : only;
+  }
+  std::vector<bool> seen(trace.tracks.size());
+  for (const EventLists::DeviceStart& each : lists.device) {
+    if (!seen[each.track]) {
+      seen[each.track] = true;
+      if (!is_only(trace.tracks[each.track].pid)) {
+        return false;
+      }
+      only = trace.tracks[each.track].pid;
+    }
+  }
+  return true;
+}
+
 }  // namespace
 
 void choose_device(const Trace& trace,
                    const TimelineOptions& options,
                    EventLists& lists,
                    std::vector<trace::Diagnostic>& diagnostics) {
+  if (!options.device && have_one_device(trace, lists)) {
+    return;
+  }
   std::map<int64_t, Nanoseconds> time;  // of kernels, by device
   std::map<int64_t, int64_t> kernels;
   Nanoseconds all = 0;
