@@ -462,7 +462,12 @@ Run Run::open(std::span<const fs::path> paths, const ReadOptions& options) {
   if (options.progress != nullptr) {
     uint64_t total = 0;
     for (const ListedFile& file : files) {
-      total += size_of(file.path);
+      const uint64_t size = size_of(file.path);
+      if (size == 0) {  // a pipe
+        total = 0;
+        break;
+      }
+      total += size;
     }
     options.progress->total = total;
   }

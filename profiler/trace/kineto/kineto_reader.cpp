@@ -12,6 +12,7 @@
 #include "profiler/trace/kineto/foreign_files.h"
 #include "profiler/trace/kineto/top_level.h"
 #include "profiler/trace/model/latest_time.h"
+#include "profiler/trace/model/part_sink.h"
 
 namespace shardlens::trace {
 namespace {
@@ -26,7 +27,8 @@ class Reader {
   Reader(ByteSource& text, const std::string& source, const ReadOptions& options)
       : window_(text, source, options.window_bytes),
         cursor_(window_, source),
-        builder_(trace_, cursor_, options) {
+        builder_(trace_, cursor_, options),
+        parts_(options.progress == nullptr ? nullptr : options.progress->parts) {
     trace_.metadata.source = source;
   }
 
@@ -54,13 +56,16 @@ class Reader {
       } catch (const Incomplete&) {
         // The piece continues in the next window.
       }
+      offer(false);
       window_.advance(done);
       done = 0;
     }
     if (!has_events_) {
       refuse();
     }
-    finish();
+    builder_.finish();
+    complete(trace_);
+    offer(true);
     if (bare_list_ && entries_ > 0 && trace_.events.empty() && trace_.tracks.empty()) {
       throw NotATrace(trace_.metadata.source,
                       "not a trace: none of the list's entries is an event with \"ph\" and \"ts\"");
@@ -171,47 +176,58 @@ class Reader {
 
   [[nodiscard]] Place after_events() const { return bare_list_ ? Place::kEnd : Place::kMemberEnd; }
 
-  // The steps that need the whole file: the base time may come after the events.
-  void finish() {
-    Metadata& m = trace_.metadata;
-    builder_.finish();
+  // Adds to the events what is known of the whole file: the base time may come after the events.
+  void complete(Trace& trace) const {
+    Metadata& m = trace.metadata;
     if (m.base_time != 0 && is_of_epoch(builder_.first_time().value_or(0))) {
       add_diagnostic(
-          trace_.diagnostics, Severity::kNote,
+          trace.diagnostics, Severity::kNote,
           "times are already relative to the epoch, so baseTimeNanoseconds is not added");
     } else if (m.base_time != 0) {
-      add_base();
+      add_base(trace);
     }
     if (!m.rank) {
       m.rank = rank_of_file_name(std::filesystem::path(m.source).filename().string());
       m.rank_is_from_name = m.rank.has_value();
       add_diagnostic(
-          trace_.diagnostics, Severity::kNote,
+          trace.diagnostics, Severity::kNote,
           m.rank ? fmt::format("the file states no rank; rank {} is read from its name", *m.rank)
                  : std::string("neither the file nor its name contains a rank"));
     }
   }
 
-  void add_base() {
-    const Nanoseconds base = trace_.metadata.base_time;
+  static void add_base(Trace& trace) {
+    const Nanoseconds base = trace.metadata.base_time;
     int64_t left_out = 0;
-    erase_if(trace_.events, [&](Event& event) {
+    erase_if(trace.events, [&](Event& event) {
       const bool fits = !__builtin_add_overflow(event.start, base, &event.start) &&
                         event.start >= -kLatestTime && event.start <= kLatestTime - event.duration;
       left_out += fits ? 0 : 1;
       return !fits;
     });
     if (left_out > 0) {
-      add_diagnostic(trace_.diagnostics, Severity::kWarning,
+      add_diagnostic(trace.diagnostics, Severity::kWarning,
                      "events left out: with the base time added their time does not fit in 64 bits",
                      left_out);
     }
+  }
+
+  void offer(bool whole) {
+    if (parts_ == nullptr || !parts_->wants(trace_, whole)) {
+      return;
+    }
+    Trace part = trace_;
+    if (!whole) {
+      complete(part);
+    }
+    parts_->take(std::move(part));
   }
 
   Trace trace_;
   TokenWindow window_;
   JsonCursor cursor_;
   EventBuilder builder_;
+  PartSink* parts_;
   Place place_ = Place::kBegin;
   bool bare_list_ = false;
   bool has_events_ = false;

@@ -1,8 +1,11 @@
 #include "profiler/trace/kineto/kineto_reader.h"
 
+#include <algorithm>
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "profiler/trace/bytes/compression.h"
+#include "profiler/trace/model/part_sink.h"
 
 namespace shardlens::trace {
 namespace {
@@ -43,6 +47,49 @@ int64_t count_of(const Trace& trace, const std::string& part) {
     count += d.message.find(part) != std::string::npos ? d.count : 0;
   }
   return count;
+}
+
+// Keeps every part that it is offered.
+class AllParts : public PartSink {
+ public:
+  bool wants(const Trace& so_far, bool whole) override {
+    counts.push_back(so_far.events.size());
+    wholes.push_back(whole);
+    return true;
+  }
+  void take(Trace part) override { parts.push_back(std::move(part)); }
+  std::vector<size_t> counts;
+  std::vector<bool> wholes;
+  std::vector<Trace> parts;
+};
+
+// Each part is what the whole trace begins with, with the base time and the rank.
+TEST(KinetoReaderTest, PartsAreOfferedWhileTheRestIsRead) {
+  std::string events;
+  for (int i = 0; i < 100; ++i) {
+    events += (i == 0 ? "" : ",") + event(R"("ts": )" + std::to_string(i) + R"(, "dur": 0.5)");
+  }
+  AllParts parts;
+  const std::string head =
+      R"("baseTimeNanoseconds": 1000000000000000000, "distributedInfo": {"rank": 3}, )";
+  Progress progress;
+  progress.parts = &parts;
+  const Trace trace =
+      parse_kineto(file(events, head), "t.json", {.window_bytes = 1'000, .progress = &progress});
+  EXPECT_EQ(trace.events.size(), 100U);
+  ASSERT_GT(parts.parts.size(), 5U);
+  EXPECT_TRUE(std::ranges::is_sorted(parts.counts));
+  for (const Trace& part : parts.parts) {
+    EXPECT_EQ(part.metadata.rank, 3);
+    for (size_t i = 0; i < part.events.size(); ++i) {
+      EXPECT_EQ(part.events[i].start, 1'000'000'000'000'000'000 + 1'000 * static_cast<int64_t>(i));
+      EXPECT_EQ(part.events[i].duration, 500);
+    }
+  }
+  EXPECT_LT(parts.parts.front().events.size(), 100U);
+  EXPECT_EQ(parts.parts.back().events.size(), 100U);
+  EXPECT_EQ(std::ranges::count(parts.wholes, true), 1);
+  EXPECT_TRUE(parts.wholes.back());
 }
 
 TEST(KinetoReaderTest, RanksThatAreNoneAreLeftOut) {
