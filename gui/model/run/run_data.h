@@ -141,6 +141,8 @@ class RunData {
   Nanoseconds origin = 0;    // subtracted so that display time 0 is the run's first instant
   Nanoseconds duration = 0;  // in display time
   int64_t event_count = 0;
+  // A part of a run whose rest is still being read: lanes, without figures.
+  bool preview = false;
   QString unfit;  // why a simulated plan does not fit, so that it has no step; "": it fits
 
   [[nodiscard]] analysis::Interval shown(const RankData& rank,

@@ -9,6 +9,7 @@
 #endif
 
 #include "core/base/error.h"
+#include "gui/model/run/run_preview.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/check/baseline_file.h"
 
@@ -63,10 +64,27 @@ RunLoader::~RunLoader() {
   }
 }
 
+bool RunLoader::Job::wants(const trace::Trace& so_far, bool whole) {
+  const ReadPart so_much{so_far.events.size(), whole, progress.bytes, progress.total};
+  return preview_from > 0 && !wanted && is_worth_showing(so_much, preview_from) &&
+         !lacks_device(so_far) && !wanted.exchange(true);
+}
+
+void RunLoader::Job::take(trace::Trace read) {
+  const std::lock_guard lock(mutex);
+  part = std::move(read);
+}
+
+std::optional<trace::Trace> RunLoader::Job::taken() {
+  const std::lock_guard lock(mutex);
+  return std::exchange(part, std::nullopt);
+}
+
 void RunLoader::work(Job& job) {
   try {
     trace::ReadOptions options;
     options.progress = &job.progress;
+    job.progress.parts = &job;
     trace::Run run = analysis::open_run(runs_of(job.paths).front(), options);
     job.analyzing = true;
     job.run = std::make_shared<const RunData>(std::move(run), &job.progress);
@@ -81,6 +99,7 @@ void RunLoader::load(const std::vector<std::filesystem::path>& paths) {
   cancel();
   job_ = std::make_shared<Job>();
   job_->paths = paths;
+  job_->preview_from = preview_from_;
   const std::shared_ptr<Job> job = job_;
   background_.run([job] { work(*job); }, [this, job] { finish(job); });
   ticker_.start();
@@ -111,10 +130,35 @@ void RunLoader::finish(const std::shared_ptr<Job>& job) {
   }
 }
 
+void RunLoader::makePreview() {
+  std::optional<trace::Trace> taken = job_->taken();
+  if (!taken) {
+    return;
+  }
+  // A std::function is copied.
+  const auto part = std::make_shared<trace::Trace>(std::move(*taken));
+  const std::shared_ptr<Job> job = job_;
+  background_.run(
+      [job, part] {
+        try {
+          job->preview = preview_of(std::move(*part), &job->progress);
+        } catch (const std::exception&) {
+          // There is no preview; what is wrong is said when all has been read.
+        }
+      },
+      [this, job] {
+        const RunPointer made = std::exchange(job->preview, nullptr);
+        if (job == job_ && made != nullptr && made->duration > 0) {
+          emit preview(made);
+        }
+      });
+}
+
 void RunLoader::report() {
   if (job_ == nullptr) {
     return;
   }
+  makePreview();
   const uint64_t total = job_->progress.total;
   const uint64_t read = std::min<uint64_t>(job_->progress.bytes, total);
   const bool reading = !job_->analyzing;

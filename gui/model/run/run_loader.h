@@ -3,6 +3,8 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 
 #include "gui/model/base/background.h"
 #include "gui/model/run/run_data.h"
+#include "profiler/trace/model/part_sink.h"
 
 namespace shardlens::gui {
 
@@ -26,7 +29,7 @@ namespace shardlens::gui {
 
 // Reads and analyzes a run on another thread; of several runs, the first one. One load at a time: a
 // new load cancels the previous one, and each load emits exactly one of loaded(), failed() and
-// cancelled().
+// cancelled(). Before these there may be one preview().
 //
 // Threads  all members on the object's own thread; signals are emitted there.
 class RunLoader : public QObject {
@@ -37,19 +40,33 @@ class RunLoader : public QObject {
 
   void load(const std::vector<std::filesystem::path>& paths);
   void cancel();
+  // Loads that begin after this emit preview() when so many events of a trace have been read, or a
+  // whole trace of several, if the rest of the run is several times as much. 0, as at first: never.
+  void setPreviewFrom(size_t events) { preview_from_ = events; }
   [[nodiscard]] bool isLoading() const { return job_ != nullptr; }
 
  signals:
   // percent: how much has been read, never decreasing; -1: unknown. `what`: the current activity as
   // text.
   void progress(int percent, const QString& what);
+  // What has been read of one trace, without figures (RunData::preview).
+  void preview(shardlens::gui::RunPointer run);
   void loaded(shardlens::gui::RunPointer run);
   void failed(const QString& message);
   void cancelled();
 
  private:
-  struct Job {
+  struct Job : trace::PartSink {
+    bool wants(const trace::Trace& so_far, bool whole) override;
+    void take(trace::Trace read) override;
+    std::optional<trace::Trace> taken();  // what was taken since the last call
+
     std::vector<std::filesystem::path> paths;
+    size_t preview_from = 0;
+    std::atomic<bool> wanted{false};  // a part was asked for
+    std::mutex mutex;                 // guards `part`
+    std::optional<trace::Trace> part;
+    RunPointer preview;
     trace::Progress progress;
     std::atomic<bool> analyzing{false};
     std::pair<bool, int> reported{false, -2};  // last (reading, percent) emitted; -2: none
@@ -59,7 +76,9 @@ class RunLoader : public QObject {
   static void work(Job& job);
   void finish(const std::shared_ptr<Job>& job);
   void report();
+  void makePreview();
 
+  size_t preview_from_ = 0;
   std::shared_ptr<Job> job_;  // the current load; results of earlier ones are ignored
   QTimer ticker_;
   Background background_;

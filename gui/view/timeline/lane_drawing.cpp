@@ -169,7 +169,8 @@ void draw_tile(Canvas& canvas,
   if (at.width() > 4 && opacity == 1) {
     draw_basis(canvas, basis_of(drawn.rank, lane, item->ref), at);
   }
-  if (lane.source == Lane::Source::kCollectives && at.width() > 4 && opacity == 1) {
+  if (lane.source == Lane::Source::kCollectives && at.width() > 4 && opacity == 1 &&
+      !drawn.run.preview) {
     draw_exposed_part(canvas, drawn, item->ref, at);
   }
   if (named.width() >= kLabelPixels && !exposed) {

@@ -9,6 +9,9 @@ using analysis::Interval;
 void Minimap::measure(const RunData& run, const TimeAxis& axis) {
   const int width = axis.width();
   heat_.assign(static_cast<size_t>(width), 0);
+  if (run.preview) {
+    return;
+  }
   const double step = static_cast<double>(axis.bounds().length()) / width;
   for (int x = 0; x < width; ++x) {
     Nanoseconds exposed = 0, span = 0;

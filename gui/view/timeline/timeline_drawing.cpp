@@ -38,7 +38,8 @@ void TimelineScene::draw(Canvas& canvas) {
                 Ink::kAccent, false);
   }
   canvas.fill({0, 0, width_, kHeader}, Ink::kPanel);
-  canvas.text({8, 2, kGutter - 12, kMinimap - 2}, QObject::tr("exposed, all"), Ink::kFaintText);
+  canvas.text({8, 2, kGutter - 12, kMinimap - 2},
+              run_->preview ? QString() : QObject::tr("exposed, all"), Ink::kFaintText);
   minimap_.draw(canvas, *run_, axis, {kGutter, 4, width_ - kGutter, kMinimap - 6});
   drawRuler(canvas);
   drawOverlay(canvas);
@@ -64,6 +65,11 @@ void TimelineScene::drawRankHeader(Canvas& canvas, const Band& band, double top)
   canvas.text(gutter.adjusted(8, 0, -4, 0),
               (closed ? QStringLiteral("▸ ") : QStringLiteral("▾ ")) + band.label,
               chosen ? Ink::kAccent : Ink::kText, Qt::AlignLeft | Qt::AlignVCenter, true);
+  if (run_->preview) {
+    canvas.text(area.adjusted(6, 0, -8, 0), QObject::tr("being read, no figures yet"),
+                Ink::kFaintText);
+    return;
+  }
   const analysis::WindowFigures f = rank.live.within(run_->own(rank, axis.view()));
   if (f.duration() > 0) {
     const auto ratio = f.overlap_ratio();
@@ -194,6 +200,9 @@ void TimelineScene::drawArrow(Canvas& canvas,
 }
 
 void TimelineScene::drawArrows(Canvas& canvas, size_t rank_index) const {
+  if (run_->preview) {
+    return;
+  }
   const RankData& rank = *run_->ranks[rank_index];
   const Band* compute = nullptr;
   for (const Band& band : layout_.bands) {

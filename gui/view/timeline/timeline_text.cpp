@@ -127,8 +127,9 @@ QString description_of(const RunData& run, const Selection::Item& item) {
     default: {
       what = QStringLiteral("%1 (%2)").arg(label_of(rank.timeline.collectives[item.ref]),
                                            shown_text(unit_label(rank.owner_of(item.ref))));
-      const Nanoseconds exposed = length_of(rank.exposed(item.ref));
-      what += QObject::tr(", exposed %1").arg(durationText(exposed));
+      if (!run.preview) {
+        what += QObject::tr(", exposed %1").arg(durationText(length_of(rank.exposed(item.ref))));
+      }
       break;
     }
   }

@@ -133,6 +133,12 @@ void TimelineView::showInterval(const analysis::Interval& shown) {
   }
 }
 
+void TimelineView::setView(const analysis::Interval& shown) {
+  if (scene_.axis.setView(shown)) {
+    moved();
+  }
+}
+
 void TimelineView::fitSelection() {
   const Selection& chosen = context_.current();
   const RankData* rank = context_.rank();

@@ -38,7 +38,8 @@ class TimelineView : public QAbstractScrollArea {
   void goToSelection();  // item, unit (in the selected, else the first step), or as fitSelection()
   void fitAll();
   void showInterval(const analysis::Interval& shown);
-  void fitGhost();  // the other run's lanes; nothing without them
+  void setView(const analysis::Interval& shown);  // without the margin of showInterval()
+  void fitGhost();                                // the other run's lanes; nothing without them
   // Each of these does nothing if the corresponding function below returns nullopt.
   void selectNeighbour(int way);  // next (+1) or previous (-1) item on the selected item's row
   void selectExposed(int way);    // next less (+1) or more (-1) exposed collective

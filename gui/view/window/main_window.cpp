@@ -74,6 +74,8 @@ void MainWindow::connectParts() {
   connect(&start, &StartPage::openRequested, &opener_, &RunOpener::open);
   connect(&start, &StartPage::cancelRequested, &opener_, &RunOpener::cancel);
   connect(&loader_, &RunLoader::progress, &start, &StartPage::showProgress);
+  connect(&pages_.preview(), &PreviewPage::cancelRequested, &opener_, &RunOpener::cancel);
+  connect(&loader_, &RunLoader::progress, &pages_.preview(), &PreviewPage::showProgress);
   connect(&recent_, &RecentFiles::changed, &start,
           [this, &start] { start.setRecent(recent_.entries()); });
   connect(menus_.get(), &WindowMenus::openRequested, &opener_, &RunOpener::open);

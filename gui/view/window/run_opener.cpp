@@ -10,15 +10,26 @@
 
 #include "core/base/error.h"
 #include "gui/model/base/in_window.h"
+#include "gui/view/timeline/timeline_view.h"
 #include "gui/view/widgets/capture_dialog.h"
 #include "gui/view/widgets/spec_file.h"
 #include "gui/view/widgets/start_page.h"
 #include "sim/hardware/hardware_spec.h"
 
 namespace shardlens::gui {
+namespace {
+
+// Reading them takes 0.04 s, and making their picture as much again.
+constexpr size_t kPreviewEvents = 100'000;
+
+}  // namespace
 
 RunOpener::RunOpener(const WindowParts& parts, Bookmarks& bookmarks, ProjectController& project)
     : parts_(parts), bookmarks_(bookmarks), project_(project) {
+  parts_.loader.setPreviewFrom(kPreviewEvents);
+  connect(&parts_.loader, &RunLoader::preview, this, [this](const RunPointer& part) {
+    parts_.pages.showPreview(part, OpenedRun::label(wanted_));
+  });
   connect(&parts_.loader, &RunLoader::loaded, this, &RunOpener::loaded);
   connect(&parts_.loader, &RunLoader::failed, this, &RunOpener::fail);
   connect(&parts_.loader, &RunLoader::cancelled, this, &RunOpener::cancelled);
@@ -133,12 +144,33 @@ void RunOpener::loaded(const RunPointer& run) {
   if (!project_.isExpected()) {
     parts_.recent.add(wanted_);
   }
+  const std::optional<PreviewPage::View> seen = parts_.pages.preview().view();
   parts_.pages.showRun(run, OpenedRun::label(wanted_));
   bookmarks_.restore();
+  if (seen) {
+    keepView(*seen);
+  }
   parts_.compare.close();
   parts_.session.start(run, paths_of(wanted_));
   project_.restore();
   emit settled();
+}
+
+// The run is shown where its part was looked at.
+void RunOpener::keepView(const PreviewPage::View& seen) {
+  const RunData& run = *parts_.context.run();
+  for (size_t i = 0; i < run.ranks.size(); ++i) {
+    if (run.ranks[i]->figures.rank != seen.rank) {
+      continue;
+    }
+    parts_.context.selectRank(i);
+    const analysis::Interval shown =
+        seen.own ? run.shown(*run.ranks[i], *seen.own) : analysis::Interval{};
+    // They are apart if the file says only at its end what its times are relative to.
+    if (shown.start < run.duration && shown.end > 0) {
+      parts_.timeline().setView(shown);
+    }
+  }
 }
 
 void RunOpener::cancel() {
@@ -152,6 +184,7 @@ void RunOpener::cancel() {
 
 void RunOpener::cancelled() {
   parts_.pages.start().endProgress();
+  parts_.pages.endPreview();
   project_.forgetExpected();
   if (parts_.hasRun()) {
     parts_.pages.showWorkspace();
@@ -161,6 +194,7 @@ void RunOpener::cancelled() {
 
 void RunOpener::fail(const QString& message) {
   parts_.messages.setError(message);
+  parts_.pages.endPreview();
   project_.close();
   StartPage& start = parts_.pages.start();
   start.endProgress();

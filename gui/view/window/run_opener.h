@@ -3,6 +3,7 @@
 #include <QObject>
 
 #include "gui/view/window/bookmarks.h"
+#include "gui/view/window/preview_page.h"
 #include "gui/view/window/project_controller.h"
 #include "gui/view/window/window_parts.h"
 
@@ -41,6 +42,7 @@ class RunOpener : public QObject {
   void chooseHardware(const QString& config);
   void showModel();
   void loaded(const RunPointer& run);
+  void keepView(const PreviewPage::View& seen);
   void cancelled();
   void fail(const QString& message);
   WindowParts parts_;

@@ -2,6 +2,7 @@
 
 #include <QAction>
 #include <QStackedWidget>
+#include <QStatusBar>
 #include <QToolBar>
 #include <QVBoxLayout>
 
@@ -10,6 +11,7 @@
 #include "gui/view/widgets/headline_strip.h"
 #include "gui/view/widgets/notice_bar.h"
 #include "gui/view/widgets/start_page.h"
+#include "gui/view/window/preview_page.h"
 
 namespace shardlens::gui {
 namespace {
@@ -25,6 +27,7 @@ WindowPages::WindowPages(QMainWindow& window, QSettings& settings, SelectionCont
       settings_(settings),
       context_(context),
       pages_(new QStackedWidget),
+      preview_(new PreviewPage),
       workspace_(new QWidget),
       notice_(new NoticeBar),
       strip_(new HeadlineStrip(context)),
@@ -53,6 +56,7 @@ void WindowPages::complete(ActionRegistry& actions, Panels& panels) {
   start_->setSizePolicy(QSizePolicy::Preferred, QSizePolicy::Ignored);  // it is shown without docks
   pages_->addWidget(start_);
   pages_->addWidget(workspace_);
+  pages_->addWidget(preview_);
 }
 
 void WindowPages::showStart() {
@@ -61,12 +65,44 @@ void WindowPages::showStart() {
 }
 
 void WindowPages::showWorkspace() {
+  endPreview();
   pages_->setCurrentWidget(workspace_);
 }
 
 void WindowPages::toggle() {
   panels_->setLarge(false);
-  pages_->setCurrentIndex(pages_->currentWidget() == workspace_ ? 0 : 1);
+  if (pages_->currentWidget() == start_) {
+    showWorkspace();
+  } else {
+    showStart();
+  }
+}
+
+void WindowPages::showPreview(const RunPointer& part, const QString& title) {
+  if (preview_->view() == std::nullopt) {
+    panels_->setLarge(false);
+    before_ = window_.saveState(kStateVersion);
+    title_before_ = window_.windowTitle();
+    hideWorkspace();
+    window_.statusBar()->hide();
+  }
+  window_.setWindowTitle(QMainWindow::tr("%1, being read – Shardlens").arg(title));
+  preview_->setRun(part);
+  pages_->setCurrentWidget(preview_);
+}
+
+void WindowPages::endPreview() {
+  if (preview_->view() == std::nullopt) {
+    return;
+  }
+  preview_->setRun(nullptr);
+  panels_->setLarge(false);
+  window_.setWindowTitle(title_before_);
+  window_.restoreState(before_, kStateVersion);
+  window_.statusBar()->show();
+  if (pages_->currentWidget() == preview_) {
+    pages_->setCurrentWidget(start_);
+  }
 }
 
 void WindowPages::showRun(const RunPointer& run, const QString& title) {
@@ -99,6 +135,7 @@ void WindowPages::setTitle(const QString& title) {
 void WindowPages::setTheme(const Theme& theme) {
   strip_->setTheme(theme);
   timeline_->setTheme(theme);
+  preview_->setTheme(theme);
   panels_->setTheme(theme);
 }
 
