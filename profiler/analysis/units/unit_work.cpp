@@ -67,8 +67,8 @@ class Collector {
 
   UnitWork run() {
     visit_by_start(timeline_, [&](const DeviceEvent& each) { add(each); });
-    for (auto& [key, span] : open_) {
-      close(span);
+    for (const auto& [key, open] : open_) {
+      out_.spans.push_back(open.span);
     }
     for (auto& [owner, sets] : sets_) {
       Work& work = out_.by_owner[owner];
@@ -86,7 +86,7 @@ class Collector {
   struct Open {
     bool is_new = true;  // no event yet
     WorkSpan span;
-    UnionBuilder busy;
+    Nanoseconds covered = 0;  // the latest end of its events
   };
   // Compute and copies of one owner, without what events before them cover.
   struct Sets {
@@ -131,28 +131,26 @@ class Collector {
     Open& open = latest_open_->second;
     bool fresh = open.is_new;
     if (!fresh && !(open.span.owner == owner)) {
-      close(open);
+      out_.spans.push_back(open.span);
       open = {};
       fresh = true;
     }
     if (fresh) {
       open.is_new = false;
       open.span = {kind, owner, each.when, 0, 0, each.launched, place.basis};
+      open.covered = each.when.start;
     }
     open.span.when.end = std::max(open.span.when.end, each.when.end);
     open.span.launched = std::min(open.span.launched, each.launched);
-    open.busy.add(each.when);
-  }
-
-  void close(Open& open) {
-    const IntervalSet busy = open.busy.take();
-    open.span.busy = length_of(busy);
-    if (open.span.kind != WorkSpan::Kind::kCompute) {
-      for (const Interval& each : busy) {
-        open.span.exposed += length_within(exposed_copies_, each, near_exposed_);
+    // Events come by start, so what is not covered by those before is behind their latest end.
+    const Interval uncovered{std::max(each.when.start, open.covered), each.when.end};
+    if (uncovered.length() > 0) {
+      open.span.busy += uncovered.length();
+      if (kind != WorkSpan::Kind::kCompute) {
+        open.span.exposed += length_within(exposed_copies_, uncovered, near_exposed_);
       }
+      open.covered = each.when.end;
     }
-    out_.spans.push_back(open.span);
   }
 
   const Timeline& timeline_;
