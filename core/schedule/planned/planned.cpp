@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "core/base/error.h"
@@ -12,9 +10,9 @@
 #include "core/schedule/planned/autograd_queue.h"
 #include "core/schedule/planned/copied_microbatches.h"
 #include "core/schedule/planned/item_order.h"
+#include "core/schedule/planned/operator_runs.h"
 #include "core/schedule/planned/planned_buckets.h"
 #include "core/schedule/planned/steady_step.h"
-#include "core/workload/differentiated.h"
 #include "core/workload/step_size.h"
 #include "core/workload/step_support.h"
 
@@ -45,7 +43,7 @@ class StepRunner {
                         plan.units.end(),
                         [](const plan::Unit& unit) { return unit.api == plan::Api::kFullyShard; })),
         accumulators_(plan.units.size()) {
-    find_trained();
+    trained_ = trained_operators(workload, plan);
     for (const HookEvent& event : workload.hooks) {
       if (event.grads == Grads::kLast) {
         last_module_first_ = event.unit;
@@ -114,6 +112,9 @@ class StepRunner {
     raise({.hook = Hook::kOptimizerDone, .unit = 0});
   }
 
+  // The end of a step that is not run, see [Note: Steady].
+  void end_step() { raise({.hook = Hook::kOptimizerDone, .unit = 0}); }
+
   // Where each microbatch begins in the result of the last run(), and what follows the last one.
   [[nodiscard]] const std::vector<PlannedPlace>& places() const { return places_; }
 
@@ -135,26 +136,13 @@ class StepRunner {
     places_.push_back({planned_.hooks.size(), planned_.actions.size(), planned_.order.size()});
   }
 
-  // If parameters are frozen, finds the operators that have parameters which are not.
-  void find_trained() {
-    const std::vector<bool> differentiated = plan::differentiated_parameters(plan_);
-    if (std::ranges::count(differentiated, false) == 0) {
+  void recompute_before(uint32_t number) {
+    const uint32_t again = outline_.recomputed_before[number];
+    if (again == WorkloadOutline::kNone) {
       return;
     }
-    std::unordered_map<std::string_view, bool> trains;
-    for (const plan::Module& module : plan_.tree.modules) {
-      trains[module.fqn] = std::ranges::any_of(
-          module.parameters, [&](uint32_t parameter) { return differentiated[parameter]; });
-    }
-    for (const plan::Operator& op : workload_.operators) {
-      const auto found = trains.find(op.module);
-      trained_.push_back(found != trains.end() && found->second);
-    }
-    trained_.resize(plan::numbers_in(workload_), false);  // communication has no parameters
-  }
-
-  void recompute(const std::vector<plan::WorkloadItem>& items) {
-    for (const plan::WorkloadItem& item : items) {
+    order_.flush();
+    for (const plan::WorkloadItem& item : outline_.recomputed[again]) {
       if (item.kind == plan::WorkloadItem::Kind::kHook) {
         order_.flush();
         raise(workload_.hooks[item.index]);
@@ -262,9 +250,7 @@ class StepRunner {
       apply(item.unit, true);
       open_run(item.unit);
     }
-    const size_t before = runs_.size();
-    runs_.resize(before + item.count);
-    std::iota(runs_.begin() + static_cast<std::ptrdiff_t>(before), runs_.end(), item.index);
+    runs_.add(item.index, item.count);
     tags_[run_tag_].end += item.count;
   }
 
@@ -273,7 +259,7 @@ class StepRunner {
     run_open_ = true;
     run_unit_ = unit;
     graph_.at(last_, tag({}));
-    tags_.back().begin = tags_.back().end = static_cast<uint32_t>(runs_.size());
+    tags_.back().begin = tags_.back().end = runs_.size();
     run_tag_ = tags_.size() - 1;
   }
 
@@ -292,7 +278,7 @@ class StepRunner {
       open_run(unit);
       run_open_ = !alone;
     }
-    runs_.push_back(index);
+    runs_.add(index, 1);
     ++tags_[run_tag_].end;
   }
 
@@ -377,14 +363,17 @@ class StepRunner {
   // The backward of the runs' items from `begin` to `end`. Operators that follow each other are
   // added together.
   void differentiate(uint32_t begin, uint32_t end) {
+    const uint32_t first = runs_[begin], last = runs_[end - 1];
+    if (runs_.successive(begin, end) && outline_.chained_to[last] <= first) {
+      recompute_before(last);
+      return order_.add(outline_.chain_begin[last],
+                        outline_.first_backward[last + 1] - outline_.first_backward[first]);
+    }
     const bool recomputes = !outline_.recomputed.empty();
     for (uint32_t i = end; i-- > begin && (order_.keeps() || recomputes);) {
-      if (recomputes && outline_.recomputed_before[runs_[i]] != WorkloadOutline::kNone) {
-        order_.flush();
-        recompute(outline_.recomputed[outline_.recomputed_before[runs_[i]]]);
-      }
-      const uint32_t* const first = outline_.first_backward.data() + runs_[i];
-      for (uint32_t k = first[0]; k < first[1]; ++k) {
+      recompute_before(runs_[i]);
+      const uint32_t* const item = outline_.first_backward.data() + runs_[i];
+      for (uint32_t k = item[0]; k < item[1]; ++k) {
         order_.follow(outline_.backward[k]);
       }
     }
@@ -506,9 +495,9 @@ class StepRunner {
   UnitId last_module_first_ = kNoUnit;  // the unit of which the workload raises Grads::kLast
   AutogradQueue graph_;
   std::vector<Tag> tags_;
-  std::vector<Node> inputs_;    // of the node that is added
-  std::vector<uint32_t> runs_;  // numbers of the operators of forward of all runs, in order
-  bool run_open_ = false;       // the newest node is a run that may get more operators
+  std::vector<Node> inputs_;  // of the node that is added
+  OperatorRuns runs_;         // numbers of the operators of forward
+  bool run_open_ = false;     // the newest node is a run that may get more operators
   UnitId run_unit_ = 0;
   size_t run_tag_ = 0;
   std::vector<bool> trained_;  // by number of an operator; empty: no parameter is frozen
@@ -569,10 +558,14 @@ PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, Planne
     }
     return kept(runner);
   }
-  if (!std::exchange(impl_->steady, true)) {
-    impl_->runner.run(1, /*sync_every_microbatch=*/true, /*keep=*/false);
-  }
   StepRunner& runner = impl_->runner;
+  if (!std::exchange(impl_->steady, true)) {
+    if (runner.copies_microbatches()) {
+      runner.end_step();
+    } else {
+      runner.run(1, /*sync_every_microbatch=*/true, /*keep=*/false);
+    }
+  }
   if (!sync_every_microbatch || !runner.copies_microbatches() || (accumulate == 1 && !impl_->two)) {
     return kept(runner);
   }

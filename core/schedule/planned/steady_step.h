@@ -17,10 +17,11 @@ namespace shardlens::schedule {
 //
 // [Note: Steady] The state of FSDP2's units after a step does not depend on its number of
 // microbatches, and its second step is equal to its third. So one step with one microbatch is run
-// first, and only the generations of buffers and the ids of the limiter's events differ from the
-// third step. With FSDP1 the number of frees for which the limiter has not waited yet depends on
-// the microbatches of the steps before, and the buckets of replicated units change in the first
-// steps. So such plans always run three full steps.
+// first or, where a microbatch leaves nothing behind ([Note: Copied microbatches]), only the end of
+// its optimizer, and only the generations of buffers and the ids of the limiter's events differ
+// from the third step. With FSDP1 the number of frees for which the limiter has not waited yet
+// depends on the microbatches of the steps before, and the buckets of replicated units change in
+// the first steps. So such plans always run three full steps.
 //
 // [Note: Copied microbatches] If every microbatch synchronizes gradients, and the plan has no
 // settings for the last one, each microbatch leaves FSDP2's units as it found them: nothing is

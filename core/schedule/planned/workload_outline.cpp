@@ -1,6 +1,8 @@
 #include "core/schedule/planned/workload_outline.h"
 
+#include <algorithm>
 #include <numeric>
+#include <span>
 #include <utility>
 
 namespace shardlens::schedule {
@@ -45,6 +47,7 @@ class Outliner {
     for (const auto& [forward, index] : differentiated_) {
       out_.backward[next[forward]++] = index;
     }
+    chain();
     return std::move(out_);
   }
 
@@ -129,6 +132,30 @@ class Outliner {
         in_forward_ && event.hook != Hook::kPreBackward && event.hook != Hook::kGradsReady;
     if (in_forward_) {
       out_.forward.push_back({item.kind, item.index, event.unit});
+    }
+  }
+
+  void chain() {
+    const size_t count = out_.recomputed_before.size();
+    out_.chained_to.resize(count);
+    out_.chain_begin.resize(count);
+    for (uint32_t i = 0; i < count; ++i) {
+      const auto own =
+          std::span(out_.backward)
+              .subspan(out_.first_backward[i], out_.first_backward[i + 1] - out_.first_backward[i]);
+      const bool one = std::ranges::adjacent_find(
+                           own, [](uint32_t a, uint32_t b) { return a + 1 != b; }) == own.end() &&
+                       (own.empty() || own.back() < workload_.operators.size());
+      out_.chained_to[i] = one ? i : i + 1;
+      out_.chain_begin[i] = own.empty() ? WorkloadOutline::kNone : own.front();
+      if (!one || i == 0 || out_.recomputed_before[i - 1] != WorkloadOutline::kNone) {
+        continue;
+      }
+      const uint32_t next = out_.chain_begin[i - 1];
+      if (own.empty() || next == WorkloadOutline::kNone || next == own.back() + 1) {
+        out_.chained_to[i] = std::min(i, out_.chained_to[i - 1]);
+        out_.chain_begin[i] = own.empty() ? next : own.front();
+      }
     }
   }
 

@@ -22,6 +22,10 @@ struct WorkloadOutline {
   // i, in order, are backward[k] for k from first_backward[i] up to, excluding,
   // first_backward[i + 1].
   std::vector<uint32_t> first_backward, backward;
+  // By number i: the backward of i, of the one before it, and so on down to chained_to[i], is
+  // successive operators, the first of which is chain_begin[i], and nothing is run again between
+  // them.
+  std::vector<uint32_t> chained_to, chain_begin;
   std::vector<uint32_t> optimizer;
   // The items that activation checkpointing runs again before the backward that first needs them,
   // and by the number of the forward item of that backward the index of its items, or kNone.
