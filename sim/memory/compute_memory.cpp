@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "sim/memory/memory_replay.h"
+#include "sim/memory/passed_points.h"
 
 namespace shardlens::sim {
 namespace {
@@ -80,66 +81,84 @@ ComputeMemory MemoryReplay::compute_memory(const MemoryInputs& inputs,
   return out;
 }
 
-// Adds the points of skipped items, from microbatch `first` up to item `next`: those of the item
-// one microbatch before, or unchanged memory.
-void MemoryReplay::note_passed(const MemoryOutline& outline,
-                               size_t first,
-                               size_t next,
-                               ComputeMemory& notes) const {
-  const Bytes now = allocator_.allocated();
-  const size_t begin = outline.microbatches[first];
-  const size_t length = first == 0 ? 0 : begin - outline.microbatches[first - 1];
-  for (size_t at = begin; at < next; ++at) {
-    const size_t within = (at - begin) % std::max<size_t>(1, length);
-    const bool repeats = at - begin < length * (outline.microbatches.size() - first);
-    notes.points.push_back(repeats ? notes.points[begin - length + within]
-                                   : ComputeMemory::Point{now, now});
+std::optional<size_t> items_in_common(const MemoryOutline& outline, const MemoryOutline& longer) {
+  const auto [own, other] = std::ranges::mismatch(outline.items, longer.items);
+  if (std::any_of(own, outline.items.end(), concerns_buffer)) {
+    return std::nullopt;
   }
+  return static_cast<size_t>(own - outline.items.begin());
 }
 
-StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
-                                 const MemoryOptions& options,
-                                 const ComputeStart& start,
-                                 const ComputeMemory& compute) {
+OthersMemory MemoryReplay::others_memory(const MemoryInputs& inputs,
+                                         const MemoryOptions& options,
+                                         const ComputeMemory& compute) {
   const MemoryOutline& outline = inputs.outline;
   stop_at_ = -1;
   begin(inputs, unlimited(options), Part::kOthers);
-  Bytes of_compute = start.allocated;
-  Bytes peak = of_compute;
-  size_t point = 0, microbatch = 0;
+  OthersMemory out;
+  out.points.reserve(outline.items.size());
+  out.unchanged.assign(outline.microbatches.size(), false);
+  size_t of_compute = 0, microbatch = 0;
   for (size_t at = 0; at < outline.items.size(); ++at) {
     if (microbatch < outline.microbatches.size() && at == outline.microbatches[microbatch]) {
-      const bool unchanged = begins_as_before(outline, microbatch) && compute.unchanged[microbatch];
-      for (const size_t next = begin_microbatch(outline, options, unchanged, microbatch); at < next;
-           ++at) {
-        point += outline.items[at].compute ? 1 : 0;
+      const size_t first = microbatch;
+      const bool unchanged = begins_as_before(outline, microbatch);
+      const size_t next = begin_microbatch(outline, options, unchanged, microbatch);
+      const Bytes now = allocator_.allocated();
+      note_passed(outline, first, next, {now, now, allocator_.reserved()}, out.points);
+      std::fill(out.unchanged.begin() + static_cast<std::ptrdiff_t>(first),
+                out.unchanged.begin() + static_cast<std::ptrdiff_t>(microbatch), unchanged);
+      for (; at < next; ++at) {
+        of_compute += outline.items[at].compute ? 1 : 0;
       }
       if (at == outline.items.size()) {
         break;
       }
     }
     const MemoryItem& item = outline.items[at];
-    Bytes most = of_compute;
-    if (item.compute) {
-      const ComputeMemory::Point& now = compute.points[point++];
-      most = start.allocated + now.most;
-      of_compute = start.allocated + now.end;
-      if (now.source) {
-        units_[item.unit].buffer(item.buffer) = kElsewhere;
-      }
+    if (item.compute && compute.points[of_compute++].source) {
+      units_[item.unit].buffer(item.buffer) = kElsewhere;
     }
     if (concerns_buffer(item)) {
       take(item, outline);
     }
-    peak = std::max(peak, most + allocator_.allocated() + std::exchange(staged_, 0));
+    const Bytes now = allocator_.allocated();
+    out.points.push_back({now + std::exchange(staged_, 0), now, allocator_.reserved()});
   }
-  const Bytes reserved = start.reserved + compute.reserved + allocator_.reserved();
+  return out;
+}
+
+StepMemory MemoryReplay::figures(const MemoryInputs& inputs,
+                                 const MemoryOptions& options,
+                                 const ComputeStart& start,
+                                 const ComputeMemory& compute,
+                                 const OthersMemory& others,
+                                 size_t in_common) {
+  const MemoryOutline& outline = inputs.outline;
+  const OthersMemory::Point last =
+      in_common == 0 ? OthersMemory::Point{} : others.points[in_common - 1];
+  Bytes of_compute = 0, peak = 0;  // in addition to the start
+  const ComputeMemory::Point* point = compute.points.data();
+  for (size_t at = 0; at < outline.items.size(); ++at) {
+    Bytes most = of_compute;
+    if (outline.items[at].compute) {
+      most = point->most;
+      of_compute = point->end;
+      ++point;
+    }
+    peak = std::max(peak, most + (at < in_common ? others.points[at].most : last.end));
+  }
+  const Bytes reserved = start.reserved + compute.reserved + last.reserved;
   if (reserved > options.capacity) {
     return run(inputs, options);
   }
-  out_.peak_allocated = peak;
-  out_.peak_reserved = reserved;
-  return out_;
+  StepMemory out;
+  for (size_t each = 2; options.more_microbatches && each < outline.microbatches.size(); ++each) {
+    out.alike = (others.unchanged[each] && compute.unchanged[each]) || (each > 2 && out.alike);
+  }
+  out.peak_allocated = start.allocated + peak;
+  out.peak_reserved = reserved;
+  return out;
 }
 
 }  // namespace shardlens::sim

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 
 #include "core/schedule/reads_gradient.h"
 
@@ -86,9 +87,10 @@ class Outliner {
         break;
       }
       const uint32_t first = item.index + (communicates ? workload_operators_ : 0);
-      for (uint32_t i = 0; i < item.count; ++i) {
-        out_.operators.push_back(first + i);
-      }
+      const size_t before = out_.operators.size();
+      out_.operators.resize(before + item.count);
+      std::iota(out_.operators.begin() + static_cast<std::ptrdiff_t>(before), out_.operators.end(),
+                first);
     }
     out_.items.back().end = static_cast<uint32_t>(out_.operators.size());
     return at;

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "sim/memory/passed_points.h"
+
 namespace shardlens::sim {
 namespace {
 
@@ -65,7 +67,8 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
       const bool unchanged = begins_as_before(outline, microbatch);
       const size_t next = begin_microbatch(outline, options, unchanged, microbatch);
       if (notes != nullptr) {
-        note_passed(outline, first, next, *notes);
+        const Bytes now = allocator_.allocated();
+        note_passed(outline, first, next, {now, now}, notes->points);
         std::fill(notes->unchanged.begin() + static_cast<std::ptrdiff_t>(first),
                   notes->unchanged.begin() + static_cast<std::ptrdiff_t>(microbatch), unchanged);
       }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "sim/memory/operator_tensors.h"
@@ -26,6 +27,23 @@ struct ComputeMemory {
   Bytes reserved = 0;
   Bytes least_large = 0, least_small = 0;  // smallest allocation of each of the stream's two pools
 };
+
+// Memory of the pools of all other streams through a step, without a memory limit. Operators have
+// no part in it, so it is the same for any size of microbatch.
+struct OthersMemory {
+  struct Point {
+    // Allocated bytes while the item runs, and after it; reserved bytes.
+    Bytes most = 0, end = 0, reserved = 0;
+  };
+  std::vector<Point> points;    // by item of the outline
+  std::vector<bool> unchanged;  // as in ComputeMemory
+};
+
+// How many items of `longer` are those of `outline`, which then has only items that concern no
+// buffer: up to there memory of the other streams is the same for both, and later unchanged.
+// nullopt: it has others.
+[[nodiscard]] std::optional<size_t> items_in_common(const MemoryOutline& outline,
+                                                    const MemoryOutline& longer);
 
 // Whether compute_memory() is the same for both starts, if it is `memory` for one of them and the
 // operators and the compute part are the same.
@@ -55,11 +73,18 @@ class MemoryReplay : OperatorTensors {
 
   // The figures of run() without `alive` and `at_peak`. `start` is compute_start() of
   // compute_part(inputs.outline), and `compute` is compute_memory() of that part, possibly of
-  // another plan: see same_memory().
+  // another plan: see same_memory(). `others` is others_memory() of the outline, or of one that has
+  // its first `in_common` items and more (items_in_common()).
   [[nodiscard]] StepMemory figures(const MemoryInputs& inputs,
                                    const MemoryOptions& options,
                                    const ComputeStart& start,
-                                   const ComputeMemory& compute);
+                                   const ComputeMemory& compute,
+                                   const OthersMemory& others,
+                                   size_t in_common);
+  // `compute`: as for figures().
+  [[nodiscard]] OthersMemory others_memory(const MemoryInputs& inputs,
+                                           const MemoryOptions& options,
+                                           const ComputeMemory& compute);
   // For both, `inputs.outline` is compute's part.
   [[nodiscard]] ComputeStart compute_start(const MemoryInputs& inputs,
                                            const MemoryOptions& options);
@@ -74,10 +99,6 @@ class MemoryReplay : OperatorTensors {
                           const MemoryOptions& options,
                           bool unchanged,
                           size_t& microbatch);
-  void note_passed(const MemoryOutline& outline,
-                   size_t first,
-                   size_t next,
-                   ComputeMemory& notes) const;
   void take(const MemoryItem& item, const MemoryOutline& outline);
 
   Snapshot before_, now_;  // at the start of the previous microbatch, and of the current one

@@ -63,6 +63,7 @@ void Evaluator::take_family(const Candidate& candidate) {
     return;
   }
   const std::optional<Candidate> before = std::exchange(family_, std::nullopt);
+  others_.outline = nullptr;
   if (!before || !same_steps(*before, candidate)) {
     for (auto& [key, of] : planned_) {
       if (const auto step = std::move(of.step); step.use_count() == 1) {
@@ -258,7 +259,17 @@ StepMemory Evaluator::memory(Sized& of,
         known,
         {planned.compute, start, replay_.compute_memory(inputs(*planned.compute), options, start)});
   }
-  return replay_.figures(inputs(planned.outline), options, start, known->memory);
+  const MemoryOutline& outline = planned.outline;
+  std::optional<size_t> in_common;
+  if (others_.outline != nullptr) {
+    in_common = items_in_common(outline, *others_.outline);
+  }
+  if (!in_common) {
+    others_ = {&outline, replay_.others_memory(inputs(outline), options, known->memory)};
+    in_common = outline.items.size();
+  }
+  return replay_.figures(inputs(outline), options, start, known->memory, others_.memory,
+                         *in_common);
 }
 
 Evaluator::Operators Evaluator::operators(const Candidate& candidate) {

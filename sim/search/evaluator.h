@@ -28,6 +28,8 @@ namespace shardlens::sim {
 // - Candidates that differ only in their microbatch share a plan.
 // - Candidates with the same units and checkpoints share operators and their durations. After
 //   candidates with smaller units, only the units of the operators change.
+// - They also share the replay of the other streams, where operators have no part: that of the most
+//   microbatches has those of fewer.
 // - Candidates with the same allocations on the compute stream, such as plans that differ only in
 //   when they gather or over how many ranks they shard, share the replay of that stream.
 // - Of more than two microbatches, further ones are not simulated if they only add time
@@ -87,6 +89,10 @@ class Evaluator {
     Part part;
     ComputeStart start;
     ComputeMemory memory;
+  };
+  struct KnownOthers {
+    const MemoryOutline* outline = nullptr;  // of planned_; nullptr: not known
+    OthersMemory memory;
   };
   // Operators for one microbatch size, under any plan of the same units and checkpoints.
   struct Sized {
@@ -162,6 +168,7 @@ class Evaluator {
   // and checkpoints.
   std::map<std::pair<int64_t, bool>, Sized> sized_;
   std::map<StepKey, Planned> planned_;             // for the family's units, checkpoints and axes
+  KnownOthers others_;                             // of the family: what was replayed last
   std::vector<Part> parts_;                        // for the family's units and checkpoints
   std::map<Part, ComputeStart> starts_;            // for unit_sizes_
   std::map<size_t, schedule::SteadySteps> steps_;  // of the family, by items of the workload
