@@ -38,6 +38,7 @@ void Machine::set_operators(uint32_t lane,
                             std::span<const OperatorSums> sums) {
   lanes_[lane].operators = operators;
   lanes_[lane].sums = sums;
+  computing_ = lane;
 }
 
 void Machine::operators(uint32_t lane,
@@ -51,6 +52,7 @@ void Machine::operators(uint32_t lane,
             .items = items,
             .next = first,
             .end = first + count,
+            .mark = first,
             .kind = Kind::kOperators,
             .what = WorkClass::kCompute};
   if (advance(lanes_[lane], work)) {
@@ -431,6 +433,7 @@ void Machine::run_until_any(std::span<const Mark> marks) {
 void Machine::run() {
   do {
     settle();
+    pass_equal_layers();
   } while (step());
   for (const Lane& lane : lanes_) {
     if (lane.head < lane.size) {

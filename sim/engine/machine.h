@@ -60,6 +60,14 @@ enum class WorkClass : uint8_t { kCompute, kCommunication, kPeerWait, kCopy, kOt
 // one rate. If all of them have been issued and their times are not asked for, their sums give the
 // operator that runs when something else happens. step() handles the first operator's start and
 // every other case.
+//
+// [Note: Equal layers] Layers of a model mostly do the same, and after the first ones each takes
+// the same time. Suppose that at two instants everything in progress is as far along, relative to
+// the instant, that what the lanes do between them is what they do next, n times over, and that
+// none of it has to wait until it is issued. Then the same happens n times more, each time as much
+// later as the instants are apart, and nothing of it has to be run. Nothing is rounded, because
+// only times relative to an instant are (Lane::left). Only for one rank, and where no times are
+// asked for.
 class Machine {
  public:
   // `shares_cores`: the host's copies and other work slow communication too, as compute does.
@@ -140,8 +148,9 @@ class Machine {
     Span* span = nullptr;
     ItemTimes* items = nullptr;  // kOperators: times of `next`
     uint32_t next = 0, end = 0;  // kOperators: the operators after this
-    uint32_t mark = 0;           // kCollective: its ticket; kLap: its number
-    LinkUse link;                // kCollective
+    // kCollective: its ticket; kLap: its number; kOperators: the first operator
+    uint32_t mark = 0;
+    LinkUse link;  // kCollective
     uint16_t communicator = 0;
     Kind kind = Kind::kWork;
     WorkClass what = WorkClass::kOther;
@@ -171,6 +180,21 @@ class Machine {
     std::vector<uint32_t> lanes;  // lanes that have arrived
   };
 
+  // A lane at an instant; times relative to it.
+  struct LaneState {
+    size_t head = 0;
+    bool running = false, sleeps = false;
+    uint32_t operators = 0;  // left of the current run
+    Nanoseconds end = 0, since = 0;
+    double left = 0, slower = 1;
+  };
+  struct Moment {  // what is in progress at an instant
+    Nanoseconds at = 0;
+    Rank rank;
+    std::vector<LaneState> lanes;
+    std::vector<uint32_t> serving;  // by communicator
+  };
+
   void push(uint32_t lane, const Work& work);
   void settle();           // starts all work that can start now
   bool begin(Lane& lane);  // true: something happened that other lanes may wait for
@@ -185,6 +209,19 @@ class Machine {
   static bool pass_operators(Lane& lane, Nanoseconds others, bool beside);
   static void pass_one_by_one(Lane& lane, Nanoseconds others, bool beside);
   bool step();  // advances to the next instant; false: there is none, nothing runs or is issued
+  void pass_equal_layers();
+  void take_moment(Moment& out) const;
+  [[nodiscard]] bool same_progress(const Moment& a, const Moment& b) const;
+  [[nodiscard]] size_t times_repeated(const Moment& before, const Moment& now) const;
+  [[nodiscard]] bool repeats(const Lane& lane,
+                             const Work& before,
+                             const Work& work,
+                             const Moment& earlier,
+                             const Moment& now,
+                             uint32_t& marks) const;
+  [[nodiscard]] bool awaited_since(const Moment& earlier, const Moment& now, Mark mark) const;
+  [[nodiscard]] bool pass_marks(const Moment& before, const Moment& now, size_t times);
+  void pass(const Moment& before, const Moment& now, size_t times);
   void account(Nanoseconds passed);
   void finish(Lane& lane);
   [[nodiscard]] bool any_complete(std::span<const Mark> marks) const;
@@ -198,6 +235,12 @@ class Machine {
   std::vector<Lap> laps_;
   std::vector<size_t> issued_before_;  // by lap and lane: works issued before the lap
   Nanoseconds now_ = 0, next_issue_ = kNever, starved_at_ = -1;
+  // The last starts of runs of operators, of which one is the same as the present one if a layer
+  // has at most this many; and how many there were.
+  std::array<Moment, 4> moments_;
+  size_t moments_seen_ = 0, last_run_ = kNoRun;
+  static constexpr size_t kNoRun = std::numeric_limits<size_t>::max();
+  uint32_t computing_ = 0;  // the lane with operators
 };
 
 }  // namespace shardlens::sim

@@ -1,4 +1,4 @@
-// Steps whose microbatches are counted take as long as steps whose microbatches are all simulated.
+// Steps whose microbatches or layers are counted take as long as steps that are simulated in full.
 #include "sim/engine/repeated.h"
 
 #include <random>
@@ -130,6 +130,25 @@ TEST(RepeatedTest, FurtherMicrobatchesTakeAsLongToo) {
     }
   }
   EXPECT_GT(counted, 50);
+}
+
+// Without times of single items, the simulator counts layers that do the same.
+TEST(EqualLayersTest, TakeAsLongAsIfEachWereRun) {
+  Chooser choose(33);
+  for (int i = 0; i < 400; ++i) {
+    SCOPED_TRACE(i);
+    ChainOptions options = random_chain(choose);
+    options.layers = choose.of({6, 12, 30});
+    options.accumulate = choose.of({1, 1, 2});
+    const Chain chain = make_chain(options);
+    const Durations durations = random_durations(choose);
+    const HostMode host = choose.of({HostMode::kAhead, HostMode::kAhead, HostMode::kCompute});
+    const SimulatedStep full = chain.run(durations, {.host = host});
+    const SimulatedStep found = chain.run(durations, {.host = host, .keep_times = false});
+    ASSERT_EQ(found.duration, full.duration);
+    ASSERT_EQ(found.ranks[0].figures, full.ranks[0].figures);
+    ASSERT_EQ(found.ranks[0].waited, full.ranks[0].waited);
+  }
 }
 
 // A second microbatch is found only if there is a third one that does the same.
