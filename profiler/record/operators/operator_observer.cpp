@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <functional>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +20,22 @@ namespace {
 
 constexpr std::array<std::string_view, 4> kGemms{"aten::mm", "aten::addmm", "aten::bmm",
                                                  "aten::baddbmm"};
+// [Note: Closed operators] What they call are helpers: views of their arguments, allocations,
+// resolve_conj. These take no time of their own, and of what is recorded they are a third. So what
+// runs inside one of these operators is not recorded. Operators that may call others that compute
+// (aten::reshape, aten::contiguous) are not among them.
+constexpr std::array<std::string_view, 33> kClosed{
+    "aten::mm",      "aten::addmm",      "aten::bmm",
+    "aten::baddbmm", "aten::as_strided", "aten::view",
+    "aten::view_as", "aten::t",          "aten::transpose",
+    "aten::permute", "aten::select",     "aten::slice",
+    "aten::narrow",  "aten::squeeze",    "aten::unsqueeze",
+    "aten::expand",  "aten::expand_as",  "aten::detach",
+    "aten::alias",   "aten::split",      "aten::split_with_sizes",
+    "aten::chunk",   "aten::unbind",     "aten::unflatten",
+    "aten::empty",   "aten::empty_like", "aten::empty_strided",
+    "aten::zeros",   "aten::ones",       "aten::full",
+    "aten::zero_",   "aten::item",       "aten::resolve_conj"};
 constexpr size_t kKnownNames = 1024;  // a model's step has less than a hundred
 
 // A RecordFunction callback is a plain function without user data, so the recorder is a global
@@ -31,15 +47,27 @@ std::atomic<uint64_t> generation{0};
 struct Name {
   std::string text;
   uint32_t id = 0;
-  bool gemm = false;
+  bool gemm = false, closed = false;
 };
+
+// Of the length and the last characters, in which names differ.
+size_t hash_of(std::string_view text) {
+  std::array<uint64_t, 2> last{};
+  if (text.size() >= sizeof(last)) {
+    std::memcpy(last.data(), text.data() + text.size() - sizeof(last), sizeof(last));
+  } else {
+    std::memcpy(last.data(), text.data(), text.size());
+  }
+  constexpr uint64_t kFactor = 0x9e3779b97f4a7c15ULL;
+  return ((last[0] + text.size()) * kFactor + last[1]) * kFactor >> 32U;
+}
 
 // Names by their text: an operator's is at a fixed address, but an autograd node's is a temporary
 // string. Open addressing; all are forgotten when there are too many.
 class Names {
  public:
   const Name& of(std::string_view text, SpoolRecorder& recorder) {
-    for (size_t slot = std::hash<std::string_view>()(text);; ++slot) {
+    for (size_t slot = hash_of(text);; ++slot) {
       std::unique_ptr<Name>& name = slots_[slot % kSlots];
       if (name != nullptr && name->text == text) {
         return *name;
@@ -56,12 +84,13 @@ class Names {
       slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
       count_ = 1;
     }
-    size_t slot = std::hash<std::string_view>()(text);
+    size_t slot = hash_of(text);
     while (slots_[slot % kSlots] != nullptr) {
       ++slot;
     }
-    slots_[slot % kSlots] = std::make_unique<Name>(
-        Name{std::string(text), recorder.text(text), std::ranges::count(kGemms, text) > 0});
+    slots_[slot % kSlots] = std::make_unique<Name>(Name{std::string(text), recorder.text(text),
+                                                        std::ranges::count(kGemms, text) > 0,
+                                                        std::ranges::count(kClosed, text) > 0});
     return *slots_[slot % kSlots];
   }
 
@@ -83,6 +112,7 @@ struct ThreadState {
   uint64_t generation = 0;
 
   std::vector<Frame> frames;
+  const at::RecordFunction* closed = nullptr;  // runs now, and what it calls is not recorded
   Names names;
 };
 
@@ -129,10 +159,14 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     state = ThreadState{};
     state.generation = current;
   }
+  if (state.closed != nullptr) {
+    return nullptr;
+  }
   const Name& name = state.names.of(function.name(), *recorder);
   Frame& frame = state.frames.emplace_back();
   frame.function = &function;
   frame.name = name.id;
+  state.closed = name.closed ? &function : nullptr;
   if constexpr (kShapes) {
     frame.has_shapes = name.gemm && read_shapes(function.inputs(), frame.shapes);
   }
@@ -141,12 +175,16 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
 }
 
 void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+  ThreadState& state = state_of_thread();
+  if (state.closed != nullptr && state.closed != &function) {
+    return;
+  }
   const Nanoseconds end = now_ns();
+  state.closed = nullptr;
   SpoolRecorder* recorder = active.load(std::memory_order_acquire);
   if (recorder == nullptr) {
     return;
   }
-  ThreadState& state = state_of_thread();
   // An operator that began before the recording has no frame; one that an exception ended is found
   // below later ones.
   size_t depth = state.frames.size();

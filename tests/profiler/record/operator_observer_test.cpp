@@ -72,6 +72,30 @@ TEST(OperatorObserverTest, RecordsOperatorsWithTheShapesOfProducts) {
   EXPECT_EQ(trace.args_json(named(trace, "aten::relu")[0]), "");
 }
 
+// What products, views and allocations call takes no time of its own. aten::reshape may copy, and
+// what follows such an operator is recorded again.
+TEST(OperatorObserverTest, LeavesOutTheHelpersOfProductsViewsAndAllocations) {
+  const TestDirectory directory;
+  SpoolRecorder recorder(options_in(directory.path()));
+  const at::Tensor a = at::ones({3, 4});
+  recorder.step_begin(0);
+  {
+    const OperatorObserver observer(recorder);
+    const at::Tensor b = a.t();
+    (void)at::mm(a, b);
+    (void)b.reshape({12});
+    (void)at::ones({2});
+  }
+  const Trace trace = finish(recorder);
+  for (const char* helper :
+       {"aten::transpose", "aten::as_strided", "aten::resolve_conj", "aten::fill_"}) {
+    EXPECT_TRUE(named(trace, helper).empty()) << helper;
+  }
+  for (const char* kept : {"aten::t", "aten::mm", "aten::reshape", "aten::clone", "aten::ones"}) {
+    EXPECT_EQ(named(trace, kept).size(), 1U) << kept;
+  }
+}
+
 TEST(OperatorObserverTest, RecordsBackwardNodesAndWhatTheyRun) {
   const TestDirectory directory;
   SpoolRecorder recorder(options_in(directory.path()));
