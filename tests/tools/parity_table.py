@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The parity table: runs every row of parity_rows.py in Shardlens and compares it with PyTorch (tests/data/parity, see parity_record.py).
 
-    parity_table.py [ROW…] [--bin build/release/bin] [--fast] [--worlds 2,3] [--models llama-tiny] [--layouts flat] [--json]
+    parity_table.py [ROW…] [--bin build/release/bin] [--fast [--later]] [--worlds 2,3] [--models llama-tiny] [--layouts flat] [--json]
 
 A line per row, layout, model and world size: the worst relative error of a loss, of a gradient norm, and of the parameters' norm after the last
 step; the collectives of one step; and whether kind, dtype, elements, group size and order of each are PyTorch's in every step, including those
@@ -171,7 +171,7 @@ def compare(binaries, spec, recorded, model, world, layout):
 
 def runs(options):
     """(row, model, world size, layout) of every selected run."""
-    later = {} if options.fast else parity_rows.LATER
+    later = parity_rows.LATER if options.later or not options.fast else {}
     for number, name in enumerate(options.rows or {**parity_rows.ROWS, **later}):
         spec = parity_rows.row(name)
         models, worlds, layouts = spec["models"], spec["worlds"], spec["layouts"]
@@ -188,6 +188,7 @@ def main():
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(known))
     parser.add_argument("--bin", type=pathlib.Path, default=TESTS.parent / "build" / "release" / "bin")
     parser.add_argument("--fast", action="store_true", help="each row of torch 2.11 once: with its smallest world size, and models and layouts alternately")
+    parser.add_argument("--later", action="store_true", help="with --fast, also the rows that need a later torch to be recorded")
     parser.add_argument("--worlds", help="only these world sizes, as 2,3")
     parser.add_argument("--models", help="only these models")
     parser.add_argument("--layouts", help="only these layouts")
