@@ -9,24 +9,23 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from .live_wrappers import Function, Wrappers
+
 # Functions of torch.distributed: (position of the group among the arguments, kind). FSDP looks them up there at each call.
 _FUNCTIONS = {
     "all_gather_single": (2, "all_gather"),  # FSDP of torch 2.15
     "all_gather_into_tensor": (2, "all_gather"),
-    "_all_gather_base": (2, "all_gather"),
     "all_gather": (2, "all_gather"),  # FSDP1 on a CPU
     "reduce_scatter_single": (3, "reduce_scatter"),
     "reduce_scatter_tensor": (3, "reduce_scatter"),
-    "_reduce_scatter_base": (3, "reduce_scatter"),
     "all_reduce": (2, "all_reduce"),
 }
 
 
 class HostMarks:
-    """Marks of the host's clock."""
+    """Marks of the host's clock. `mark()` makes one."""
 
-    def mark(self) -> Any:
-        return time.perf_counter_ns()
+    mark: Callable[[], Any] = staticmethod(time.perf_counter_ns)
 
     def complete(self, mark: Any) -> bool:
         return True
@@ -70,79 +69,96 @@ class Call:
 
     __slots__ = ("kind", "group", "begin", "end", "waited")
 
-    def __init__(self, kind: str, group: str, begin: Any) -> None:
-        self.kind, self.group, self.begin = kind, group, begin
-        self.end: Any = None
-        self.waited: Any = None
+    def __init__(self, kind: str, group: str, begin: Any, end: Any, waited: Any = None) -> None:
+        self.kind, self.group, self.begin, self.end, self.waited = kind, group, begin, end, waited
 
 
-class CollectiveLog:
-    """Sees the calls between install() and remove(), while `inside` is not 0. Nothing here raises into training; `failure` has the first fault."""
+class CollectiveLog(Wrappers):
+    """Sees the calls between install() and remove(), while `inside` is not 0. Nothing here raises into training.
+
+    A wrapper only notes what is lost otherwise. What was called is in `calls` after take().
+    """
 
     def __init__(self, marks: Any) -> None:
+        super().__init__()
         self.calls: list[Call] = []
         self.inside = 0  # how many of FSDP's functions are running: calls of others are not FSDP's
-        self.failure: str | None = None
         self.marks = marks
+        self.mark = marks.mark
+        self.notes: list[Any] = []  # tuples: a function, and what it takes
         self._host = isinstance(marks, HostMarks)
-        self._removed = False
-        self._undo: list[Callable[[], None]] = []
+        self.blocks = self._host  # calls block the host, so far: nothing is waited for afterwards
+        self._reduces = False  # a reduction was issued that the step has not waited for
 
     def install(self) -> None:
         import torch.distributed as dist
 
         for name, (position, kind) in _FUNCTIONS.items():
-            original = getattr(dist, name, None)
-            if original is not None:
-                self._replace(dist, name, original, self._around(original, position, kind))
-
-    def _replace(self, owner: Any, name: str, original: Any, wrapped: Any) -> None:
-        setattr(owner, name, wrapped)
-        self._undo.append(lambda: setattr(owner, name, original) if getattr(owner, name) is wrapped else None)
+            self.wrap(dist, name, self._around(position, kind))
 
     def remove(self) -> None:
-        self._removed = True
-        while self._undo:
-            self._undo.pop()()
+        self.inside = 0
+        super().remove()
 
-    def _around(self, original: Callable[..., Any], position: int, kind: str) -> Callable[..., Any]:
-        def called(*args: Any, **kwargs: Any) -> Any:
-            if self._removed or not self.inside:
-                return original(*args, **kwargs)
-            call = None
+    def take(self) -> None:
+        """Makes calls of the notes."""
+        names: dict[Any, str] = {}
+        for make, *what in self.notes:
+            make(names, *what)
+        self.notes.clear()
+
+    def _around(self, position: int, kind: str) -> Callable[[Function], Function]:
+        mark, note, called_it, reduces = self.mark, self.notes.append, self._called, kind != "all_gather"
+
+        def make(original: Function) -> Function:
+            def called(*args: Any, **kwargs: Any) -> Any:
+                if not self.inside:
+                    return original(*args, **kwargs)
+                begin = mark()
+                work = original(*args, **kwargs)
+                end = mark() if work is None else self._end_of(work)
+                note((called_it, kind, kwargs["group"] if "group" in kwargs else args[position:position + 1], begin, end, work is None))
+                if reduces:
+                    self._reduces = True
+                return work
+
+            return called
+
+        return make
+
+    def _end_of(self, work: Any) -> Any:
+        """A list in which the mark of its end will be. On a device it is not seen."""
+        end: list[Any] = []
+        self.blocks = False
+        if self._host:
             try:
-                group = kwargs.get("group", args[position] if len(args) > position else None)
-                call = Call(kind, name_of(group), self.marks.mark())
-            except Exception as error:  # noqa: BLE001  whatever it is, training goes on
-                self._fail(error)
-            result = original(*args, **kwargs)
-            if call is not None:
-                self._issued(call, result)
-            return result
+                work.get_future().add_done_callback(lambda _: end.append(self.mark()))
+            except Exception:  # noqa: BLE001  a kind of work without a future: its end is not seen
+                pass
+        return end
 
-        return called
+    def _called(self, names: dict[Any, str], kind: str, group: Any, begin: Any, end: Any, blocks: bool) -> None:
+        if isinstance(group, tuple):  # of positional arguments
+            group = group[0] if group else None
+        name = names.get(group)
+        if name is None:
+            name = names[group] = name_of(group)
+        if not blocks:
+            end = end[0] if end else None
+        self.calls.append(Call(kind, name, begin, end, begin if blocks and self._host else None))  # on a CPU the host itself waits in the call
 
-    def _issued(self, call: Call, work: Any) -> None:
-        try:
-            if work is None:
-                call.end = self.marks.mark()
-                call.waited = call.begin if self._host else None  # the host itself waits in the call
-            elif self._host:
-                work.get_future().add_done_callback(lambda _: setattr(call, "end", self.marks.mark()))
-            self.calls.append(call)
-        except Exception as error:  # noqa: BLE001
-            self._fail(error)
+    def wait_for_reductions(self) -> None:
+        """The step begins to wait for all reductions so far."""
+        if self._reduces and not self.blocks:
+            self._reduces = False
+            self.notes.append((self._waited_for_reductions, self.mark()))
 
-    def _fail(self, error: Exception) -> None:
-        if self.failure is None:
-            self.failure = f"{type(error).__name__}: {error}"
+    def _waited_for_reductions(self, names: dict[Any, str], mark: Any) -> None:
+        self.waited(mark, [call for call in self.calls if call.kind != "all_gather"])
 
-    def wait_for(self, calls: Iterable[Call]) -> None:
-        """The step begins to wait for these calls, if it did not before."""
-        calls = [call for call in calls if call.waited is None]
-        if calls:
-            mark = self.marks.mark()
-            for call in calls:
+    def waited(self, mark: Any, calls: list[Call]) -> None:
+        for call in calls:
+            if call.waited is None:
                 call.waited = mark
 
 
@@ -168,7 +184,10 @@ def length(intervals: Iterable[tuple[int, int]]) -> int:
 def figures(calls: list[Call], marks: Any, origin: Any) -> dict[str, Any]:
     """Counts, busy and exposed nanoseconds: of all calls, and "groups" by name. Times are None where a mark of a call is missing."""
     names = list(dict.fromkeys(call.group for call in calls))
-    return {**_of(calls, marks, origin), "groups": {name: _of([call for call in calls if call.group == name], marks, origin) for name in names}}
+    whole = _of(calls, marks, origin)
+    if len(names) == 1:
+        return {**whole, "groups": {names[0]: whole}}
+    return {**whole, "groups": {name: _of([call for call in calls if call.group == name], marks, origin) for name in names}}
 
 
 def _of(calls: list[Call], marks: Any, origin: Any) -> dict[str, Any]:

@@ -10,75 +10,16 @@ In other steps the model has no wrappers of it. Training is never changed, and i
 """
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from .live_actions import ActionLog
-from .live_collectives import Call, CollectiveLog, DeviceMarks, HostMarks, figures
+from .live_collectives import DeviceMarks, HostMarks, figures
+from .live_rank_times import SLOTS, RankTimes, rank_and_world
+from .live_step import StepLog, Units
 from .shown import complain, shown, warn
 
 _count = 0  # of the watches of this process; ranks make them in the same order
-
-
-class _StepLog(ActionLog):
-    """The actions of a watched step, and which collectives the compute stream waits for where."""
-
-    def __init__(self, model: Any, collectives: CollectiveLog) -> None:
-        self.collectives = collectives
-        self._gathers: dict[str, list[Call]] = {}  # of a unit, until it waits for them
-        super().__init__(model)
-        self.recording = True
-
-    def around(self, call: Any, before: Any, after: Any) -> Any:
-        """Also says that the call is FSDP's, so that the collectives inside are."""
-
-        def entered(*args: Any) -> Any:
-            self.collectives.inside += 1
-            return before(*args)
-
-        def left(seen: Any, start: int, end: int) -> None:
-            self.collectives.inside -= 1
-            after(seen, start, end)
-
-        return super().around(call, entered, left)
-
-    def _unshard(self, unit: Any) -> Any:
-        before, after = super()._unshard(unit)
-
-        def issued(*args: Any) -> Any:
-            return before(*args), len(self.collectives.calls)
-
-        def gathered(seen: Any, start: int, end: int) -> None:
-            after(seen[0], start, end)
-            self._gathers.setdefault(unit.name, []).extend(self.collectives.calls[seen[1]:])
-
-        return issued, gathered
-
-    def _wait(self, unit: Any) -> Any:
-        before, after = super()._wait(unit)
-
-        def waits(*args: Any) -> Any:
-            self.collectives.wait_for(self._gathers.pop(unit.name, ()))
-            return before(*args)
-
-        return waits, after
-
-    def _hook(self, unit: Any, hook: str) -> Any:
-        before, after = super()._hook(unit, hook)
-        if hook != "grads_ready":
-            return before, after
-
-        def reduces(*args: Any) -> Any:
-            self.wait_for_reductions()  # FSDP2 has one at a time
-            return before(*args)
-
-        return reduces, after
-
-    def wait_for_reductions(self) -> None:
-        self.collectives.wait_for(call for call in self.collectives.calls if call.kind != "all_gather")
 
 
 class Watch:
@@ -86,8 +27,15 @@ class Watch:
 
     def __init__(self, model: Any, every: int = 100, *, log: Callable[[str], None] | None = None, tensorboard: Any = None, opentelemetry: Any = None) -> None:
         global _count
-        if every < 1:
-            raise ValueError(f"watch: every={every}, expected a number of steps, at least 1")
+        if not isinstance(every, int) or every < 1:
+            raise ValueError(f"watch: every={every!r}, expected a number of steps, at least 1")
+        if not hasattr(model, "named_modules"):
+            raise TypeError(f"watch: model is of type {type(model).__name__}, expected the sharded torch.nn.Module: watch(model, every=100)")
+        for name, target, method, example in (("tensorboard", tensorboard, "add_scalar", "a SummaryWriter of torch.utils.tensorboard"),
+                                              ("opentelemetry", opentelemetry, "create_gauge", "a Meter of OpenTelemetry: get_meter('training')"),
+                                              ("log", log, "__call__", "a function of a line of text, such as logger.info")):
+            if target is not None and not hasattr(target, method):
+                raise TypeError(f"watch: {name} is of type {type(target).__name__}, expected {example}")
         _count += 1
         self.last: dict[str, Any] | None = None
         self._model, self._every, self._log = model, every, log or complain
@@ -95,7 +43,9 @@ class Watch:
         self._name = f"shardlens/watch/{_count}"
         self._step = 0
         self._failed = False
-        self._actions: _StepLog | None = None  # of the step that runs, if it is watched
+        self._units: Units | None = None  # found after the first step, before any that is watched
+        self._seen: StepLog | None = None  # of the step that runs, if it is watched
+        self._ranks: Any = None
         self._pending: list[dict[str, Any]] = []  # watched steps of this rank that are not complete, or whose figures other ranks have not sent
         self._began = 0
         self._marks: Any = None
@@ -110,7 +60,7 @@ class Watch:
     def end_step(self) -> None:
         """The step has ended. What follows until begin_step() is of no step."""
         now = time.perf_counter_ns()
-        self._guarded(lambda: self._end(now))
+        self._guarded(self._end, now)
 
     def begin_step(self) -> None:
         """The next step begins."""
@@ -119,7 +69,7 @@ class Watch:
 
     def close(self) -> None:
         """Reports what is complete, and leaves the model as it was. The watch ends."""
-        self._guarded(self._report)
+        self._guarded(self._report, True)
         self._give_back()
         self._failed = True  # no further step
 
@@ -127,9 +77,12 @@ class Watch:
         """Raises AssertionError unless compute hid at least this part of the communication (0 to 1) in the newest watched step. Waits for the device."""
         import sys
 
+        if not 0 <= min_hidden <= 1:
+            raise ValueError(f"assert_overlap: min_hidden={min_hidden}, expected a part from 0 to 1, such as 0.9")
         if not self._failed and "torch" in sys.modules and isinstance(self._marks, DeviceMarks):
             sys.modules["torch"].cuda.synchronize()
-        self._guarded(self._report)
+        for each in self._pending:
+            self._guarded(self._complete, each)
         # If other ranks have not sent their figures of a step, this rank's own are there.
         seen = next((self._figures(each, []) for each in reversed(self._pending) if "own" in each), self.last)
         if seen is None:
@@ -140,11 +93,11 @@ class Watch:
         if hidden < min_hidden:
             raise AssertionError(f"{100 * hidden:.1f} % of the communication was hidden, expected at least {100 * min_hidden:.1f} %: {line(seen)}")
 
-    def _guarded(self, call: Callable[[], None]) -> None:
+    def _guarded(self, call: Callable[..., object], *args: Any) -> None:
         if self._failed:
             return
         try:
-            call()
+            call(*args)
         except Exception as error:  # noqa: BLE001  whatever it is, training goes on
             self._fail(f"{type(error).__name__}: {error}")
 
@@ -154,59 +107,74 @@ class Watch:
         warn(f"shardlens.watch: the watch stopped, training goes on: {reason}", stacklevel=4)
 
     def _give_back(self) -> None:
-        actions, self._actions = self._actions, None
-        if actions is not None:
-            actions.collectives.remove()
-            actions.remove()
+        seen, self._seen = self._seen, None
+        if seen is not None:
+            seen.remove()
 
     def _begin(self) -> None:
-        if self._step == 0 or self._step % self._every != 0:
+        if self._step == 0:
+            return
+        if self._units is None:
+            self._units, self._ranks = Units(self._model), RankTimes(self._name)
+        if self._step % self._every != 0:
             return
         import torch
 
         self._marks = DeviceMarks() if torch.cuda.is_initialized() else HostMarks()  # is_available() asks the driver, which takes milliseconds
-        self._actions = _StepLog(self._model, CollectiveLog(self._marks))
-        self._actions.collectives.install()
+        self._seen = StepLog(self._units, self._marks)
+        self._seen.install()
         self._origin = self._marks.mark()
 
     def _end(self, now: int) -> None:
-        actions = self._actions
-        if actions is not None:
-            actions.wait_for_reductions()
+        seen = self._seen
+        if seen is not None:
+            seen.wait_for_reductions()
             end = self._marks.mark()
             self._give_back()
-            failure = actions.failure or actions.collectives.failure
-            if failure:
-                self._fail(failure)
-                return
-            gathers = Counter(row[1] for row in actions.rows if row is not None and row[0] == "all_gather")
+        if self._pending:
+            self._report()
+        if seen is not None:
             self._pending.append({
-                "step": self._step, "step_ns": now - self._began, "calls": actions.collectives.calls, "origin": self._origin, "end": end, "marks": self._marks,
-                "gathers": dict(gathers), "memory_bytes": self._marks.memory(), "hidden_calls": None if _is_seen(self._model) else "DDP's buckets"})
+                "step": self._step, "step_ns": now - self._began, "log": seen, "origin": self._origin, "end": end, "marks": self._marks,
+                "memory_bytes": self._marks.memory(), "unseen": self._units and self._units.unseen})
+            if self._ranks.rank_count == 1:
+                self._report()
         self._step += 1
-        self._report()
 
-    def _report(self) -> None:
-        """Writes about watched steps whose events are complete. Waits for nothing: the others are for a later step."""
-        while self._pending and self._complete(self._pending[0]):
-            seen = self._pending.pop(0)
-            self.last = self._figures(seen, _told(self._key(seen)))
-            if _rank() == 0:
+    def _report(self, closing: bool = False) -> None:
+        """Writes about watched steps whose events are complete. Waits for nothing: the others are for a later step, the last one if the watch closes.
+
+        A step's figures are told to rank 0 when the next step has ended, and read there when the one after it has, because by then other ranks have told theirs.
+        """
+        while self._pending:
+            first = self._pending[0]
+            if "own" not in first:
+                if not self._complete(first):
+                    return
+                if self._ranks.rank_count > 1 and not closing:
+                    return
+            ranks = self._ranks.told(first["step"] // self._every)
+            if ranks is None:
+                if len(self._pending) < SLOTS and not closing:
+                    return
+                ranks = []  # a rank has stopped, or is far behind
+            self.last = self._figures(self._pending.pop(0), ranks)
+            if self._ranks.rank == 0:
                 self._log(line(self.last))
             for output in self._outputs:
                 output(self.last)
 
     def _complete(self, seen: dict[str, Any]) -> bool:
-        marks, calls = seen["marks"], seen["calls"]
-        if not marks.complete(seen["end"]) or not all(call.end is None or marks.complete(call.end) for call in calls):
+        """Whether all marks of the step can be read. Then its figures are made, and told to rank 0."""
+        if "own" in seen:
+            return True
+        marks, log = seen["marks"], seen["log"]
+        log.take()
+        if not marks.complete(seen["end"]) or not all(call.end is None or marks.complete(call.end) for call in log.calls):
             return False
-        if "own" not in seen:
-            seen["own"] = figures(calls, marks, seen["origin"])
-            _tell(self._key(seen), seen["step_ns"], seen["own"]["exposed_ns"])
-        return _all_told(self._key(seen))
-
-    def _key(self, seen: dict[str, Any]) -> str:
-        return f"{self._name}/{seen['step']}"
+        seen["own"], seen["gathers"] = figures(log.calls, marks, seen["origin"]), dict(log.gathers)
+        self._ranks.tell(seen["step"] // self._every, seen["step_ns"], seen["own"]["exposed_ns"])
+        return True
 
     @staticmethod
     def _figures(seen: dict[str, Any], ranks: list[tuple[int, int | None]]) -> dict[str, Any]:
@@ -216,7 +184,7 @@ class Watch:
         return {
             "step": seen["step"], "step_ns": seen["step_ns"], "collectives": own["count"], "busy_ns": busy, "exposed_ns": exposed,
             "hidden": 1 - exposed / busy if busy and exposed is not None else None, "groups": own["groups"], "gathers": seen["gathers"],
-            "memory_bytes": seen["memory_bytes"], "straggler": straggler(ranks), "unseen": seen["hidden_calls"]}
+            "memory_bytes": seen["memory_bytes"], "straggler": straggler(ranks), "unseen": seen["unseen"]}
 
 
 def watch(model: Any, every: int = 100, *, log: Callable[[str], None] | None = None, tensorboard: Any = None, opentelemetry: Any = None) -> Watch:
@@ -270,53 +238,6 @@ def _ms(nanoseconds: int) -> str:
     return f"{nanoseconds / 1e6:.3f} ms"
 
 
-def _is_seen(model: Any) -> bool:
-    """Whether collectives of this model are issued by Python."""
-    from .live_units import unwrap_ddp
-
-    return unwrap_ddp(model)[1] is None
-
-
-def _world() -> tuple[int, int]:
-    """(rank, world size)."""
-    import torch.distributed as dist
-
-    return (dist.get_rank(), dist.get_world_size()) if dist.is_available() and dist.is_initialized() else (0, 1)
-
-
-def _rank() -> int:
-    return _world()[0]
-
-
-def _store() -> Any:
-    from torch.distributed import distributed_c10d
-
-    return distributed_c10d._get_default_store()
-
-
-def _tell(key: str, step_ns: int, exposed_ns: int | None) -> None:
-    """Leaves this rank's times where rank 0 finds them. No collective, and nothing waits."""
-    rank, world = _world()
-    if world > 1:
-        _store().set(f"{key}/{rank}", json.dumps([step_ns, exposed_ns]))
-
-
-def _all_told(key: str) -> bool:
-    rank, world = _world()
-    return rank != 0 or world == 1 or _store().check([f"{key}/{each}" for each in range(world)])
-
-
-def _told(key: str) -> list[tuple[int, int | None]]:
-    """(step, exposed) of each rank; nothing on other ranks than 0, which has the line."""
-    rank, world = _world()
-    if rank != 0 or world == 1:
-        return []
-    rows = [tuple(json.loads(_store().get(f"{key}/{each}"))) for each in range(world)]
-    for each in range(world):
-        _store().delete_key(f"{key}/{each}")
-    return rows
-
-
 def _scalars(seen: dict[str, Any]) -> dict[str, float]:
     """The figures by name, for a chart: milliseconds, fractions, GiB, counts."""
     found = {"step_ms": seen["step_ns"] / 1e6, "memory_gib": seen["memory_bytes"] / 2**30}
@@ -344,10 +265,11 @@ def _opentelemetry(meter: Any) -> Callable[[dict[str, Any]], None]:
     gauges: dict[str, Any] = {}
 
     def write(seen: dict[str, Any]) -> None:
+        rank = rank_and_world()[0]
         for name, value in _scalars(seen).items():
             name, _, group = name.partition("/")
             gauge = gauges.setdefault(name, None) or meter.create_gauge(f"shardlens.{name}")
             gauges[name] = gauge
-            gauge.set(value, {"rank": _rank(), **({"group": group} if group else {})})
+            gauge.set(value, {"rank": rank, **({"group": group} if group else {})})
 
     return write

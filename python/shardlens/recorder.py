@@ -203,8 +203,8 @@ class Recorder:
     def _set_recording(self, on: bool) -> None:
         self.recording = on
         self._log.recording = on
-        self._log.step = self._step
         if on:
+            self._log.begin_step(self._step)
             self._forwards.append(0)
             if self._trained is None:
                 from .live_bypassed import TrainedUnits

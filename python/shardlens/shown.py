@@ -15,6 +15,9 @@ _NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _INVISIBLE = ((0x34F, 0x34F), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x2065, 0x2065), (0x3164, 0x3164), (0xFFA0, 0xFFA0),
               (0xFFF0, 0xFFFB), (0xFFFE, 0xFFFF), (0xE0000, 0xE0FFF))
 
+# Characters that are never escaped, ":" at the beginning aside. Most text has no others, and lines of a training loop should cost little.
+_PLAIN = frozenset(map(chr, range(0x20, 0x7F))) - {"#"} | {"×", "…"}
+
 
 def _changes_display(char: str) -> bool:
     if char.isascii():
@@ -40,6 +43,8 @@ def _escape(char: str) -> str:
 def shown(text: object) -> str:
     """str(text) on one line, escaped. What is escaped already stays."""
     text = str(text)
+    if _PLAIN.issuperset(text) and not text.lstrip().startswith(":"):
+        return text
     out, in_front = [], True  # only spaces so far
     for at, char in enumerate(text):
         escape = _changes_display(char) or (char == ":" and in_front) or (char == "#" and _begins_command(text, at))

@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 import sys
-import tempfile
 import warnings
 from pathlib import Path
 
@@ -118,11 +117,11 @@ CASES = {case.__name__: case for case in (trainer, lightning, accelerate, torcht
 EXAMPLES = ("trainer", "lightning", "accelerate", "torchtitan", "trl")
 
 
-def work(rank, store, out, cases):
+def work(rank, port, out, cases):
     # As torchrun has them: Lightning then starts no processes of its own.
     os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), GROUP_RANK="0", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="0", TORCHELASTIC_RUN_ID="1")
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", store=dist.TCPStore("127.0.0.1", port, is_master=False), rank=rank, world_size=2)  # as torchrun's
     for case in cases:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -154,12 +153,12 @@ def main(out, cases):
         importlib.import_module(f"record_{case}" if case in EXAMPLES else "recorded_training")
     assert shardlens.watch is not None  # no module took the name of the function
     context = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as directory:
-        ranks = [context.Process(target=work, args=(rank, f"{directory}/store", out, cases)) for rank in range(2)]
-        for rank in ranks:
-            rank.start()
-        for rank in ranks:
-            rank.join()
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ranks = [context.Process(target=work, args=(rank, store.port, out, cases)) for rank in range(2)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
     return next((rank.exitcode for rank in ranks if rank.exitcode), 0)
 
 

@@ -110,12 +110,12 @@ def test_nothing_is_wrapped_in_other_steps(trained, case):
 
 
 def test_hooks_and_wrappers_take_at_most_half_a_percent_of_a_step(trained):
-    """Of its CPU time, by the clock of the thread: of a recorded step, and of one in every=100. The least of both ranks: Python may collect garbage in any."""
+    """Of its CPU time, by the clock of the thread. The least of both ranks: Python may collect garbage in any."""
     steps = [own_time.Step(**step) for rank in (0, 1) for step in found(trained, "wide", rank)["steps"]]
     least = {kind: min(step.own for step in steps if step.kind == kind) for kind in ("other", "recorded", "watched")}
     limit = 0.005 * min(step.seconds for step in steps if step.kind == "other")
     assert 0 < least["recorded"] <= limit
-    assert (least["watched"] + 99 * least["other"]) / 100 <= limit
+    assert least["watched"] <= limit and least["other"] <= limit
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -155,8 +155,16 @@ def test_a_missing_package_is_named():
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: shardlens.clients.LightningCallback needs the package lightning: pip install lightning"
 
 
-def test_a_session_without_anything_to_do_is_refused():
+@pytest.mark.parametrize(("arguments", "error", "message"), [
+    ({}, ValueError, "give a directory to record into, watch=N"),
+    ({"directory": "run", "watch": 0}, ValueError, "watch=0, expected a number of steps"),
+    ({"directory": "run", "steps": 0}, ValueError, "steps=0, warmup=None: expected at least 1"),
+    ({"directory": "run", "stpes": 3}, TypeError, "unexpected argument 'stpes': expected accumulate, memory, stacks, force"),
+    ({"watch": 10, "memory": True}, TypeError, "unexpected argument 'memory': it is for recordings, and there is no directory"),
+])
+def test_wrong_arguments_are_refused_when_the_session_is_made(arguments, error, message):
+    """And not when the trainer has loaded its model."""
     from shardlens.clients import Session
 
-    with pytest.raises(ValueError, match="give a directory to record into, watch=N"):
-        Session()
+    with pytest.raises(error, match=message):
+        Session(**arguments)

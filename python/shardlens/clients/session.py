@@ -6,8 +6,11 @@ import os
 import sys
 from typing import Any
 
-from ..recorder import Recorder, record
 from ..live_watch import Watch
+from ..recorder import Recorder, record
+from ..shown import quoted
+
+_SETTINGS = ("accumulate", "memory", "stacks", "force")  # of shardlens.record, that are passed on
 
 
 class Session:
@@ -16,13 +19,22 @@ class Session:
     directory   of the recording; None: only watch.
     warmup      steps before the recording; None: until no rank compiles anything any more.
     watch       one step in so many is watched; None: none.
-    settings    those of shardlens.record, or of shardlens.watch if the session only watches.
+    log, tensorboard, opentelemetry   those of shardlens.watch.
+    settings    accumulate, memory, stacks and force of shardlens.record.
     """
 
     def __init__(self, directory: str | os.PathLike[str] | None = None, *, warmup: int | None = None, steps: int = 3, watch: int | None = None, log: Any = None,
                  tensorboard: Any = None, opentelemetry: Any = None, **settings: Any) -> None:
         if directory is None and watch is None:
             raise ValueError("give a directory to record into, watch=N for a line of figures every N steps, or both")
+        if watch is not None and (not isinstance(watch, int) or watch < 1):
+            raise ValueError(f"watch={watch!r}, expected a number of steps, at least 1: one step in so many is watched")
+        if steps < 1 or (warmup is not None and warmup < 1):
+            raise ValueError(f"steps={steps}, warmup={warmup}: expected at least 1, because torch.profiler needs a step to start")
+        unknown = [name for name in settings if name not in _SETTINGS or directory is None]
+        if unknown:
+            known = f"expected {', '.join(_SETTINGS)}" if directory is not None else "it is for recordings, and there is no directory"
+            raise TypeError(f"unexpected argument {quoted(unknown[0])}: {known}")
         self._directory, self._warmup, self._steps, self._settings = directory, warmup, steps, settings
         self._every, self._outputs = watch, {"log": log, "tensorboard": tensorboard, "opentelemetry": opentelemetry}
         self.recorder: Recorder | None = None  # while it records
