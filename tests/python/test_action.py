@@ -60,6 +60,20 @@ def test_a_regression_fails_with_what_changed(tmp_path, traces):
     assert any(case.find("failure") is not None for case in xml.parse(tmp_path / "out" / "report.xml").iter("testcase"))
 
 
+def test_spaces_around_a_line_do_not_matter(tmp_path, traces):
+    """A block of YAML keeps those that are more than the first line has."""
+    code, log, outputs, _ = run_action(
+        tmp_path, baseline=f"{traces}/fsdp2-reshard", traces=f"  {traces}/fsdp2-reshar?  ", thresholds="structure\n  peak_memory:5%\n", inconclusive_is="pass")
+    assert "::error" not in log, log
+    assert code == 0 and outputs["verdict"] in ("pass", "inconclusive"), log
+
+
+def test_no_traces_are_refused(tmp_path, traces):
+    code, log, outputs, _ = run_action(tmp_path, baseline=f"{traces}/fsdp2-reshard", traces=" \n")
+    assert (code, outputs) == (2, {"verdict": "error"}), log
+    assert "::error title=shardlens check::the input 'traces' is empty; expected the runs that an earlier step recorded" in log
+
+
 def test_too_few_runs_are_inconclusive(tmp_path, traces):
     same = f"{traces}/fsdp2-reshard"
     code, log, outputs, _ = run_action(tmp_path, baseline=same, traces=same, thresholds="step_time:3%\nstructure")
