@@ -5,6 +5,7 @@
 #include <limits>
 #include <numeric>
 
+#include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/students_t.hpp>
 
 #include "core/base/median.h"
@@ -56,6 +57,12 @@ double midmean(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   const auto [first, last] = middle_half(values.size());
   return mean(std::span(values).subspan(first, last - first));
+}
+
+size_t outside_median_interval(size_t count, double tail) {
+  // By default Boost rounds a quantile in the lower half down.
+  const boost::math::binomial values_below(static_cast<double>(count), 0.5);
+  return static_cast<size_t>(boost::math::quantile(values_below, tail));
 }
 
 size_t warmup_steps(std::span<const double> steps) {

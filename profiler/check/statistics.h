@@ -26,6 +26,12 @@ namespace shardlens::check {
 // the mean of a sum equals the sum of the means. 0 without values.
 [[nodiscard]] double midmean(std::vector<double> values);
 
+// How many of `count` sorted values lie outside the interval of the median on each side: from the
+// value at this index to the one as far from the end. At most a share `tail` (below 0.5) of all
+// samples have their whole interval below the true median, and as many above it, because the number
+// of values below the true median is binomial. 2^-count is at most `tail`.
+[[nodiscard]] size_t outside_median_interval(size_t count, double tail);
+
 // The number of warm-up steps at the start of a run: all before the first three in a row that are
 // within three deviations (1.4826 times the median distance from the median), or 5 %, of the
 // median. Median and deviation are those of the second half of the steps. At most half of the

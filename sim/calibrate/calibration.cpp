@@ -115,21 +115,6 @@ class Fit {
             steps.end() - static_cast<std::ptrdiff_t>(cut)};
   }
 
-  // Whether the collective belongs to one of the typical steps, where the windows of steps are
-  // known.
-  static bool in_step(const std::vector<const ObservedStep*>& typical,
-                      const Observation& in,
-                      const ObservedCollective& each) {
-    const auto contains = [&each](const ObservedStep& step) {
-      return step.rank == each.rank && step.window.start <= each.called &&
-             each.called < step.window.end;
-    };
-    const bool known = std::ranges::any_of(
-        in.steps, [](const ObservedStep& step) { return step.window.length() > 0; });
-    return !known ||
-           std::ranges::any_of(typical, [&](const ObservedStep* step) { return contains(*step); });
-  }
-
   void take_blocking(const Observation& in) {
     for (size_t kind = 0; kind < in.blocking.size(); ++kind) {
       out_.blocking[kind] = out_.blocking[kind] || in.blocking[kind];
@@ -171,8 +156,12 @@ class Fit {
       }
     }
     take_blocking(in);
+    StepWindows windows;  // empty: not known, so that all collectives count
+    for (const ObservedStep* step : steps) {
+      windows.add(*step);
+    }
     for (const ObservedCollective& each : in.collectives) {
-      if (!in_step(steps, in, each)) {
+      if (!windows.empty() && !windows.contain(each)) {
         continue;
       }
       collectives_[{each.kind, each.ranks, each.bytes}].each.emplace_back(

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +59,32 @@ struct ObservedCollective {  // a recorded collective, over all matched ranks
   std::optional<Nanoseconds> waited;
   size_t rank = 0;         // position in the run
   Nanoseconds called = 0;  // by the host
+};
+
+// The windows of observed steps, by rank. Those of one rank do not overlap.
+//
+// Complexity  logarithmic in the steps.
+class StepWindows {
+ public:
+  // A step whose window is not known adds nothing.
+  void add(const ObservedStep& step) {
+    if (step.window.length() > 0) {
+      of_rank_[step.rank].emplace(step.window.start, step.window.end);
+    }
+  }
+  [[nodiscard]] bool empty() const { return of_rank_.empty(); }
+  // Whether the collective was called in one of the steps of its rank.
+  [[nodiscard]] bool contain(const ObservedCollective& each) const {
+    const auto windows = of_rank_.find(each.rank);
+    if (windows == of_rank_.end()) {
+      return false;
+    }
+    const auto after = windows->second.upper_bound(each.called);
+    return after != windows->second.begin() && each.called < std::prev(after)->second;
+  }
+
+ private:
+  std::map<size_t, std::map<Nanoseconds, Nanoseconds>> of_rank_;  // end by start
 };
 
 struct StepsLeftOut {  // recorded steps that are not like the planned one

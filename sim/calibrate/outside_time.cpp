@@ -1,6 +1,8 @@
 #include "sim/calibrate/outside_time.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "profiler/analysis/events/intervals.h"
 
@@ -8,17 +10,17 @@ namespace shardlens::sim {
 namespace {
 
 using analysis::Interval;
+using analysis::IntervalSet;
 
-// Time of the gradient norm's collectives within an interval.
-Nanoseconds norm_within(const analysis::Timeline& timeline, const Interval& when) {
-  Nanoseconds out = 0;
-  for (const analysis::Collective& each : timeline.collectives) {
-    if (each.section == trace::Section::kClip) {
-      out += std::max<Nanoseconds>(
-          0, std::min(each.when.end, when.end) - std::max(each.when.start, when.start));
+// When the gradient norm's collectives ran.
+IntervalSet norms_of(const analysis::Timeline& timeline) {
+  std::vector<Interval> each;
+  for (const analysis::Collective& collective : timeline.collectives) {
+    if (collective.section == trace::Section::kClip) {
+      each.push_back(collective.when);
     }
   }
-  return out;
+  return analysis::union_of(std::move(each));
 }
 
 }  // namespace
@@ -27,7 +29,8 @@ OutsideTime::OutsideTime(const analysis::Timeline& timeline, const LaunchedKerne
     : timeline_(timeline),
       kernels_(kernels),
       running_(analysis::unite(timeline.communication, timeline.compute)),
-      busy_(analysis::unite(running_, timeline.copy)) {}
+      busy_(analysis::unite(running_, timeline.copy)),
+      norms_(norms_of(timeline)) {}
 
 void OutsideTime::add(HostMode host, const Interval& when, ObservedStep& step) const {
   if (when.end <= when.start) {
@@ -36,7 +39,7 @@ void OutsideTime::add(HostMode host, const Interval& when, ObservedStep& step) c
   if (host == HostMode::kCompute) {
     const Nanoseconds exposed =
         analysis::length_within(running_, when) - analysis::length_within(timeline_.compute, when);
-    const Nanoseconds norm = std::min(exposed, norm_within(timeline_, when));
+    const Nanoseconds norm = std::min(exposed, analysis::length_within(norms_, when));
     step.norm_communication += norm;
     step.outside_communication += exposed - norm;
     step.outside += when.length() - exposed;

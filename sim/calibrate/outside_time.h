@@ -25,6 +25,7 @@ class OutsideTime {
   const LaunchedKernels& kernels_;
   analysis::IntervalSet running_;  // compute or communication
   analysis::IntervalSet busy_;     // the same, or a copy
+  analysis::IntervalSet norms_;    // the gradient norm's collectives
 };
 
 }  // namespace shardlens::sim

@@ -1,6 +1,7 @@
 #include "sim/calibrate/program_reader.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -30,10 +31,6 @@ std::optional<Op> op_of(CollectiveKind kind) {
     }
   }
   return std::nullopt;
-}
-
-bool is_in(Nanoseconds time, const Interval& when) {
-  return when.start <= time && time < when.end;
 }
 
 // A view, or an operator whose sizes are not known: the cost model has no time for it.
@@ -102,6 +99,7 @@ ProgramReader::ProgramReader(const trace::Trace& trace,
       passes_(analysis::training_passes(timeline.fsdp)) {
   find_positions();
   find_leaves();
+  find_issued();
   if (!in_.workload.communications.empty()) {
     recorded_ = recorded_communications(trace, timeline, units);
   }
@@ -186,10 +184,33 @@ void ProgramReader::find_leaves() {
   });
 }
 
+// The collectives that the plan's units issue.
+void ProgramReader::find_issued() {
+  for (const analysis::Collective& each : timeline_.collectives) {
+    if (each.kind && each.unit && each.part != analysis::UnitPart::kOther &&
+        each.issuer != trace::kNoIndex) {
+      issued_.push_back({trace_.events[each.issuer].start, &each});
+    }
+  }
+  std::ranges::stable_sort(issued_, {}, &Issued::time);
+}
+
+std::span<const ProgramReader::Issued> ProgramReader::issued_in(const Interval& host) const {
+  return in_window(issued_, host, &Issued::time);
+}
+
+std::span<const FsdpEvent> ProgramReader::events_in(const Interval& host) const {
+  return in_window(timeline_.fsdp.events, host, [](const FsdpEvent& e) { return e.when.start; });
+}
+
+std::span<const ProgramReader::Leaf> ProgramReader::leaves_in(const Interval& host) const {
+  return in_window(leaves_, host,
+                   [this](const Leaf& leaf) { return trace_.events[leaf.event].start; });
+}
+
 // The start of each microbatch's forward in the step.
 std::span<const Nanoseconds> ProgramReader::passes_in(const Interval& host) const {
-  const auto begin = std::lower_bound(passes_.begin(), passes_.end(), host.start);
-  return {begin, std::lower_bound(begin, passes_.end(), host.end)};
+  return in_window(passes_, host, std::identity());
 }
 
 // The microbatch of the step that runs at an instant.
@@ -200,27 +221,22 @@ size_t ProgramReader::pass_at(Nanoseconds instant, const Interval& host) const {
 }
 
 bool ProgramReader::evaluates_in(const Interval& host) const {
-  return std::ranges::any_of(timeline_.fsdp.events, [&host](const FsdpEvent& e) {
-    return e.call == FsdpCall::kPreForward && e.forward == e.pass && !e.grad &&
-           is_in(e.when.start, host);
+  return std::ranges::any_of(events_in(host), [](const FsdpEvent& e) {
+    return e.call == FsdpCall::kPreForward && e.forward == e.pass && !e.grad;
   });
 }
 
 bool ProgramReader::optimizes_in(const Interval& host) const {
-  return std::ranges::any_of(leaves_, [&](const Leaf& leaf) {
-    return leaf.phase == plan::Phase::kOptimizer && is_in(trace_.events[leaf.event].start, host);
-  });
+  return std::ranges::any_of(
+      leaves_in(host), [](const Leaf& leaf) { return leaf.phase == plan::Phase::kOptimizer; });
 }
 
 bool ProgramReader::same_collectives(const Interval& host) const {
   std::map<Action, size_t> seen;
-  for (const analysis::Collective& each : timeline_.collectives) {
-    const std::optional<Op> op = each.kind ? op_of(*each.kind) : std::nullopt;
-    if (!op || !each.unit || each.part == analysis::UnitPart::kOther ||
-        each.issuer == trace::kNoIndex || !is_in(trace_.events[each.issuer].start, host)) {
-      continue;
-    }
-    if (const auto unit = unit_of(timeline_.units[*each.unit])) {
+  for (const Issued& issued : issued_in(host)) {
+    const std::optional<Op> op = op_of(*issued.collective->kind);
+    const auto unit = unit_of(timeline_.units[*issued.collective->unit]);
+    if (op && unit) {
       ++seen[{*op, *unit}];
     }
   }
@@ -242,9 +258,9 @@ void ProgramReader::add_ranges(const Interval& host, std::vector<Range>& out) co
   constexpr uint32_t kHook = 0, kAction = 1;
   std::map<FsdpCall, std::map<UnitId, size_t>> counts;
   const bool device = in_.host == HostMode::kAhead;
-  for (const FsdpEvent& e : timeline_.fsdp.events) {
+  for (const FsdpEvent& e : events_in(host)) {
     const auto unit = unit_of(timeline_.fsdp.units[e.unit].fqn);
-    if (!unit || !is_in(e.when.start, host)) {
+    if (!unit) {
       continue;
     }
     const size_t count = counts[e.call][*unit]++;
@@ -325,17 +341,8 @@ void ProgramReader::add_copies(const FsdpEvent& event,
 void ProgramReader::add_collectives(const Interval& host, std::vector<Range>& out) const {
   constexpr uint32_t kCollective = 3;
   Counts counts;
-  std::vector<const analysis::Collective*> issued;
-  for (const analysis::Collective& each : timeline_.collectives) {
-    if (each.kind && each.unit && each.part != analysis::UnitPart::kOther &&
-        each.issuer != trace::kNoIndex && is_in(trace_.events[each.issuer].start, host)) {
-      issued.push_back(&each);
-    }
-  }
-  std::stable_sort(issued.begin(), issued.end(), [this](const auto* a, const auto* b) {
-    return trace_.events[a->issuer].start < trace_.events[b->issuer].start;
-  });
-  for (const analysis::Collective* each : issued) {
+  for (const Issued& issued : issued_in(host)) {
+    const analysis::Collective* each = issued.collective;
     const std::optional<Op> op = op_of(*each->kind);
     const auto unit = unit_of(timeline_.units[*each->unit]);
     if (!op || !unit) {
@@ -365,9 +372,11 @@ void ProgramReader::add_communications(const Interval& host,
                                        std::vector<Range>& out) const {
   constexpr uint32_t kCollective = 3;
   std::map<std::tuple<size_t, CollectiveKind, plan::Phase, UnitId, Bytes>, size_t> counts;
-  for (const RecordedCommunication& each : recorded_) {
+  const auto in_step =
+      in_window(recorded_, host, [](const RecordedCommunication& each) { return each.call.start; });
+  for (const RecordedCommunication& each : in_step) {
     const auto pass = std::upper_bound(passes.begin(), passes.end(), each.call.start);
-    if (!is_in(each.call.start, host) || pass == passes.begin()) {
+    if (pass == passes.begin()) {
       continue;
     }
     const auto microbatch = static_cast<size_t>(pass - passes.begin()) - 1;
@@ -404,21 +413,17 @@ void ProgramReader::add_operators(const Interval& host,
                                   std::vector<Range>& out) const {
   constexpr uint32_t kOperator = 5;
   std::map<std::tuple<size_t, plan::Phase, UnitId, std::string_view>, size_t> counts;
-  auto leaf = std::lower_bound(leaves_.begin(), leaves_.end(), host.start,
-                               [this](const Leaf& each, Nanoseconds time) {
-                                 return trace_.events[each.event].start < time;
-                               });
-  for (; leaf != leaves_.end() && trace_.events[leaf->event].start < host.end; ++leaf) {
-    const Event& event = trace_.events[leaf->event];
+  for (const Leaf& leaf : leaves_in(host)) {
+    const Event& event = trace_.events[leaf.event];
     const auto pass = std::upper_bound(passes.begin(), passes.end(), event.start);
-    const bool optimizes = leaf->phase == plan::Phase::kOptimizer;
+    const bool optimizes = leaf.phase == plan::Phase::kOptimizer;
     if (pass == passes.begin()) {
       continue;
     }
     const size_t microbatch = optimizes ? 0 : static_cast<size_t>(pass - passes.begin()) - 1;
     const std::string_view name = trace_.name(event);
-    const auto alike = named_.find({leaf->phase, leaf->unit, std::string(name)});
-    const size_t count = counts[{microbatch, leaf->phase, leaf->unit, name}]++;
+    const auto alike = named_.find({leaf.phase, leaf.unit, std::string(name)});
+    const size_t count = counts[{microbatch, leaf.phase, leaf.unit, name}]++;
     if (alike == named_.end() || count >= alike->second.size()) {
       continue;
     }

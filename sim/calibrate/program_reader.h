@@ -54,10 +54,20 @@ class ProgramReader {
     plan::Phase phase = plan::Phase::kForward;
     UnitId unit = 0;
   };
+  struct Issued {  // by the host, for a unit of the plan
+    Nanoseconds time = 0;
+    const analysis::Collective* collective = nullptr;
+  };
   using Counts = std::map<Action, size_t>;
 
   void find_positions();
   void find_leaves();
+  void find_issued();
+  // Those that start, or were issued, in an interval.
+  [[nodiscard]] std::span<const analysis::FsdpEvent> events_in(
+      const analysis::Interval& host) const;
+  [[nodiscard]] std::span<const Leaf> leaves_in(const analysis::Interval& host) const;
+  [[nodiscard]] std::span<const Issued> issued_in(const analysis::Interval& host) const;
   [[nodiscard]] std::optional<UnitId> unit_of(const std::string& name) const;
   [[nodiscard]] std::optional<size_t> position(const Action& action, size_t count) const;
   [[nodiscard]] bool in_fsdp(const trace::Event& event) const;
@@ -88,7 +98,8 @@ class ProgramReader {
   std::map<std::pair<Hook, UnitId>, std::vector<size_t>> hooks_;  // the same
   std::vector<std::vector<size_t>> operators_;                    // by operator, then microbatch
   std::map<std::tuple<plan::Phase, UnitId, std::string>, std::vector<uint32_t>> named_;
-  std::vector<Leaf> leaves_;  // operators of the model, by start
+  std::vector<Leaf> leaves_;    // operators of the model, by start
+  std::vector<Issued> issued_;  // by time
   // The program's own collectives: of the trace, by call; positions of the planned ones and of
   // their waits, by communication, then microbatch; indices of those that are alike.
   std::vector<RecordedCommunication> recorded_;

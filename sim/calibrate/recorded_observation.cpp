@@ -42,7 +42,8 @@ class PassReader {
       : timeline_(timeline),
         recorded_(recorded),
         communications_(communications),
-        kernels_(trace, timeline) {
+        kernels_(trace, timeline),
+        limiter_waits_(analysis::union_of(timeline.fsdp.limiter_waits)) {
     std::vector<Interval> busy;
     for (const analysis::DeviceEvent& each : timeline.host_events) {
       busy.push_back({trace.events[each.event].start, trace.events[each.event].end()});
@@ -115,7 +116,7 @@ class PassReader {
     if (!timeline_.device) {
       return analysis::length_within(idle_communication_, when);
     }
-    return analysis::length_within(analysis::union_of(timeline_.fsdp.limiter_waits), when);
+    return analysis::length_within(limiter_waits_, when);
   }
 
   // See [Note: Whose waiting].
@@ -150,6 +151,7 @@ class PassReader {
   const analysis::RecoveredWorkload& recorded_;
   const std::vector<RecordedCommunication>& communications_;  // by index in the workload
   LaunchedKernels kernels_;
+  IntervalSet limiter_waits_;
   IntervalSet idle_communication_;  // communication while no operator of the host runs
   Nanoseconds at_ = 0, gap_ = 0, outside_ = 0;
 };

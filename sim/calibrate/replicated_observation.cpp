@@ -203,9 +203,9 @@ void ReplicatedReader::find_positions() {
 std::vector<const DdpPass*> ReplicatedReader::passes_of(const analysis::Step& step,
                                                         const analysis::DdpLog& log) {
   std::vector<const DdpPass*> out;
-  for (const DdpPass& each : log.passes) {
-    if (each.forward.start >= step.host.start && each.forward.start < step.host.end &&
-        each.backward.length() > 0) {
+  for (const DdpPass& each :
+       in_window(log.passes, step.host, [](const DdpPass& pass) { return pass.forward.start; })) {
+    if (each.backward.length() > 0) {
       out.push_back(&each);
     }
   }
@@ -221,11 +221,10 @@ bool ReplicatedReader::same_buckets(const DdpPass& pass, const Microbatch& plann
   }
   std::vector<std::string_view> launched;
   const trace::Trace& trace = index_->trace;
-  for (const uint32_t i : index_->launches) {
-    const Event& event = trace.events[i];
-    const UnitId unit = trace.action(event)->action.unit;
-    if (event.start >= pass.backward.start && event.start < pass.backward.end &&
-        unit < trace.units.size()) {
+  for (const uint32_t i : in_window(index_->launches, pass.backward,
+                                    [&trace](uint32_t each) { return trace.events[each].start; })) {
+    const UnitId unit = trace.action(trace.events[i])->action.unit;
+    if (unit < trace.units.size()) {
       launched.emplace_back(trace.units[unit]);
     }
   }

@@ -54,6 +54,7 @@ TraceIndex::TraceIndex(const trace::Trace& of, const Timeline& its)
     const Event &x = of.events[a], &y = of.events[b];
     return x.start != y.start ? x.start < y.start : x.duration > y.duration;
   });
+  std::ranges::stable_sort(launches, {}, [&of](uint32_t i) { return of.events[i].start; });
 }
 
 void StepReader::find(const Interval& when,

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "profiler/analysis/timeline/timeline.h"
@@ -12,6 +14,16 @@
 #include "sim/calibrate/outside_time.h"
 
 namespace shardlens::sim {
+
+// Those of `sorted`, by the time that `time_of` gives, whose time is in `when`. A run has many
+// steps, so reading one must not go through the whole trace.
+template <class T, class TimeOf>
+[[nodiscard]] std::span<const T> in_window(const std::vector<T>& sorted,
+                                           const analysis::Interval& when,
+                                           TimeOf time_of) {
+  const auto begin = std::ranges::lower_bound(sorted, when.start, {}, time_of);
+  return {begin, std::ranges::lower_bound(begin, sorted.end(), when.end, {}, time_of)};
+}
 
 // An interval of the host's time, and the item that it belongs to.
 struct Piece {
@@ -40,7 +52,7 @@ struct TraceIndex {
   analysis::IntervalSet moves;      // while data of collectives moves
   std::vector<Nanoseconds> ends;    // ends of collectives
   std::vector<uint32_t> operators;  // operators of all threads, by start
-  std::vector<uint32_t> launches;   // all-reduce actions (only in Shardlens' own captures)
+  std::vector<uint32_t> launches;   // the same of all-reduce actions (only in Shardlens' captures)
 };
 
 // Assigns the host's time of a step to items, piece by piece. Each instant belongs to one item.

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -15,27 +13,6 @@
 namespace shardlens::sim {
 namespace {
 
-// The windows of the observed steps of each rank, which do not overlap.
-class StepWindows {
- public:
-  explicit StepWindows(const Observation& of) {
-    for (const ObservedStep& step : of.steps) {
-      of_rank_[step.rank].emplace(step.window.start, step.window.end);
-    }
-  }
-  [[nodiscard]] bool contain(const ObservedCollective& each) const {
-    const auto windows = of_rank_.find(each.rank);
-    if (windows == of_rank_.end()) {
-      return false;
-    }
-    const auto after = windows->second.upper_bound(each.called);
-    return after != windows->second.begin() && each.called < std::prev(after)->second;
-  }
-
- private:
-  std::map<size_t, std::map<Nanoseconds, Nanoseconds>> of_rank_;  // end by start
-};
-
 // Of a mean step: waits of all collectives, and of the kinds that a calibration has waits of.
 struct SumOfWaits {
   double all = 0, of_kinds = 0;  // ns
@@ -45,10 +22,11 @@ struct SumOfWaits {
 
 SumOfWaits sum_of_waits(const Observation& of, std::optional<size_t> rank) {
   SumOfWaits out;
+  StepWindows windows;
   for (const ObservedStep& step : of.steps) {
     out.steps += !rank || step.rank == *rank ? 1 : 0;
+    windows.add(step);
   }
-  const StepWindows windows(of);
   for (const ObservedCollective& each : of.collectives) {
     if (each.waited && (!rank || each.rank == *rank) && windows.contain(each)) {
       out.matched = true;

@@ -30,20 +30,16 @@ constexpr double kOfCompute = 0.01;
 // steps' windows are known.
 Observation without(const Observation& of, const std::set<int64_t>& numbers) {
   Observation out = of;
-  std::vector<std::pair<size_t, analysis::Interval>> windows;
+  StepWindows windows;
   std::erase_if(out.steps, [&](const ObservedStep& step) {
     if (!numbers.contains(step.number)) {
       return false;
     }
-    windows.emplace_back(step.rank, step.window);
+    windows.add(step);
     return true;
   });
-  std::erase_if(out.collectives, [&windows](const ObservedCollective& each) {
-    return std::any_of(windows.begin(), windows.end(), [&each](const auto& window) {
-      return window.first == each.rank && window.second.start <= each.called &&
-             each.called < window.second.end;
-    });
-  });
+  std::erase_if(out.collectives,
+                [&windows](const ObservedCollective& each) { return windows.contain(each); });
   return out;
 }
 
@@ -56,11 +52,9 @@ double together(std::initializer_list<double> errors) {
   return std::sqrt(squares);
 }
 
-// Half the 90 % interval of the median of values. From five values on it ends at two of them, such
-// that at most 5 % of all samples have their whole interval below the true median, and 5 % above
-// it: the number of values below the true median is binomial. So a few slow steps do not matter.
-// Of fewer values: the standard error 1.25 · deviation / root of n (of a normal distribution), with
-// Student's quantile.
+// Half the 90 % interval of the median of values. From five values on it ends at two of them, so
+// that a few slow steps do not matter. Of fewer values: the standard error 1.25 · deviation / root
+// of n (of a normal distribution), with Student's quantile.
 double noise_of_median(std::vector<double> values) {
   constexpr double kTail = 0.05;
   const size_t n = values.size();
@@ -77,17 +71,8 @@ double noise_of_median(std::vector<double> values) {
     return check::t_quantile(kTail, count - 1) * 1.25 * std::sqrt(squares / (count - 1) / count);
   }
   std::sort(values.begin(), values.end());
-  size_t end = 0;                                         // values outside, on each side
-  double exactly = std::exp2(-count), at_most = exactly;  // probability of `end` values
-  for (;;) {
-    exactly *= static_cast<double>(n - end) / static_cast<double>(end + 1);
-    if (at_most + exactly > kTail) {
-      break;
-    }
-    at_most += exactly;
-    ++end;
-  }
-  return (values[n - 1 - end] - values[end]) / 2;
+  const size_t outside = check::outside_median_interval(n, kTail);
+  return (values[n - 1 - outside] - values[outside]) / 2;
 }
 
 // Ranks of one step are not independent.

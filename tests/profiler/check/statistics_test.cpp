@@ -34,6 +34,16 @@ TEST(StatisticsTest, MidmeanIsTheMeanOfTheMiddleHalf) {
   EXPECT_DOUBLE_EQ(midmean(steps), 100);
 }
 
+TEST(StatisticsTest, IntervalOfTheMedianEndsAtBinomialQuantiles) {
+  // The largest k with (n over 0) + … + (n over k) <= 0.05 · 2^n, in whole numbers.
+  EXPECT_EQ(outside_median_interval(5, 0.05), 0U);
+  EXPECT_EQ(outside_median_interval(8, 0.05), 1U);
+  EXPECT_EQ(outside_median_interval(20, 0.05), 5U);
+  EXPECT_EQ(outside_median_interval(100, 0.05), 41U);
+  EXPECT_EQ(outside_median_interval(2000, 0.05), 962U);  // 2^-2000 is no double
+  EXPECT_EQ(outside_median_interval(13'000, 0.05), 6405U);
+}
+
 TEST(StatisticsTest, WarmupEndsWithThreeSettledStepsInARow) {
   EXPECT_EQ(warmup_steps(std::vector<double>{90, 40, 20, 10, 10.1, 9.9, 10, 10.1, 9.9, 10, 10, 10}),
             3U);
