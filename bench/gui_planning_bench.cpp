@@ -190,6 +190,8 @@ void make_versions(gui::MainWindow& window) {
   state.plan.forward_prefetch = 2;
   session.edit("prefetch", state);
   simulate(session);
+  // Advice for the run may still be in progress.
+  gui::wait_until([&window] { return !window.proposals().isBusy(); }, kLongest);
   window.actions().trigger(QStringLiteral("plan.searchSpace"));
   gui::wait_until([&window] { return !window.proposals().isBusy(); }, kLongest);
   if (window.proposals().space().points.empty()) {
