@@ -10,6 +10,18 @@ constexpr double kFar = 6, kAround = 0.06;  // of a logarithmic scale; of the ra
 
 }  // namespace
 
+std::vector<double> round_ticks(double low, double high, int most, double unit) {
+  std::vector<double> out;
+  double step = std::pow(10, std::floor(std::log10((high - low) / unit))) / 10 * unit;
+  for (size_t i = 0; (high - low) / step > most; ++i) {
+    step *= i % 3 == 1 ? 2.5 : 2;  // 1, 2, 5, 10
+  }
+  for (double tick = std::ceil(low / step) * step; tick <= high; tick += step) {
+    out.push_back(tick);
+  }
+  return out;
+}
+
 void PlotScale::add(double value) {
   low_ = empty_ ? value : std::min(low_, value);
   high_ = empty_ ? value : std::max(high_, value);
@@ -44,31 +56,24 @@ double PlotScale::value(double position) const {
 }
 
 std::vector<double> PlotScale::ticks(int most, double unit) const {
+  if (!logarithmic_) {
+    return round_ticks(low_, high_, most, unit);
+  }
   std::vector<double> out;
-  if (logarithmic_) {
-    for (const bool only_tens : {false, true}) {
-      out.clear();
-      for (double ten = std::pow(10, std::floor(std::log10(low_ / unit))); ten * unit <= high_;
-           ten *= 10) {
-        for (const double digit : {1.0, 2.0, 5.0}) {
-          const double tick = digit * ten * unit;
-          if (tick >= low_ && tick <= high_ && (digit == 1 || !only_tens)) {
-            out.push_back(tick);
-          }
+  for (const bool only_tens : {false, true}) {
+    out.clear();
+    for (double ten = std::pow(10, std::floor(std::log10(low_ / unit))); ten * unit <= high_;
+         ten *= 10) {
+      for (const double digit : {1.0, 2.0, 5.0}) {
+        const double tick = digit * ten * unit;
+        if (tick >= low_ && tick <= high_ && (digit == 1 || !only_tens)) {
+          out.push_back(tick);
         }
       }
-      if (static_cast<int>(out.size()) <= most) {
-        break;
-      }
     }
-    return out;
-  }
-  double step = std::pow(10, std::floor(std::log10((high_ - low_) / unit))) / 10 * unit;
-  for (size_t i = 0; (high_ - low_) / step > most; ++i) {
-    step *= i % 3 == 1 ? 2.5 : 2;  // 1, 2, 5, 10
-  }
-  for (double tick = std::ceil(low_ / step) * step; tick <= high_; tick += step) {
-    out.push_back(tick);
+    if (static_cast<int>(out.size()) <= most) {
+      break;
+    }
   }
   return out;
 }

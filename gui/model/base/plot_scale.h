@@ -4,6 +4,10 @@
 
 namespace shardlens::gui {
 
+// Round values from `low` to `high`, at most about `most` of them, ascending. `unit`: they are
+// round in multiples of it.
+[[nodiscard]] std::vector<double> round_ticks(double low, double high, int most, double unit);
+
 // One axis of a plot: values to positions from 0 to 1, linear, or logarithmic where the largest
 // value is many times the smallest.
 class PlotScale {

@@ -1,6 +1,7 @@
 #include "gui/view/panel_parts/memory_plot.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <QHelpEvent>
@@ -8,6 +9,7 @@
 #include <QToolTip>
 #include <QWheelEvent>
 
+#include "gui/model/base/plot_scale.h"
 #include "gui/model/base/time_axis.h"
 #include "gui/model/base/words.h"
 #include "gui/model/lanes/residency.h"
@@ -17,7 +19,9 @@
 namespace shardlens::gui {
 namespace {
 
-constexpr double kPlotSide = 8, kLegendRow = 16, kAxisHeight = 16, kNotesHeight = 16;
+constexpr double kPlotSide = 8;
+constexpr double kBytesWidth = 62, kNarrowestScale = 260;  // a narrower plot has no scale of bytes
+constexpr double kLegendRow = 16, kAxisHeight = 16, kNotesHeight = 16;
 constexpr double kLowestNoted = 110;  // a lower plot has no notes, and a legend of one row
 constexpr double kAxisCharacter = 8,
                  kAxisLabel = 80;  // pixels, about: of a character, between labels
@@ -66,7 +70,8 @@ void MemoryPlot::resizeEvent(QResizeEvent* /*event*/) {
 
 QRectF MemoryPlot::area() const {
   const double bottom = height() < kLowestNoted ? kAxisHeight : kAxisHeight + kNotesHeight;
-  return {kPlotSide, top_, width() - 2 * kPlotSide, height() - top_ - bottom};
+  const double left = width() < kNarrowestScale ? kPlotSide : kBytesWidth;
+  return {left, top_, width() - left - kPlotSide, height() - top_ - bottom};
 }
 
 Nanoseconds MemoryPlot::length() const {
@@ -250,6 +255,31 @@ void MemoryPlot::drawPeak(Canvas& canvas) const {
   }
 }
 
+// Below the stack.
+void MemoryPlot::drawBytes(Canvas& canvas) const {
+  constexpr double kBetween = 24, kTickHeight = 16;
+  const QRectF inside = area();
+  if (inside.left() < kBytesWidth) {
+    return;
+  }
+  const auto most = static_cast<double>(highest());
+  const char* names[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+  size_t name = 0;
+  double unit = 1;
+  for (; name + 1 < std::size(names) && most >= 1024 * unit; ++name) {
+    unit *= 1024;
+  }
+  for (const double bytes :
+       round_ticks(0, most, std::max(1, static_cast<int>(inside.height() / kBetween)), unit)) {
+    const double y = yOf(static_cast<Bytes>(bytes));
+    canvas.line({inside.left(), y}, {inside.right(), y}, Ink::kGrid, false);
+    canvas.text(
+        {0, y - kTickHeight / 2, inside.left() - 4, kTickHeight},
+        QStringLiteral("%1 %2").arg(QString::number(bytes / unit), QLatin1String(names[name])),
+        Ink::kFaintText, Qt::AlignRight | Qt::AlignVCenter);
+  }
+}
+
 void MemoryPlot::drawAxis(Canvas& canvas) const {
   const QRectF inside = area();
   for (const TimeAxis::Tick& tick : axis_.ticks(kAxisLabel)) {
@@ -278,7 +308,7 @@ void MemoryPlot::drawNotes(Canvas& canvas) const {
   }
   canvas.text(
       {kPlotSide, height() - kNotesHeight, width() - 2 * kPlotSide, kNotesHeight},
-      tr("%1, on the time of its step: %2. ").arg(shown_.title, durationText(length())) + lines,
+      tr("%1 through its step of %2. ").arg(shown_.title, durationText(shown_.now.end)) + lines,
       Ink::kFaintText);
 }
 
@@ -292,6 +322,7 @@ void MemoryPlot::drawOn(Canvas& canvas) const {
   }
   canvas.fill(area(), Ink::kBand, 1);
   drawLegend(canvas);
+  drawBytes(canvas);
   drawStack(canvas);
   drawLines(canvas);
   drawPeak(canvas);

@@ -77,6 +77,7 @@ class MemoryPlot : public DrawnWidget {
   void drawStack(Canvas& canvas) const;
   void drawLines(Canvas& canvas) const;
   void drawPeak(Canvas& canvas) const;
+  void drawBytes(Canvas& canvas) const;  // the scale of bytes
   void drawAxis(Canvas& canvas) const;
   void drawNotes(Canvas& canvas) const;
   [[nodiscard]] bool isInView(Nanoseconds time) const;

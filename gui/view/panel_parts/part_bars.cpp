@@ -112,8 +112,8 @@ QRectF PartBars::rowOf(size_t bar) const {
   return {0, top() + row * static_cast<double>(bar), static_cast<double>(width()), row};
 }
 
-// The caption, and what the colours are, with short names if there is not enough room; a caption
-// that would still take the room of a colour is left out.
+// The caption, and what the colours are, with short names if there is not enough room; colours for
+// which there is none are left out, since the window's headline names them too.
 void PartBars::drawLegend(Canvas& canvas) const {
   const QFontMetricsF metrics(font());
   const double legend = top() - kLegendHeight;
@@ -131,13 +131,8 @@ void PartBars::drawLegend(Canvas& canvas) const {
   const bool above = legend > 0;
   double x = above || caption_.isEmpty() ? kBarsMargin : kBarsMargin + caption + 12;
   const bool narrow = x + wide(false) > width();
-  if (above || x + wide(narrow) - kBetweenNames <= width()) {
-    canvas.text(
-        {kBarsMargin, above ? 2.0 : 0.0, caption + 2, above ? kCaptionHeight : kLegendHeight},
-        caption_, Ink::kText);
-  } else {
-    x = kBarsMargin;
-  }
+  canvas.text({kBarsMargin, above ? 2.0 : 0.0, caption + 2, above ? kCaptionHeight : kLegendHeight},
+              caption_, Ink::kText);
   for (int part = 0; part < kParts && x + entry(narrow, part) <= width(); ++part) {
     draw_part(canvas, {x, legend + 5, 10, 10}, part);
     canvas.text({x + 14, legend, entry(narrow, part) - 12, kLegendHeight},

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +29,12 @@ namespace {
 // The change as a share of the step without it, in percent: "−3.2".
 QString share_text(const Proposal& of, Nanoseconds change) {
   return signedPercent(static_cast<double>(change) / static_cast<double>(of.step - of.change));
+}
+
+QString waste_text(const sim::FoundWaste& of) {
+  return QObject::tr("Waste: %1 %2, %3 a step: %4")
+      .arg(words(name_of(of.kind)), table_text(unit_label(of.unit)), durationText(of.lost),
+           table_text(of.evidence));
 }
 
 QString verdict_of(const Proposal& of) {
@@ -141,7 +149,14 @@ class AdvicePanel final : public Panel {
     }
   }
   void showProposals();
-  void showNote() { note_->setText(with_breaks(text())); }
+  void showNote() {
+    note_->setText(with_breaks(text()));
+    QStringList all;
+    for (const sim::FoundWaste& waste : proposals().waste()) {
+      all.append(waste_text(waste));
+    }
+    note_->setToolTip(all.join(u'\n'));
+  }
   [[nodiscard]] QString text() const;
   ColumnTable model_;
   QTableView* table_ = make_table(model_, tr("Proposed plans"));
@@ -222,12 +237,15 @@ QString AdvicePanel::text() const {
                ? tr("Which changes of the run's plan would pay, and which plan is the best?")
                : tr("Find best searches for the best plan; advice needs a recorded run.");
   }
+  // The largest of each kind; all are in the tooltip, so that the table keeps its room.
+  std::map<analysis::WasteKind, int> of_kind;
   for (const sim::FoundWaste& waste : proposals().waste()) {
-    out += tr("\nWaste: %1 %2, %3 a step: %4")
-               .arg(words(name_of(waste.kind)), table_text(unit_label(waste.unit)),
-                    durationText(waste.lost), table_text(waste.evidence));
+    if (++of_kind[waste.kind] == 1) {
+      out += u'\n' + waste_text(waste);
+    }
   }
-  return out;
+  const auto more = std::ssize(proposals().waste()) - std::ssize(of_kind);
+  return more > 0 ? out + tr("\nand %1 more").arg(more) : out;
 }
 
 void AdvicePanel::showProposals() {

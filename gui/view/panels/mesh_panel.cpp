@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,7 +72,13 @@ class MeshPanel final : public Panel {
   void runChanged() override { refresh(); }
   void selectionChanged() override { refresh(); }
   void fitColumns() override { elided_ = fit_columns(*view_); }
-  void widthChanged() override { share_width(*view_, elided_); }
+  void widthChanged() override {
+    // A place that is cut says little.
+    constexpr int kPlace = 1, kWidestPlace = 240;  // a column; pixels
+    share_width(*view_, elided_);
+    view_->resizeColumnToContents(kPlace);
+    view_->setColumnWidth(kPlace, std::min(kWidestPlace, view_->columnWidth(kPlace)));
+  }
 
  private:
   // The rank is shown in all panels if the run has it.

@@ -83,6 +83,24 @@ void append_steps(const WindowParts& parts,
   }
 }
 
+// "Replicas: 2": every value that a list of What if offers, except for those that hold.
+void append_edits(const WindowParts& parts,
+                  const TextPattern& pattern,
+                  std::vector<PaletteEntry>& out) {
+  const PlanSession& session = parts.session;
+  const size_t limit = out.size() + kFoundPlaces;
+  for (size_t knob = 0; knob < session.knobs().size(); ++knob) {
+    const PlanKnob& of = session.knobs()[knob];
+    for (size_t i = 0; i < of.choices.size() && out.size() < limit; ++i) {
+      const QString title = QObject::tr("%1: %2").arg(of.title, of.choices[i].label);
+      if (pattern.matches(title) && !of.choices[i].holds(session.state())) {
+        out.push_back({title, QObject::tr("an edit of the plan"),
+                       [parts, knob, i] { parts.session.choose(knob, i); }});
+      }
+    }
+  }
+}
+
 std::vector<PaletteEntry> found(const WindowParts& parts, const QString& text) {
   std::vector<PaletteEntry> out;
   for (const Command* command : parts.actions.matching(text)) {
@@ -100,6 +118,9 @@ std::vector<PaletteEntry> found(const WindowParts& parts, const QString& text) {
     append_ranks(parts, pattern, out);
     append_steps(parts, pattern, limit, out);
   }
+  if (!text.isEmpty()) {
+    append_edits(parts, TextPattern(text), out);
+  }
   return out;
 }
 
@@ -107,7 +128,7 @@ std::vector<PaletteEntry> found(const WindowParts& parts, const QString& text) {
 
 void show_palette(const WindowParts& parts) {
   auto* palette = new CommandPalette(
-      QObject::tr("Command, unit, module, rank or step"),
+      QObject::tr("Command, unit, module, rank, step or value of the plan"),
       [parts](const QString& text) { return found(parts, text); }, &parts.window);
   palette->setAttribute(Qt::WA_DeleteOnClose);
   palette->open();

@@ -4,7 +4,8 @@
 
 namespace shardlens::gui {
 
-// Opens the box that finds commands, units and steps.
+// Opens the box that finds commands, units, modules, ranks and steps, and values of the plan's
+// keys, which are edits.
 void show_palette(const WindowParts& parts);
 
 }  // namespace shardlens::gui

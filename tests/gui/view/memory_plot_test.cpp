@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include <QApplication>
@@ -130,9 +131,10 @@ TEST_F(MemoryPlotTest, TheCurveIsOnTheTimeOfTheDevice) {
   const Nanoseconds middle = plot.axis().view().start + plot.axis().view().length() / 2;
   plot.setCursorTime(middle);
   bool found = false;
+  const double center = 600 - 8 - plot.axis().width() / 2.0;  // the scale of bytes is at the left
   for (const Recorder::Drawn& d : drawn(plot)) {
-    found = found ||
-            (d.what == What::kLine && d.ink == Ink::kAccent && std::abs(d.area.left() - 300) < 2);
+    found = found || (d.what == What::kLine && d.ink == Ink::kAccent &&
+                      std::abs(d.area.left() - center) < 2);
   }
   EXPECT_TRUE(found);
   // The wheel of a touchpad moves the view, and so does the middle button, as in the timeline.
@@ -180,6 +182,19 @@ TEST_F(MemoryPlotTest, AnotherPlanTheLimitAndTheMeasurementAreLines) {
   EXPECT_EQ(limit, 1);
   EXPECT_GE(measured, 3);
   EXPECT_TRUE(other);  // 190 of 200 bytes
+  std::map<QString, double> scale;
+  for (const Recorder::Drawn& d : drawn(plot)) {
+    if (d.what == What::kText && d.text.endsWith(" B")) {
+      scale[d.text] = d.area.center().y();
+    }
+  }
+  const std::map<QString, double> expected{
+      {"0 B", 120}, {"50 B", 95}, {"100 B", 70}, {"150 B", 45}, {"200 B", 20}};
+  EXPECT_EQ(scale, expected);
+  plot.resize(200, 152);  // too narrow for the scale
+  for (const Recorder::Drawn& d : drawn(plot)) {
+    EXPECT_FALSE(d.text.endsWith(" B")) << d.text.toStdString();
+  }
   EXPECT_EQ(plot.textAt(60).split('\n').front(), "v1 at 60 ns: 160 B allocated");
   MemoryPlot::Shown unfit;
   unfit.unfit = "v1 does not fit";

@@ -1,7 +1,8 @@
-// The tasks of docs/use/window.md with the mouse, on a run of eight ranks. The page lists the
-// number of actions: a click, a double click, or something that is dropped on the window, is one.
+// The tasks of docs/use/window.md and bench/RESULTS.md with the mouse. The pages list the number of
+// actions: a click, a double click, or something that is dropped on the window, is one.
 #include <algorithm>
 
+#include <QAbstractButton>
 #include <QComboBox>
 #include <QDialogButtonBox>
 #include <QDockWidget>
@@ -11,19 +12,27 @@
 #include <QFileInfo>
 #include <QHeaderView>
 #include <QInputDialog>
+#include <QLineEdit>
 #include <QListView>
 #include <QMenu>
 #include <QMenuBar>
 #include <QMimeData>
 #include <QPushButton>
+#include <QSlider>
 #include <QTabBar>
 #include <QTableView>
 #include <QTextBrowser>
+#include <QTimer>
 #include <QToolButton>
 
 #include "gui/model/run/exposed_list.h"
+#include "gui/model/tables/event_groups.h"
 #include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/mesh_table.h"
 #include "gui/model/tables/ownership_table.h"
+#include "gui/model/tables/roofline_table.h"
+#include "gui/view/panel_parts/memory_treemap.h"
+#include "gui/view/panel_parts/part_bars.h"
 #include "gui/view/panel_parts/plan_form.h"
 #include "gui/view/widgets/headline_strip.h"
 #include "tests/gui/view/mouse_window.h"
@@ -132,6 +141,43 @@ class MouseTasksTest : public MouseTest {
     const QModelIndex file = found().front();
     list.scrollTo(file);
     clickOn(*list.viewport(), list.visualRect(file).center());
+  }
+  void openModel() {
+    window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+    ASSERT_TRUE(wait_for([&] { return settled_ > 0 && simulated(); }));
+    settle();
+  }
+  bool simulated() { return window_->session().current() != nullptr; }
+  QAbstractButton& button(const char* panel, const QString& text) {
+    for (auto* each : window_->panels().find(panel).panel->findChildren<QAbstractButton*>()) {
+      if (each->text() == text) {
+        return *each;
+      }
+    }
+    throw std::runtime_error("no button " + text.toStdString());
+  }
+  QComboBox& list(const char* panel, const QString& name) {
+    for (auto* each : window_->panels().find(panel).panel->findChildren<QComboBox*>()) {
+      if (each->accessibleName() == name) {
+        return *each;
+      }
+    }
+    throw std::runtime_error("no list " + name.toStdString());
+  }
+  void choose(QComboBox& box, const QString& entry) {
+    clickOn(box);
+    const int row = box.findText(entry, Qt::MatchStartsWith);
+    ASSERT_GE(row, 0) << entry.toStdString();
+    const QModelIndex index = box.model()->index(row, 0);
+    box.view()->scrollTo(index);
+    clickOn(*box.view()->viewport(), box.view()->visualRect(index).center());
+  }
+  // The menu of the button runs until an entry is chosen.
+  void chooseOfMenu(QAbstractButton& of, const QString& entry) {
+    QTimer::singleShot(0, &of, [this, &of, entry] {
+      clickEntry(*qobject_cast<QToolButton*>(&of)->menu(), entry);
+    });
+    clickOn(of);
   }
   QString inspector() {
     return window_->panels().find("inspector").panel->findChild<QTextBrowser*>()->toPlainText();
@@ -328,6 +374,95 @@ TEST_F(MouseTasksTest, StragglerGatheredAndKept) {
   EXPECT_TRUE(inspector().contains("keeps\n" + bytesText(kept) + " of"))
       << inspector().toStdString();
   done("What does rank 3 keep");
+}
+
+TEST_F(MouseTasksTest, ExploreAPlan) {
+  openModel();
+  clickTab("Mesh");
+  auto& ranks = window_->panels().model<MeshTable>();
+  ASSERT_EQ(ranks.rowCount(), 8);
+  EXPECT_EQ(ranks.index(7, 1).data().toString(), "shard 7");
+  done("What does each rank hold");
+
+  clickTab("Mesh");
+  chooseOfMenu(button("mesh", "shard 8"), "split: shard 4, replicate 2");
+  ASSERT_TRUE(wait_for([&] { return simulated(); }));
+  EXPECT_EQ(ranks.index(7, 1).data().toString(), "replicate 1, shard 3");
+  done("Two replicas of four shards");
+
+  clickMenu("&Plan", "Undo");
+  ASSERT_TRUE(wait_for([&] { return simulated(); }));
+  EXPECT_EQ(ranks.index(7, 1).data().toString(), "shard 7");
+  done("Take it back");
+
+  clickTab("What if");
+  choose(list("whatif", "Checkpoints"), "every block");
+  ASSERT_TRUE(wait_for([&] { return simulated(); }));
+  EXPECT_FALSE(window_->session().state().plan.activation_checkpointing.empty());
+  done("Checkpoint every block");
+
+  clickTab("Scaling");
+  ASSERT_TRUE(wait_for([&] { return !window_->panels().isBusy(); }));
+  Panel& scaling = *window_->panels().find("scaling").panel;
+  EXPECT_EQ(scaling.findChild<PartBars*>()->bars().size(), 11U);
+  done("What bounds it on 1 024 GPUs");
+
+  clickTab("Scaling");
+  QSlider& bandwidth = *scaling.findChild<QSlider*>();
+  EXPECT_EQ(bandwidth.accessibleName(), "Bandwidth");
+  clickOn(bandwidth, {bandwidth.width() * 3 / 4, bandwidth.height() / 2});
+  EXPECT_EQ(bandwidth.value(), 10);  // ten steps are a factor of two
+  done("With twice the bandwidth");
+
+  clickTab("Plan space");
+  clickOn(button("space", "Find best"));
+  ASSERT_TRUE(wait_for([&] { return !window_->proposals().isBusy(); }));
+  EXPECT_GT(window_->proposals().space().points.size(), 20U);
+  done("All plans by step and memory");
+}
+
+TEST_F(MouseTasksTest, WhereTimeAndMemoryOfAPlanGo) {
+  openModel();
+  clickMenu("&View", "Show or hide nested operators");
+  EXPECT_TRUE(scene().arrangement().nested);
+  done("Operators within operators");
+
+  clickTab("Memory");
+  choose(list("memory", "How the parts of the memory are shown"), "At the pointer's time, by unit");
+  const auto& treemap = *window_->panels().find("memory").panel->findChild<MemoryTreemap*>();
+  EXPECT_TRUE(treemap.isVisible());
+  done("What is allocated at the peak, by unit");
+
+  clickTab("Events");
+  choose(list("events", "What a row is"), "By name");
+  EXPECT_EQ(seen("events").model(), &window_->panels().model<EventGroups>());
+  done("Time by kernel and operator");
+
+  clickTab("Roofline");
+  choose(list("roofline", "What a row is"), "By module");
+  EXPECT_TRUE(std::ranges::any_of(
+      window_->panels().model<RooflineTable>().rows(),
+      [](const RooflineTable::Row& row) { return row.name.contains("mlp.up_proj"); }));
+  done("Each module against the roofline");
+}
+
+TEST_F(MouseTasksTest, RunAPlan) {
+  open(sample_run());
+  ASSERT_TRUE(wait_for([&] { return simulated(); }));
+  useProgramThatCopiesTheSample();
+  Panel& run = *window_->panels().find("run").panel;
+  for (QLineEdit* each : run.findChildren<QLineEdit*>()) {
+    if (each->accessibleName() == "Folder") {
+      each->setText(folder_.path() + "/runs");  // the user's own folder stays as it is
+    } else if (each->accessibleName() == "Tokens") {
+      each->setText("README.md");  // the tests run in another directory than the capture
+    }
+  }
+  clickTab("Run plan");
+  clickOn(button("run", "Run"));
+  ASSERT_TRUE(wait_for([&] { return window_->compare().isOpen(); }));
+  EXPECT_EQ(run.findChild<PartBars*>()->bars().size(), 2U);  // predicted, measured
+  done("Run it, next to its prediction");
 }
 
 }  // namespace

@@ -41,20 +41,6 @@ class PlanningPanelsTest : public WindowTest {
     QApplication::processEvents();
     return *window_->panels().find(id).panel;
   }
-  // Replaces the program that captures by one that writes a step and copies the sample run to its
-  // --out.
-  void useProgramThatCopiesTheSample() {
-    const QString program = folder_.path() + "/shardlens";
-    QFile file(program);
-    ASSERT_TRUE(file.open(QIODevice::WriteOnly));
-    file.write(
-        "#!/bin/sh\necho 'step 1/10  loss 3'\nwhile [ $# -gt 1 ]; do [ \"$1\" = --out ] && "
-        "out=$2; shift; done\nmkdir -p \"$(dirname \"$out\")\"\ncp -r " +
-        QByteArray::fromStdString(sample_run()) + " \"$out\"\n");
-    file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
-    file.close();
-    window_->runs().setProgram(program);
-  }
   static QString cell(const QAbstractItemModel& table, int row, const QString& title) {
     for (int column = 0; column < table.columnCount(); ++column) {
       if (table.headerData(column, Qt::Horizontal).toString() == title) {

@@ -1,5 +1,6 @@
-// Tasks of a new user, done with the keyboard only. docs/use/window.md lists them with the number
-// of actions: a key, or a text that is typed, is one. None needs more than five.
+// Tasks of a new user, done with the keyboard only. docs/use/window.md and bench/RESULTS.md list
+// them with the number of actions: a key, or a text that is typed, is one. None needs more than
+// five.
 #include <algorithm>
 #include <map>
 
@@ -9,13 +10,21 @@
 #include <QFile>
 #include <QFileInfo>
 #include <QKeySequence>
+#include <QLineEdit>
+#include <QLocale>
+#include <QSlider>
 #include <QTableView>
 #include <QTextBrowser>
 
 #include "gui/model/base/time_axis.h"
 #include "gui/model/run/exposed_list.h"
+#include "gui/model/tables/event_groups.h"
 #include "gui/model/tables/exposed_table.h"
+#include "gui/model/tables/mesh_table.h"
 #include "gui/model/tables/ownership_table.h"
+#include "gui/model/tables/roofline_table.h"
+#include "gui/view/panel_parts/memory_treemap.h"
+#include "gui/view/panel_parts/part_bars.h"
 #include "gui/view/timeline/timeline_view.h"
 #include "tests/gui/view/window_test.h"
 
@@ -270,6 +279,116 @@ TEST_F(TasksTest, StragglerGatheredAndKept) {
   EXPECT_TRUE(inspector().contains("keeps\n" + bytesText(kept) + " of"))
       << inspector().toStdString();
   done("What does rank 3 keep");
+}
+
+// The plan of a model on eight GPUs, and what another one would do.
+TEST_F(TasksTest, ExploreAPlan) {
+  window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+  const auto simulated = [&] { return window_->session().current() != nullptr; };
+  wait([&] { return settled_ && simulated(); });
+  window_->timeline().setFocus();
+  command("panel Mesh");
+  EXPECT_TRUE(isShown("mesh"));
+  const MeshTable& ranks = window_->panels().model<MeshTable>();
+  ASSERT_EQ(ranks.rowCount(), 8);
+  EXPECT_EQ(ranks.index(7, 1).data().toString(), "shard 7");
+  done("What does each rank hold");
+
+  command("Replicas: 2");
+  wait(simulated);
+  EXPECT_TRUE(isShown("mesh"));  // which has the edit
+  EXPECT_EQ(ranks.index(7, 1).data().toString(), "replicate 1, shard 3");
+  done("Two replicas of four shards");
+
+  press("Ctrl+Z");
+  wait(simulated);
+  EXPECT_EQ(ranks.index(7, 1).data().toString(), "shard 7");
+  done("Take it back");
+
+  command("Checkpoints: every block");
+  wait(simulated);
+  EXPECT_FALSE(window_->session().state().plan.activation_checkpointing.empty());
+  EXPECT_LT(window_->session().current()->peak(), window_->session().versions().front().peak());
+  done("Checkpoint every block");
+
+  command("panel Scaling");
+  wait([&] { return !window_->panels().isBusy(); });
+  const auto& scaling = *window_->panels().find("scaling").panel->findChild<PartBars*>();
+  ASSERT_EQ(scaling.bars().size(), 11U);
+  EXPECT_EQ(scaling.bars().back().label, QLocale().toString(1024));
+  done("What bounds it on 1 024 GPUs");
+
+  window_->timeline().setFocus();
+  command("panel Scaling");
+  press("Tab");
+  press("PgUp");
+  const auto sliders = window_->panels().find("scaling").panel->findChildren<QSlider*>();
+  ASSERT_FALSE(sliders.isEmpty());
+  EXPECT_EQ(sliders.front()->accessibleName(), "Bandwidth");
+  EXPECT_EQ(sliders.front()->value(), 10);  // ten steps are a factor of two
+  done("With twice the bandwidth");
+
+  window_->timeline().setFocus();
+  command("Search the plans");
+  wait([&] { return !window_->proposals().isBusy(); });
+  EXPECT_TRUE(isShown("space"));
+  EXPECT_GT(window_->proposals().space().points.size(), 20U);
+  done("All plans by step and memory");
+}
+
+TEST_F(TasksTest, WhereTimeAndMemoryOfAPlanGo) {
+  window_->openModel(QString::fromStdString(sample_run() + "/config.json"), "8xH100");
+  wait([&] { return settled_ && window_->session().current() != nullptr; });
+  window_->timeline().setFocus();
+  press("N");
+  EXPECT_TRUE(window_->timeline().scene().arrangement().nested);
+  done("Operators within operators");
+
+  command("panel Memory");
+  press("Down");
+  const auto& treemap = *window_->panels().find("memory").panel->findChild<MemoryTreemap*>();
+  EXPECT_TRUE(treemap.isVisible());
+  EXPECT_EQ(treemap.map().sum, window_->session().current()->peak());
+  done("What is allocated at the peak, by unit");
+
+  window_->timeline().setFocus();
+  command("panel Events");
+  press("Down");
+  const auto& events = window_->panels().model<EventGroups>();
+  EXPECT_EQ(window_->panels().find("events").panel->view()->model(), &events);
+  EXPECT_GT(events.rowCount(), 5);
+  done("Time by kernel and operator");
+
+  window_->timeline().setFocus();
+  command("panel Roofline");
+  press("Down");
+  wait([] { return true; });
+  const auto& roofline = window_->panels().model<RooflineTable>();
+  EXPECT_TRUE(std::ranges::any_of(roofline.rows(), [](const RooflineTable::Row& row) {
+    return row.name.contains("mlp.up_proj");
+  }));
+  done("Each module against the roofline");
+}
+
+TEST_F(TasksTest, RunAPlan) {
+  open(sample_run());
+  wait([&] { return window_->session().current() != nullptr; });
+  useProgramThatCopiesTheSample();
+  Panel& run = *window_->panels().find("run").panel;
+  for (QLineEdit* each : run.findChildren<QLineEdit*>()) {
+    if (each->accessibleName() == "Folder") {
+      each->setText(folder_.path() + "/runs");  // the user's own folder stays as it is
+    } else if (each->accessibleName() == "Tokens") {
+      each->setText("README.md");  // the tests run in another directory than the capture
+    }
+  }
+  window_->timeline().setFocus();
+  press("Ctrl+R");
+  EXPECT_TRUE(isShown("run"));
+  press("Space");
+  wait([&] { return window_->compare().isOpen(); });
+  EXPECT_EQ(run.findChild<PartBars*>()->bars().size(), 2U);  // predicted, measured
+  done("Run it, next to its prediction");
 }
 
 }  // namespace

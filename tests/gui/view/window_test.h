@@ -88,19 +88,38 @@ class WindowTest : public QtTest<QApplication> {
     EXPECT_EQ(program.exitCode(), 0) << program.readAllStandardError().toStdString();
     return out;
   }
-  // The number of actions that docs/use/window.md has for a task; -1: it does not list the task.
+  // Replaces the program that captures by one that writes a step and copies the sample run to its
+  // --out.
+  void useProgramThatCopiesTheSample() {
+    const QString program = folder_.path() + "/shardlens";
+    QFile file(program);
+    ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+    file.write(
+        "#!/bin/sh\necho 'step 1/10  loss 3'\nwhile [ $# -gt 1 ]; do [ \"$1\" = --out ] && "
+        "out=$2; shift; done\nmkdir -p \"$(dirname \"$out\")\"\ncp -r " +
+        QByteArray::fromStdString(sample_run()) + " \"$out\"\n");
+    file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
+    file.close();
+    window_->runs().setProgram(program);
+  }
+  // The number of actions that docs/use/window.md or bench/RESULTS.md has for a task; -1: neither
+  // lists the task.
   struct Documented {
     int keys = -1, mouse = -1;
   };
   static Documented documented(const QString& task) {
-    QFile file(QString(SHARDLENS_TEST_DATA) + "/../../docs/use/window.md");
-    EXPECT_TRUE(file.open(QIODevice::ReadOnly));
     const QRegularExpression row(
         "^\\| " + QRegularExpression::escape(task) + " \\| (\\d+): [^|]+ \\| (\\d+): ",
         QRegularExpression::MultilineOption);
-    const auto match = row.match(QString::fromUtf8(file.readAll()));
-    return match.hasMatch() ? Documented{match.captured(1).toInt(), match.captured(2).toInt()}
-                            : Documented{};
+    for (const char* page : {"docs/use/window.md", "bench/RESULTS.md"}) {
+      QFile file(QString(SHARDLENS_TEST_DATA) + "/../../" + page);
+      EXPECT_TRUE(file.open(QIODevice::ReadOnly)) << page;
+      const auto match = row.match(QString::fromUtf8(file.readAll()));
+      if (match.hasMatch()) {
+        return {match.captured(1).toInt(), match.captured(2).toInt()};
+      }
+    }
+    return {};
   }
 
   QTemporaryDir folder_;
