@@ -247,10 +247,16 @@ void MeshMap::drawDetails(Canvas& canvas, const QRectF& area, int64_t rank) cons
   const double waited = 5, high = std::max(8.0, std::min(20.0, area.height() - kMeshLine - 12));
   drawHeld(canvas, {area.left(), area.top() + kMeshLine + 2, area.width(), high}, index);
   drawWaited(canvas, {area.left(), area.top() + kMeshLine + high + 5, area.width(), waited}, index);
-  const double below = area.top() + kMeshLine + high + waited + 6;
-  if (area.bottom() - below >= kMeshLine) {
-    canvas.text({area.left(), below, area.width(), kMeshLine}, picture_.place(index),
-                Ink::kFaintText);
+  // The place in one line, else a line for each axis; it is left out where they have no room.
+  double below = area.top() + kMeshLine + high + waited + 6;
+  const QString place = picture_.place(index);
+  const bool fits = QFontMetricsF(font()).horizontalAdvance(place) <= area.width();
+  const QStringList lines = fits ? QStringList(place) : place.split(QStringLiteral(", "));
+  if (area.bottom() - below >= kMeshLine * static_cast<double>(lines.size())) {
+    for (const QString& line : lines) {
+      canvas.text({area.left(), below, area.width(), kMeshLine}, line, Ink::kFaintText);
+      below += kMeshLine;
+    }
   }
 }
 

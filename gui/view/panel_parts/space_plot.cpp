@@ -17,7 +17,7 @@ namespace shardlens::gui {
 namespace {
 
 constexpr double kPlotLeft = 62, kPlotRight = 12, kPlotTop = 28, kPlotBottom = 36, kUnfitWidth = 74;
-constexpr double kEntryRow = 18, kBetweenTicks = 18;
+constexpr double kEntryRow = 18;
 constexpr double kNear = 9, kMarkHalf = 2.5, kFrontHalf = 4, kLegendTop = 4;
 constexpr double kMs = 1e6, kSpaceGiB = 1024.0 * 1024 * 1024;
 constexpr double kDim = 0.12, kPlain = 0.6;
@@ -241,7 +241,7 @@ void SpacePlot::drawAxes(Canvas& canvas) const {
     canvas.text({x - 40, of.bottom() + 1, 80, 17}, short_number(tick / kMs), Ink::kFaintText,
                 Qt::AlignHCenter | Qt::AlignVCenter, false);
   }
-  const int down = std::max(3, static_cast<int>(of.height() / kBetweenTicks));
+  const int down = std::max(4, static_cast<int>(of.height() / 26));
   for (const double tick : peaks_.ticks(down, kSpaceGiB)) {
     const double y = of.bottom() - peaks_.position(tick) * of.height();
     canvas.line({of.left(), y}, {of.right(), y}, Ink::kGrid, false);

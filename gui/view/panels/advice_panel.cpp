@@ -216,7 +216,7 @@ void AdvicePanel::fitColumns() {
 
 // The plan takes what the other columns leave.
 void AdvicePanel::widthChanged() {
-  constexpr int kTitle = 0, kNarrowest = 160, kNarrowestLast = 80;
+  constexpr int kTitle = 0, kNarrowest = 220, kNarrowestLast = 80;
   share_width(*table_, elided_);
   int room = table_->viewport()->width() - kNarrowestLast;
   for (int column = kTitle + 1; column + 1 < model_.columnCount(); ++column) {

@@ -26,7 +26,10 @@ QString fitting(const QString& text, double width) {
   if (fits(text) || width >= kElidedPixels) {
     return text;
   }
-  const QString last = text.mid(text.lastIndexOf(u'.') + 1);
+  QString last = text.mid(text.lastIndexOf(u'.') + 1);
+  if (last.endsWith(u')') && !last.contains(u'(')) {
+    last.chop(1);  // of "FSDP::pre_forward (layers.0)"
+  }
   return last.size() < text.size() && fits(last) ? last : QString();
 }
 
