@@ -10,6 +10,7 @@
 #include "core/model/model_file.h"
 #include "core/plan/resolve.h"
 #include "gui/model/base/time_axis.h"
+#include "gui/model/run/run_loader.h"
 #include "gui/model/what_if/fit_text.h"
 #include "profiler/analysis/analyzed_run.h"
 #include "profiler/trace/bytes/progress.h"
@@ -50,7 +51,7 @@ struct PlanSession::Observing {
   void work() {
     try {
       recorded = sim::RecordedRun::needs_arguments(run->run)
-                     ? sim::RecordedRun::open(paths, &progress)
+                     ? sim::RecordedRun::open(runs_of(paths).front(), &progress)
                      : sim::RecordedRun::of(analysis::AnalyzedRun(run->run, run->analysis.timelines,
                                                                   run->analysis.matching));
       uncertainty = std::make_shared<const sim::Uncertainty>(recorded);

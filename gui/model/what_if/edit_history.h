@@ -114,8 +114,8 @@ class PlanSession : public QObject {
   ~PlanSession() override;
 
   // Observes the run and starts from its own plan on its own machine; why() has the reason if this
-  // is not possible. `paths`: the files that the run was read from. Traces without a plan are read
-  // again, for the arguments of their events.
+  // is not possible. `paths`: what was opened; the run is the first of runs_of() them. Traces
+  // without a plan are read again, for the arguments of their events.
   void start(const RunPointer& run, const std::vector<std::filesystem::path>& paths);
   // Starts from a model without a run, fully sharded over all GPUs of `hardware` (a spec's name or
   // file). Errors: InputError.

@@ -1,12 +1,14 @@
 #include "gui/model/what_if/edit_history.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <utility>
 
 #include <QJsonDocument>
 #include <QJsonObject>
 #include <QProcess>
+#include <QTemporaryDir>
 
 #include "gui/model/tables/unit_tree.h"
 #include "tests/gui/qt_test.h"
@@ -84,6 +86,18 @@ TEST_F(PlanSessionTest, LearnsFromPyTorchTraces) {
   other = session_.state();
   other.world_size = 4;  // the run has no collectives between four ranks
   EXPECT_FALSE(PlanSession::simulated(session_.subject(), other, "").error.isEmpty());
+}
+
+// Of a directory of several runs the first one is open.
+TEST_F(PlanSessionTest, TheFirstOfSeveralRunsIsObserved) {
+  const QTemporaryDir folder;
+  const std::string runs = folder.path().toStdString();
+  for (const char* name : {"/a", "/b"}) {
+    std::filesystem::copy(pytorch_run("fsdp2-default"), runs + name);
+  }
+  start(open_run(runs + "/a"), runs);
+  EXPECT_EQ(session_.why().toStdString(), "");
+  EXPECT_NE(session_.recorded(), nullptr);
 }
 
 TEST_F(PlanSessionTest, ARunThatTeachesNothingSaysSo) {
