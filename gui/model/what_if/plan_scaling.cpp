@@ -173,6 +173,7 @@ void PlanScaling::setAxis(ScaleAxis axis) {
   if (std::exchange(axis_, axis) != axis) {
     points_.clear();
     stale_ = true;
+    emit changed();  // tables refer to the points by index
     refresh();
   }
 }

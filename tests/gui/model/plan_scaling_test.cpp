@@ -45,7 +45,12 @@ TEST_F(PlanScalingTest, EachPointIsThePlanAtThatSize) {
     EXPECT_EQ(at(ranks).now, ranks == 8);
     EXPECT_FALSE(at(ranks).limits.empty());
   }
+  int told = 0;
+  const QObject context;
+  QObject::connect(&scaling_, &PlanScaling::changed, &context, [&told] { ++told; });
   scaling_.setAxis(ScaleAxis::kBatch);
+  EXPECT_TRUE(scaling_.points().empty());
+  EXPECT_EQ(told, 1);  // a table must not read points that are gone
   finish();
   sim::Scenario larger = own;
   larger.step.batch = 16;
