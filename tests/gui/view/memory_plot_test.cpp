@@ -149,6 +149,7 @@ TEST_F(MemoryPlotTest, TheCurveIsOnTheTimeOfTheDevice) {
   QMouseEvent drag(QEvent::MouseMove, {400, 100}, plot.mapToGlobal(QPointF(400, 100)), Qt::NoButton,
                    Qt::MiddleButton, Qt::NoModifier);
   QApplication::sendEvent(&plot, &drag);
+  QTest::mouseRelease(&plot, Qt::MiddleButton, {}, {400, 100});
   EXPECT_NEAR(static_cast<double>(before.start + before.length() / 10 - plot.axis().view().start),
               200 * static_cast<double>(before.length()) / plot.axis().width(), 2);
   QTest::mouseDClick(&plot, Qt::LeftButton);
