@@ -264,21 +264,36 @@ void analyze_alone(const char* path, Round& round) {
   round.analyzer.stop();
 }
 
+// A shown window, with settings of its own.
+struct BenchWindow {
+  QTemporaryDir folder;
+  QSettings settings{folder.filePath("bench.ini"), QSettings::IniFormat};
+  gui::MainWindow window{settings};
+
+  BenchWindow() {
+    window.setUnattended();
+    window.resize(1920, 1080);
+    window.show();
+  }
+  // Returns when the window has settled.
+  void open(const QStringList& paths) {
+    bool settled = false;
+    const auto connection =
+        QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
+    window.open(paths);
+    gui::wait_until([&settled] { return settled; }, kLongest);
+    QObject::disconnect(connection);
+  }
+};
+
 void open_window(const char* path, Round& round) {
   ::malloc_trim(0);
-  const QTemporaryDir folder;
-  QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
-  gui::MainWindow window(settings);
-  window.setUnattended();
-  window.resize(1920, 1080);
-  window.show();
+  BenchWindow bench;
+  gui::MainWindow& window = bench.window;
   QApplication::processEvents();  // a window that is not exposed yet paints nothing
   const double before = resident_bytes();
-  bool settled = false;
-  QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
   round.opening = {};
-  window.open({path});
-  gui::wait_until([&settled] { return settled; }, kLongest);
+  bench.open({path});
   QApplication::processEvents();
   window.repaint();
   round.opening.stop();
@@ -372,15 +387,9 @@ FirstRound open_once_more(const std::vector<std::filesystem::path>& paths) {
     const trace::Run run = trace::Run::open(paths);
     round.reading.stop();
   }
-  const QTemporaryDir folder;
-  QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
-  gui::MainWindow window(settings);
-  window.setUnattended();
-  window.resize(1920, 1080);
-  window.show();
+  BenchWindow bench;
+  gui::MainWindow& window = bench.window;
   QApplication::processEvents();
-  bool settled = false;
-  QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
   FirstPicture picture;
   qApp->installEventFilter(&picture);
   QStringList names;
@@ -388,8 +397,7 @@ FirstRound open_once_more(const std::vector<std::filesystem::path>& paths) {
     names.append(QString::fromStdString(path.string()));
   }
   picture.time = round.whole = {};
-  window.open(names);
-  gui::wait_until([&settled] { return settled; }, kLongest);
+  bench.open(names);
   QApplication::processEvents();
   window.panels().flush();
   window.repaint();
@@ -474,16 +482,9 @@ int edit() {
 
 // What `--start` starts: a window that shows the run, then the process ends.
 int open_once(const char* path) {
-  const QTemporaryDir folder;
-  QSettings settings(folder.filePath("bench.ini"), QSettings::IniFormat);
-  gui::MainWindow window(settings);
-  window.setUnattended();
-  window.resize(1920, 1080);
-  window.show();
-  bool settled = false;
-  QObject::connect(&window, &gui::MainWindow::settled, [&settled] { settled = true; });
-  window.open({path});
-  gui::wait_until([&settled] { return settled; }, kLongest);
+  BenchWindow bench;
+  gui::MainWindow& window = bench.window;
+  bench.open({path});
   window.repaint();
   std::fflush(nullptr);
   std::_Exit(window.context().run() != nullptr ? 0 : 1);

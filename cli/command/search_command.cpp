@@ -378,7 +378,7 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
       {"hardware", options.run.hardware},
       {"stack", stack == nullptr ? options.scenario.stack : stack->name},
       {"program", name_of(scenario.step.program)},
-      {"power_limit", options.scenario.power_limit},
+      {"power_limit", options.scenario.power_limit.value_or("")},
       {"calibration", calibration == nullptr ? json() : json::parse(sim::to_json(*calibration))},
       {"ranks", scenario.world_size},
       {"samples", scenario.step.samples()},

@@ -104,8 +104,8 @@ std::shared_ptr<const sim::TargetMachine> machine_of(
   sim::HardwareSpec spec =
       sim::hardware_under(run.hardware, options.bare ? sim::kBareStack : options.stack,
                           !plan::is_engine(program_of(options, config)));
-  if (!options.power_limit.empty()) {
-    const auto [least, most] = limits_of(options.power_limit);
+  if (options.power_limit) {
+    const auto [least, most] = limits_of(*options.power_limit);
     spec = sim::with_power_limit(std::move(spec), least, most);
   }
   spec.fabric.transport = transport_of(options, spec);

@@ -28,15 +28,15 @@ struct ScenarioOptions {
   std::filesystem::path workload;                // a recorded run; empty: the model's own operators
   // The same program with sequences of another length; empty: none.
   std::filesystem::path other_workload;
-  std::filesystem::path calibration;  // empty: only the hardware's constants
-  std::string stack;                  // --stack
-  bool bare = false;                  // without the constants of the stack
-  std::string power_limit;            // --power-limit; empty: the vendor's
-  std::string transport;              // --transport; empty: rings
-  plan::Software software;            // --compile, --matmul-dtype, --loss-chunks, segments
-  std::optional<bool> cuda_graphs;    // --cuda-graphs, --no-cuda-graphs; nullopt: as the program
-  std::string optimizer_impl;         // "fused", "foreach"; empty: that of the program
-  bool strategy_given = false;        // --strategy
+  std::filesystem::path calibration;       // empty: only the hardware's constants
+  std::string stack;                       // --stack
+  bool bare = false;                       // without the constants of the stack
+  std::optional<std::string> power_limit;  // --power-limit
+  std::string transport;                   // --transport; empty: rings
+  plan::Software software;                 // --compile, --matmul-dtype, --loss-chunks, segments
+  std::optional<bool> cuda_graphs;  // --cuda-graphs, --no-cuda-graphs; nullopt: as the program
+  std::string optimizer_impl;       // "fused", "foreach"; empty: that of the program
+  bool strategy_given = false;      // --strategy
   // Applies the step flags that were given to the settings of a recorded run.
   std::function<void(plan::StepSettings&)> set_step;
 };

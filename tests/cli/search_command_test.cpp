@@ -333,6 +333,7 @@ TEST_F(SearchCommandTest, BadInputIsNamed) {
   EXPECT_EQ(run(kSearch).code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit many").code, 2);
   EXPECT_EQ(run(kSearch + "--memory-limit 0GiB").code, 2);
+  EXPECT_EQ(run(kSearch + "--memory-limit 80GiB --power-limit ''").code, 2);
   for (const auto& [size, message] :
        {std::pair{"80", "--memory-limit: '80' has no unit; expected a size such as 80GiB"},
         {"80XB", "--memory-limit: '80XB': expected a size such as 80GiB or 512MiB"},

@@ -450,17 +450,11 @@ TEST_F(MouseTasksTest, RunAPlan) {
   open(sample_run());
   ASSERT_TRUE(wait_for([&] { return simulated(); }));
   useProgramThatCopiesTheSample();
-  Panel& run = *window_->panels().find("run").panel;
-  for (QLineEdit* each : run.findChildren<QLineEdit*>()) {
-    if (each->accessibleName() == "Folder") {
-      each->setText(folder_.path() + "/runs");  // the user's own folder stays as it is
-    } else if (each->accessibleName() == "Tokens") {
-      each->setText("README.md");  // the tests run in another directory than the capture
-    }
-  }
+  runInTemporaryFolder();
   clickTab("Run plan");
   clickOn(button("run", "Run"));
   ASSERT_TRUE(wait_for([&] { return window_->compare().isOpen(); }));
+  const Panel& run = *window_->panels().find("run").panel;
   EXPECT_EQ(run.findChild<PartBars*>()->bars().size(), 2U);  // predicted, measured
   done("Run it, next to its prediction");
 }

@@ -374,19 +374,13 @@ TEST_F(TasksTest, RunAPlan) {
   open(sample_run());
   wait([&] { return window_->session().current() != nullptr; });
   useProgramThatCopiesTheSample();
-  Panel& run = *window_->panels().find("run").panel;
-  for (QLineEdit* each : run.findChildren<QLineEdit*>()) {
-    if (each->accessibleName() == "Folder") {
-      each->setText(folder_.path() + "/runs");  // the user's own folder stays as it is
-    } else if (each->accessibleName() == "Tokens") {
-      each->setText("README.md");  // the tests run in another directory than the capture
-    }
-  }
+  runInTemporaryFolder();
   window_->timeline().setFocus();
   press("Ctrl+R");
   EXPECT_TRUE(isShown("run"));
   press("Space");
   wait([&] { return window_->compare().isOpen(); });
+  const Panel& run = *window_->panels().find("run").panel;
   EXPECT_EQ(run.findChild<PartBars*>()->bars().size(), 2U);  // predicted, measured
   done("Run it, next to its prediction");
 }

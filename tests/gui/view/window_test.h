@@ -7,6 +7,7 @@
 
 #include <QApplication>
 #include <QFile>
+#include <QLineEdit>
 #include <QMessageBox>
 #include <QProcess>
 #include <QPushButton>
@@ -101,6 +102,17 @@ class WindowTest : public QtTest<QApplication> {
     file.setPermissions(QFile::ReadOwner | QFile::WriteOwner | QFile::ExeOwner);
     file.close();
     window_->runs().setProgram(program);
+  }
+  // Runs of Run plan are written into the test's folder, not into the user's own. The tests run in
+  // another directory than the capture of the sample, so its tokens are another file.
+  void runInTemporaryFolder() {
+    for (QLineEdit* each : window_->panels().find("run").panel->findChildren<QLineEdit*>()) {
+      if (each->accessibleName() == "Folder") {
+        each->setText(folder_.path() + "/runs");
+      } else if (each->accessibleName() == "Tokens") {
+        each->setText("README.md");
+      }
+    }
   }
   // The number of actions that docs/use/window.md or bench/RESULTS.md has for a task; -1: neither
   // lists the task.
