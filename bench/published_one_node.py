@@ -63,10 +63,12 @@ def team_of(row):
 
 
 def program_of(row):
-    """Before May 2025 attention on an H100 was FlashAttention-2 (torchtitan pull request 1196), and before PyTorch 2.9 a norm several kernels."""
+    """On H100 torchtitan called FlashAttention-2 until pull request 1776 of October 2025. Before PyTorch 2.9 an eager norm was several kernels, and until April 2025 torchtitan's loss was not compiled (pull request 1033)."""
     if row["source"].startswith(("lb-off/", "victorbjorsvik/", "hpcaitech/")):
         return "transformers"
-    return "torchtitan-2024" if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2" else "torchtitan"
+    if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2":
+        return "torchtitan-2024"
+    return "torchtitan-2025" if row["source_date"] < "2025-10" else "torchtitan"
 
 
 def flags_of(row):
@@ -113,7 +115,8 @@ def mesh_of(row):
 
 def saves_of(row):
     """What torchtitan's selective checkpoints keep. Until pull request 2095 of December 2025 that was not cuDNN's attention, which ran again in backward."""
-    of_cudnn = program_of(row) == "torchtitan" and not row["model"].startswith("DeepSeek")
+    flash = ("torchtitan-2024",) if "B200" in row["gpu"] else ("torchtitan-2024", "torchtitan-2025")
+    of_cudnn = program_of(row) not in flash and not row["model"].startswith("DeepSeek")
     return ["every_second_product"] if of_cudnn and row["source_date"] < "2025-12" else ["attention", "every_second_product"]
 
 
@@ -138,13 +141,13 @@ def plan_of_others(row, blocks):
 
 
 def plan_of(row):
-    """apply_fsdp of torchtitan: in 2024 all but the blocks was one unit, later embedding and head have units of their own."""
+    """apply_fsdp of torchtitan: until pull request 1094 of July 2025 all but the blocks was one unit, later embedding and head have units of their own."""
     model = MODELS[row["model"]]
     blocks = [f"transformer.h.{i}" for i in range(model["n_layer"])] if "n_layer" in model else [f"model.layers.{i}" for i in range(model["num_hidden_layers"])]
     if row["source"].startswith("Kempner") or program_of(row) == "transformers":
         return plan_of_others(row, blocks)
     units = [*({"modules": block} for block in blocks), {"modules": ""}]
-    if program_of(row) == "torchtitan-2024":
+    if row["source_date"] < "2025-08":
         units[-2]["reshard_after_forward"] = False
     else:
         units = [{"modules": "model.embed_tokens"}, *units[:-1], {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, units[-1]]
@@ -252,27 +255,28 @@ def print_reserved(results):
 
 
 def print_table(results):
-    print("| source | GPUs | software | measured | predicted | error | 90 % interval | source left out | reserved, measured | predicted |\n|---|---|---|---:|---:|---:|---|---|---:|---:|")
+    print("| source | GPUs | software | measured | predicted | error (%) | 90 % | reserved (GiB) | predicted |\n|---|---|---|---:|---:|---:|---|---:|---:|")
     for each in results:
         row = each["row"]
-        memory = f"{row['memory_gib']} GiB" if row["memory_gib"] else ""
+        source = row["source"].split(" ")[0].removeprefix("pytorch/").split(":")
         software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"].split(";")[0],
-                                               "" if row["model"].startswith("Llama") else row["model"], row["parallelism"] if mesh_of(row) else "",
-                                               "" if row["ac"] != "none" else "no checkpoints", f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
+                                               "" if row["model"].startswith(("Llama3", "Llama-3")) else row["model"],
+                                               row["parallelism"] if mesh_of(row) or row["parallelism"] != f"FSDP{row['gpus']}" else "",
+                                               {"none": "no checkpoints", "every second block": row["ac"]}.get(row["ac"], ""), f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
                                                f"{row['local_batch']} samples" if int(row["local_batch"] or 1) > 1 else "") if part)
 
         def shown(ends, measured=each["measured"]):
-            return f"{ends[0]:.0f} to {ends[1]:.0f}{'' if ends[0] <= measured <= ends[1] else ' (outside)'}"
-        print(f"| {row['source'].split(' ')[0].removeprefix('pytorch/')} | {row['gpus']} {row['gpu']} | {software} | {each['measured']:.0f} | {each['predicted']:.0f} | "
-              f"{100 * error(each):+.1f} % | {shown((each['low'], each['high']))}{'; fitted' if each['fitted'] else ''} | "
-              f"{shown(each['without']) if each['families'] else 'the same'} | {memory} | {each['reserved']:.1f} GiB |")
+            return f"{ends[0]:.0f}-{ends[1]:.0f}{'' if ends[0] <= measured <= ends[1] else ' outside'}"
+        ends = shown((each["low"], each["high"])) + (" fitted" if each["fitted"] else f"; {shown(each['without'])}" if each["families"] else "")
+        print(f"| {source[0]}{':' + pathlib.PurePath(source[1]).name if len(source) > 1 else ''} | {row['gpus']} {row['gpu']} | {software} | {each['measured']:.0f} | {each['predicted']:.0f} | "
+              f"{100 * error(each):+.1f} | {ends} | {row['memory_gib']} | {each['reserved']:.1f} |")
     print()
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
-    parser.add_argument("--runs", type=pathlib.Path, nargs="+", 
+    parser.add_argument("--runs", type=pathlib.Path, nargs="+",
                         default=[ROOT / f"tests/data/one_node_{name}.csv" for name in ("2026", "more", "unseen")])
     arguments = parser.parse_args()
     borrowed = json.loads((ROOT / "sim/hardware/stacks.json").read_text())["borrowed"]

@@ -174,7 +174,8 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   app.add_option(
          "--stack", options.stack,
          "constants fitted to published runs of a software stack; \"bare\": none; "
-         "\"transformers\", \"torchtitan\" (0.2.2), \"torchtitan-2024\" (its norms are several "
+         "\"transformers\", \"torchtitan\" (0.2.2), \"torchtitan-2025\" (FlashAttention-2 before "
+         "Blackwell), \"torchtitan-2024\" (its norms are several "
          "kernels) and \"torchtitan-0.3\" (one product for queries, keys and values, head and loss "
          "in 8 parts, a CUDA graph): a config.json's model runs the operators of that program, "
          "with "
@@ -283,6 +284,12 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
     out.step.program = program_of(options, config);
+    if (options.stack.starts_with(sim::kTorchtitanStack) && run.plan.empty() &&
+        !out.plan.mixed_precision.param_dtype) {
+      write_stderr(
+          "shardlens: note: this step is in fp32; torchtitan trains with --precision bf16 by "
+          "default\n");
+    }
     out.step.software = options.software;
     out.step.software.cuda_graphs =
         options.cuda_graphs.value_or(plan::software_by_default(out.step.program).cuda_graphs);

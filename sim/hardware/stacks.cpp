@@ -26,9 +26,13 @@ struct StackProgram {
   std::string_view stack;
   plan::Program program;
 };
-constexpr std::array<StackProgram, 4> kStackPrograms{
+// torchtitan of May to October 2025: as 0.2.2, but attention is cuDNN's only on Blackwell.
+// Source  its pull requests 1196 and 1776.
+constexpr std::string_view kTorchtitan2025Stack = "torchtitan-2025";
+constexpr std::array<StackProgram, 5> kStackPrograms{
     {{kTransformersStack, plan::Program::kTransformers},
      {kTorchtitanStack, plan::Program::kTorchtitan},
+     {kTorchtitan2025Stack, plan::Program::kTorchtitan},
      {kTorchtitan2024Stack, plan::Program::kTorchtitan2024},
      {kTorchtitan03Stack, plan::Program::kTorchtitan03}}};
 
@@ -220,7 +224,10 @@ HardwareSpec as_bare(HardwareSpec hardware) {
 HardwareSpec hardware_under(const std::string& hardware, std::string_view stack, bool pytorch) {
   HardwareSpec out = load_hardware(hardware);
   const AttentionKernel& cudnn = out.gpu.cudnn_attention;
-  const bool calls_cudnn = pytorch && stack != kTorchtitan2024Stack && cudnn.tflops > 0;
+  const bool is_blackwell = out.gpu.mxfp8_tflops > 0;
+  const bool calls_flash =
+      stack == kTorchtitan2024Stack || (stack == kTorchtitan2025Stack && !is_blackwell);
+  const bool calls_cudnn = pytorch && !calls_flash && cudnn.tflops > 0;
   if (calls_cudnn) {
     out.gpu.attention_tflops = cudnn.tflops;
     out.gpu.attention_backward_ratio = cudnn.backward_ratio;

@@ -2,10 +2,12 @@
 
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
+#include "sim/hardware/power_limit.h"
 
 namespace shardlens::sim::test {
 namespace {
@@ -18,9 +20,13 @@ std::string default_of(const std::string& hardware, bool pytorch = false) {
 TEST(StacksTest, AGpuWithoutRunsHasTheStackOfTheNearestOne) {
   EXPECT_EQ(default_of("8xH100"), "llm-foundry H100-SXM-80GB");
   EXPECT_EQ(default_of("8xA100-40"), "llm-foundry A100-SXM-40GB");
-  for (const char* newer : {"8xH200", "8xB200", "8xB300", "4xGB200", "4xGB300"}) {
+  for (const auto& [newer, pytorch] : {std::pair{"8xH200", "PyTorch H100-80GB"},
+                                       {"8xB200", "PyTorch B200"},
+                                       {"8xB300", "PyTorch B200"},
+                                       {"4xGB200", "PyTorch GB200"},
+                                       {"4xGB300", "PyTorch GB200"}}) {
     EXPECT_EQ(default_of(newer), "llm-foundry H100-SXM-80GB") << newer;
-    EXPECT_EQ(default_of(newer, true), "PyTorch H100-80GB") << newer;
+    EXPECT_EQ(default_of(newer, true), pytorch) << newer;
   }
   EXPECT_EQ(default_of("8xL40S"), "llm-foundry A100-SXM-40GB");
   EXPECT_EQ(default_of("a/file.json"), "none");
@@ -63,6 +69,8 @@ TEST(StacksTest, ProgramsOfPyTorchCallTheirKernelOfAttention) {
   EXPECT_EQ(rate("8xH100", "torchtitan", true), 616);
   EXPECT_EQ(rate("8xH200", "transformers", true), 616);
   EXPECT_EQ(rate("8xH100-96", "torchtitan-2024", true), 328);
+  EXPECT_EQ(rate("8xH100-96", "torchtitan-2025", true), 328);
+  EXPECT_EQ(rate("8xB200", "torchtitan-2025", true), rate("8xB200", "torchtitan", true));
   EXPECT_EQ(rate("8xH100", "", false), 328);
   EXPECT_EQ(rate("8xA100-80", "torchtitan", true), 180);
   const HardwareSpec spec = hardware_under("8xH100", "torchtitan", true);
@@ -70,9 +78,22 @@ TEST(StacksTest, ProgramsOfPyTorchCallTheirKernelOfAttention) {
   EXPECT_EQ(hardware_under("8xA100-80", "torchtitan", true).software.attention_rate, 1);
 }
 
+// The two H100 are one GPU under two limits, of which one has a published run.
+TEST(StacksTest, TheClockOfAGpuWithoutRunsFollowsItsPower) {
+  const auto clock = [](const HardwareSpec& spec) { return spec.software.matrix_rate; };
+  const HardwareSpec h100 = hardware_under("8xH100", "torchtitan", true);
+  EXPECT_NEAR(clock(with_power_limit(h100, 500)),
+              clock(hardware_under("8xH100-96", "torchtitan", true)), 0.002);
+  for (const char* newer : {"8xB200", "4xGB200"}) {
+    const HardwareSpec spec = hardware_under(newer, "torchtitan", true);
+    const auto watts = [](const GpuSpec& gpu) { return gpu.power_watts / gpu.half_tflops; };
+    EXPECT_NEAR(clock(spec) / clock(h100), std::cbrt(watts(spec.gpu) / watts(h100.gpu)), 0.002);
+  }
+}
+
 TEST(StacksTest, AnUnknownStackSuggestsTheNearest) {
   try {
-    (void)stack_named("torchtitan-2025");
+    (void)stack_named("torchtitan-20244");
     FAIL();
   } catch (const InputError& error) {
     EXPECT_NE(std::string(error.what()).find("did you mean 'torchtitan-2024'?"), std::string::npos);
