@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "sim/memory/passed_points.h"
@@ -24,6 +25,23 @@ bool repeats(const MemoryOutline& outline, size_t of) {
     }
   }
   return true;
+}
+
+// Where to continue after a last microbatch that was passed over: at the operators of an optimizer
+// that hand tensors on (foreach), otherwise at the end.
+size_t after_last(const MemoryOutline& outline, std::span<const OperatorMemory> operators) {
+  const size_t last = outline.microbatches.size() - 1, begin = outline.microbatches[last];
+  const auto hands_on = [&](const MemoryItem& item) {
+    const auto of = outline.operators.begin();
+    return std::any_of(of + item.begin, of + item.end, [operators](uint32_t index) {
+      return std::ranges::any_of(operators[index].handed, [](Bytes bytes) { return bytes > 0; });
+    });
+  };
+  const size_t tail = std::min(2 * begin - outline.microbatches[last - 1], outline.items.size());
+  return std::any_of(outline.items.begin() + static_cast<std::ptrdiff_t>(tail), outline.items.end(),
+                     hands_on)
+             ? tail
+             : outline.items.size();
 }
 
 }  // namespace
@@ -65,7 +83,10 @@ void MemoryReplay::replay(const MemoryInputs& inputs,
     if (microbatch < outline.microbatches.size() && at == outline.microbatches[microbatch]) {
       const size_t first = microbatch;
       const bool unchanged = begins_as_before(outline, microbatch);
-      const size_t next = begin_microbatch(outline, options, unchanged, microbatch);
+      size_t next = begin_microbatch(outline, options, unchanged, microbatch);
+      if (next == outline.items.size()) {
+        next = after_last(outline, inputs.operators);
+      }
       if (notes != nullptr) {
         const Bytes now = allocator_.allocated();
         note_passed(outline, first, next, {now, now}, notes->points);

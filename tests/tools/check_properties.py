@@ -7,6 +7,9 @@ sums       random traces of several ranks, streams and steps: compute, communica
            the parts of a step sum to its length, and the exposed times of units to that of the rank
 convert    analyze of a converted trace, as JSON and as gzip, and of one converted twice, is analyze of the trace
 simulate   a simulated run is a run like any other: predicted from its own trace, its step takes as long as it did
+bounds     random models and settings of a step: no time is negative, none is below what products need at the vendor's rate of their dtype, intervals are
+           finite and contain the step, and memory does not shrink with the batch or the sequence (but for what the allocator rounds and
+           leaves as gaps); settings that are refused, with a message, are drawn again
 calibrate  simulated with a calibration from a simulated run, the run's own step takes as long as it did, within 10 %
 save       random weights, saved under one strategy and loaded and saved under another, are the same bytes, in fp32, bf16 and fp16 (needs
            shardlens-worker)
@@ -172,6 +175,99 @@ def simulate(chance, folder):
             expect(figures["steps"][0][name] == made[name], f"{flags}: {name} of the trace is {figures['steps'][0][name]}, predicted {made[name]}")
 
 
+NODES = {"8xA100-40": 8, "8xA100-80": 8, "8xH100": 8, "8xH100-96": 8, "8xH200": 8, "8xB200": 8, "8xB300": 8, "4xGB200": 4, "4xGB300": 4, "8xL40S": 8, "8xRTXPRO6000": 8,
+         "4xPCIe": 4}
+BITS = ("fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4")
+
+
+def random_model(chance):
+    """(config.json, numbers in the linear layers of all blocks, numbers in the head)."""
+    heads = chance.choice((4, 8, 16, 32))
+    hidden, layers, vocabulary = heads * chance.choice((64, 128)), chance.randint(1, 24), chance.choice((1000, 32000, 50304, 128256))
+    if chance.random() < 0.3:
+        config = {"model_type": "gpt2", "n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": 65536, "vocab_size": vocabulary,
+                  "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        return config, layers * 12 * hidden ** 2, hidden * vocabulary
+    inner, shared = 128 * chance.randint(hidden // 64, hidden // 32), chance.choice((1, 2, 4))
+    config = {"model_type": chance.choice(("llama", "qwen3")), "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
+              "num_key_value_heads": heads // shared, "head_dim": hidden // heads, "vocab_size": vocabulary, "max_position_embeddings": 65536,
+              "tie_word_embeddings": chance.random() < 0.5}
+    return config, layers * (2 * hidden ** 2 + 2 * hidden ** 2 // shared + 3 * hidden * inner), hidden * vocabulary
+
+
+def gpu_of(node):
+    return json.loads((ROOT / f"sim/hardware/specs/{node}.json").read_text(encoding="utf-8"))["gpu"]
+
+
+def rate_of(node, dtype):
+    """The vendor's rate of dense products, TFLOP/s; 0: there is none."""
+    key = {"fp32": "fp32_tflops", "bf16": "half_tflops", "fp16": "half_tflops", "nvfp4": "nvfp4_tflops", "mxfp8": "mxfp8_tflops"}.get(dtype, "fp8_tflops")
+    return gpu_of(node).get(key, {"value": 0})["value"]
+
+
+def random_step(chance, family):
+    """(flags of simulate without batch and sequence, node, dtype of products in blocks, dtype of the others)."""
+    node = chance.choice(sorted(NODES))
+    nvlink, watts = not {"8xL40S", "8xRTXPRO6000", "4xPCIe", "8xA100-40", "8xA100-80"} & {node}, gpu_of(node)["power_watts"]["value"]
+    stack = chance.choice(("bare", "transformers", None) if family == "gpt2" else ("bare", "transformers", "torchtitan", "torchtitan-2024", "torchtitan-2025", "torchtitan-0.3", None))
+    precision = chance.choice(("fp32", "bf16", "bf16", "bf16", "fp16"))
+    blocks = chance.choice([None, None, *(dtype for dtype in BITS if rate_of(node, dtype) and precision != "fp32")])
+    flags = ["--hardware", node, "--precision", precision, "--strategy", chance.choice((*STRATEGIES, "no_shard", "hybrid_shard")), "--world-size", chance.choice((2, 4, NODES[node])),
+             "--compile", chance.choice(("none", "block", "model"))]
+    for value, flag in ((stack, "--stack"), (chance.choice((None, None, *(("symmetric", "copy_engine") if nvlink else ()))), "--transport"),
+                        (chance.choice((None, None, f"{0.3 * watts:.0f}:{watts}", f"{0.6 * watts:.0f}")), "--power-limit"), (chance.choice((None, 4)), "--loss-chunks"),
+                        (chance.choice((None, 3)), "--accumulate"), (blocks, "--matmul-dtype"), (chance.choice((None, 30)), "--operator-us")):
+        flags += [flag, value] if value is not None else []
+    flags += ["--cuda-graphs"] if chance.random() < 0.2 else []
+    return flags, node, blocks or precision, precision
+
+
+def numbers_below(node, path=""):
+    """(path, number) of everything in the JSON."""
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from numbers_below(value, f"{path}/{key}")
+    elif isinstance(node, list):
+        for i, value in enumerate(node):
+            yield from numbers_below(value, f"{path}/{i}")
+    elif isinstance(node, (int, float)) and not isinstance(node, bool):
+        yield path, node
+
+
+def predicted(flags):
+    """The figures, or None if the setting is refused as it should be."""
+    done = subprocess.run([BINARIES / "shardlens", "simulate", *map(str, flags), "--json"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    expect(done.returncode in (0, 2, 3), f"{flags}: exit {done.returncode}: {done.stderr[-600:]}")
+    expect(done.returncode == 0 or (done.stderr.startswith("shardlens: ") and len(done.stderr) < 1500), f"{flags}: no message: {done.stderr[:600]}")
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def bounds(chance, folder):
+    one = None
+    while one is None:
+        config, in_blocks, in_head = random_model(chance)
+        (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        step, node, blocks, others = random_step(chance, config["model_type"])
+        flags = ["--model", folder / "config.json", *step]
+        batch, seq = chance.choice((1, 2, 4)), chance.choice((64, 256, 1024, 4096))
+        one = predicted([*flags, "--batch", batch, "--seq", seq])
+    for path, number in numbers_below(one):
+        expect(-1e30 < number < 1e30, f"{flags}: {path} is {number}")
+        expect(number >= 0 or not path.split("/")[-1].endswith(("_ns", "_bytes", "_per_s")), f"{flags}: {path} is {number}")
+    low, high = one["interval_ns"]
+    expect(0 < low <= one["step_ns"] <= high, f"{flags}: the interval {low} to {high} ns of a step of {one['step_ns']}")
+    tokens = batch * seq * (flags[flags.index("--accumulate") + 1] if "--accumulate" in flags else 1)
+    least = 6e-3 * tokens * (in_blocks / max(rate_of(node, blocks), rate_of(node, others)) + in_head / rate_of(node, others))
+    expect(one["step_ns"] >= least, f"{flags}: a step of {one['step_ns']} ns, products need {least:.0f} at the vendor's rate")
+    for more in ((2 * batch, seq), (batch, 2 * seq)):
+        two = predicted([*flags, "--batch", more[0], "--seq", more[1]])
+        expect(two is not None, f"{flags}: batch {more[0]}, {more[1]} tokens is refused, {batch} and {seq} are not")
+        # Blocks are rounded and not always split, and segments have gaps, so that these need not grow.
+        for memory, gaps in (("peak_requested_bytes", 0), ("peak_allocated_bytes", 0.01), ("peak_reserved_bytes", 0.1)):
+            rounded = gaps and 24 * 2 ** 20 + gaps * one[memory]
+            expect(two[memory] >= one[memory] - rounded, f"{flags}: {memory} is {one[memory]} with batch {batch} and {seq} tokens, {two[memory]} with {more[0]} and {more[1]}")
+
+
 def calibrate(chance, folder):
     flags, made = simulated_run(chance, folder)
     again = json.loads(shardlens("simulate", "--workload", folder / "run", "--json"))
@@ -194,7 +290,7 @@ def save(chance, folder):
     expect(one == two, f"{model.name}, {precision}, saved under {first}, then under {second}: the checkpoints differ")
 
 
-PROPERTIES = {"sums": sums, "convert": convert, "simulate": simulate, "calibrate": calibrate, "save": save}
+PROPERTIES = {"sums": sums, "convert": convert, "simulate": simulate, "bounds": bounds, "calibrate": calibrate, "save": save}
 
 
 def main():

@@ -312,6 +312,36 @@ TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
   EXPECT_EQ(activations(8, false) - activations(4, false), 4 * saved);
 }
 
+// What an optimizer with foreach keeps while it runs comes after the last microbatch, which begins
+// with the memory of the one before, however many there are.
+TEST(StepMemoryTest, TheOptimizersTensorsComeAfterAnyNumberOfMicrobatches) {
+  const plan::DecoderShape shape{.layers = 4,
+                                 .hidden = 256,
+                                 .ffn = 1024,
+                                 .heads = 4,
+                                 .kv_heads = 4,
+                                 .vocab = 64,
+                                 .gated = true};
+  const plan::ModuleTree tree = plan::decoder_tree(shape);
+  const plan::ResolvedPlan resolved =
+      plan::resolve(plan::strategy_plan("replicate", tree), tree, 4);
+  const auto peak = [&](int64_t accumulate) {
+    const plan::Workload workload =
+        plan::decoder_workload(shape, resolved,
+                               {.batch = 1,
+                                .seq = 16,
+                                .accumulate = accumulate,
+                                .optimizer_impl = plan::OptimizerImpl::kForeach});
+    const schedule::PlannedStep step = schedule::planned_step(workload, resolved);
+    MemoryOptions options;
+    options.capacity = kNoLimit;
+    return step_memory(PricedStep::borrowed(workload, resolved, step, {}), options).peak_allocated;
+  };
+  for (const int64_t accumulate : {3, 4, 6}) {
+    EXPECT_EQ(peak(accumulate), peak(2)) << accumulate;
+  }
+}
+
 TEST(StepMemoryTest, CategoriesSumToThePeak) {
   for (const char* strategy : {"full_shard", "shard_grad_op", "no_shard", "hybrid_shard"}) {
     for (const plan::Dialect dialect : {plan::Dialect::kFsdp1, plan::Dialect::kFsdp2}) {
