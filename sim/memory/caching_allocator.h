@@ -53,6 +53,8 @@ class CachingAllocator {
   [[nodiscard]] Bytes reserved() const { return reserved_; }
   [[nodiscard]] Bytes size(Block block) const { return blocks_[block].size; }
   [[nodiscard]] Bytes address(Block block) const { return blocks_[block].address; }
+  // Allocated, or freed by retire() and not usable yet.
+  [[nodiscard]] bool used(Block block) const { return blocks_[block].used; }
   // Blocks are numbered from 0; numbers of removed blocks are reused.
   [[nodiscard]] size_t blocks() const { return blocks_.size(); }
   // Returns to the initial state; keeps its storage.

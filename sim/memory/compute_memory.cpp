@@ -42,7 +42,7 @@ ComputeStart MemoryReplay::compute_start(const MemoryInputs& inputs, const Memor
     }
   }
   stop_at_ = -1;
-  begin(inputs, unlimited(options), Part::kCompute);
+  UnitMemory::begin(inputs, unlimited(options), Part::kCompute);
   hold_state(inputs, options);
   ComputeStart out;
   out.allocated = allocator_.allocated();

@@ -19,8 +19,11 @@ bool CachingAllocator::is_free(Block block) const {
 }
 
 bool CachingAllocator::grows(Block block) const {
+  if (segments_ == Segments::kFixed) {
+    return false;
+  }
   const Block after = blocks_[block].after;
-  return segments_ == Segments::kExpandable && (after == kNone || !blocks_[after].mapped);
+  return after == kNone || !blocks_[after].mapped;
 }
 
 // nullopt: a used block is in the way.

@@ -28,9 +28,6 @@ void LiveMemory::begin(Bytes capacity, CachingAllocator::Segments segments, Part
 
 LiveMemory::Block LiveMemory::allocate_block(
     Bytes bytes, Stream stream, MemoryCategory category, UnitId unit, What what, uint32_t op) {
-  if (part_ != Part::kAll && (stream == Stream::kCompute) != (part_ == Part::kCompute)) {
-    return kElsewhere;
-  }
   const auto block = allocator_.allocate(bytes, static_cast<uint32_t>(stream));
   if (!block) {
     failed_ = true;
@@ -40,12 +37,6 @@ LiveMemory::Block LiveMemory::allocate_block(
     holders_.resize(allocator_.blocks());
   }
   holders_[*block] = {bytes, unit, op, category, what, true};
-  if (part_ != Part::kAll) {
-    Bytes& least = bytes <= CachingAllocator::kSmallSize ? least_small_ : least_large_;
-    least = std::min(least, bytes);
-    most_ = std::max(most_, allocator_.allocated());
-    return *block;
-  }
   ++allocations_;
   by_category_[static_cast<size_t>(category)] += allocator_.size(*block);
   requested_ += bytes;
@@ -68,6 +59,21 @@ LiveMemory::Block LiveMemory::allocate_block(
   return *block;
 }
 
+LiveMemory::Block LiveMemory::allocate_in_part(Bytes bytes, Stream stream) {
+  if ((stream == Stream::kCompute) != (part_ == Part::kCompute)) {
+    return kElsewhere;
+  }
+  const auto block = allocator_.allocate(bytes, static_cast<uint32_t>(stream));
+  if (!block) {
+    failed_ = true;
+    return kNone;
+  }
+  Bytes& least = bytes <= CachingAllocator::kSmallSize ? least_small_ : least_large_;
+  least = std::min(least, bytes);
+  most_ = std::max(most_, allocator_.allocated());
+  return *block;
+}
+
 void LiveMemory::note_peak() {
   if (std::exchange(rising_, false)) {
     out_.at_peak = by_category_;
@@ -82,16 +88,16 @@ void LiveMemory::release_block(Block& block, bool later) {
     block = kNone;
     return;
   }
-  Holder& holder = holders_[block];
   if (part_ == Part::kAll) {
+    Holder& holder = holders_[block];
     note_peak();
     by_category_[static_cast<size_t>(holder.category)] -= allocator_.size(block);
     requested_ -= holder.requested;
     if (keeps_history_) {
       note_change(holder, -allocator_.size(block));
     }
+    holder.alive = false;
   }
-  holder.alive = false;
   if (later) {
     allocator_.retire(std::exchange(block, kNone), recorded_);
   } else {
@@ -100,6 +106,9 @@ void LiveMemory::release_block(Block& block, bool later) {
 }
 
 void LiveMemory::become_gradient(Block block) {
+  if (part_ != Part::kAll) {
+    return;
+  }
   note_peak();
   Holder& holder = holders_[block];
   const Bytes size = allocator_.size(block);
@@ -176,8 +185,8 @@ void LiveMemory::list_alive(const plan::Workload& workload) {
 
 void LiveMemory::take_snapshot(Snapshot& now) const {
   now.used.clear();
-  for (Block block = 0; block < holders_.size(); ++block) {
-    if (holders_[block].alive) {
+  for (Block block = 0; block < allocator_.blocks(); ++block) {
+    if (allocator_.used(block)) {
       now.used.push_back({allocator_.address(block), allocator_.size(block)});
     }
   }

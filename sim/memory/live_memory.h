@@ -43,7 +43,7 @@ class LiveMemory {
     kGradient,
     kStaged,
   };
-  // A live allocation, by block.
+  // A live allocation of Part::kAll, by block.
   struct Holder {
     Bytes requested = 0;
     UnitId unit = kNoUnit;
@@ -52,7 +52,7 @@ class LiveMemory {
     What what = What::kShard;
     bool alive = false;
   };
-  // Addresses and sizes of all used and all free blocks.
+  // Addresses and sizes of all blocks.
   struct Snapshot {
     std::vector<std::array<Bytes, 2>> used;
     std::vector<CachingAllocator::FreeBlock> free;
@@ -69,7 +69,11 @@ class LiveMemory {
              UnitId unit,
              What what,
              uint32_t op = 0) {
-    return bytes == 0 || ended() ? kNone : allocate_block(bytes, stream, category, unit, what, op);
+    if (bytes == 0 || ended()) {
+      return kNone;
+    }
+    return part_ == Part::kAll ? allocate_block(bytes, stream, category, unit, what, op)
+                               : allocate_in_part(bytes, stream);
   }
   // `later`: another stream than the block's own uses it until now.
   void drop(Block& block, bool later = false) {
@@ -113,6 +117,8 @@ class LiveMemory {
                        UnitId unit,
                        What what,
                        uint32_t op);
+  // Only addresses and sizes are known of a part's blocks, not what they are for.
+  Block allocate_in_part(Bytes bytes, schedule::Stream stream);
   void release_block(Block& block, bool later);
 
   struct Noted {

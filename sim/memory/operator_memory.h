@@ -20,7 +20,7 @@ inline constexpr size_t kHanded = 3;
 // operator takes.
 inline constexpr size_t kEnds = kHanded + 5;
 struct HandedOn {  // an output of an operator, by numbers
-  uint32_t op = 0, part = 0;
+  uint32_t op : 30 = 0, part : 2 = 0;
 };
 
 // What one operator, or communication, does to memory: the part of plan::Operator that a replay
@@ -29,20 +29,20 @@ struct OperatorMemory {
   enum class Kind : uint8_t { kForward, kBackward, kRecompute, kOptimizer };
   Bytes saved = 0;    // kForward: kept for backward; kRecompute: saved again
   Bytes written = 0;  // output; in forward it is handed on to the next operator
+  Bytes scratch = 0;  // as Operator::scratch
+  // kBackward, or of a loss in parts: gradient of a weight; norms and biases are not included.
+  Bytes gradient = 0;
   // kBackward: sizes of the tensors that it hands on, and the tensors to free after it. kOptimizer:
   // the same of what foreach keeps between its operators. kForward and
   // kRecompute: of the logits, and parts of what it saves.
   std::array<Bytes, kHanded> handed{};
   std::array<HandedOn, kEnds> ends{};
   uint32_t end_count = 0;
-  Bytes scratch = 0;  // as Operator::scratch
-  // kBackward, or of a loss in parts: gradient of a weight; norms and biases are not included.
-  Bytes gradient = 0;
-  bool of_norm = false;  // kBackward: differentiates a norm
   int32_t forward = -1;  // as Operator::forward
   int32_t users = 0;     // kForward: number of operators that differentiate it
   UnitId unit = 0;
   Kind kind = Kind::kOptimizer;
+  bool of_norm = false;         // kBackward: differentiates a norm
   bool hands_on = true;         // false: its output is part of what it saves, or is a gradient
   bool makes_gradient = false;  // it creates gradients of its unit's parameters, if any
   bool in_place = false;        // communication: its result is in the tensor that it takes

@@ -9,7 +9,8 @@ using schedule::Stream;
 void OperatorTensors::begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part) {
   UnitMemory::begin(inputs, options, part);
   operators_ = inputs.operators;
-  if (part != Part::kOthers) {
+  if (part != Part::kOthers) {  // operators have no part in others
+    add_operators(inputs);
     saved_.assign(operators_.size(), kNone);
     remade_.assign(operators_.size(), kNone);
     users_left_.assign(operators_.size(), 0);

@@ -72,25 +72,21 @@ void UnitMemory::begin(const MemoryInputs& inputs, const MemoryOptions& options,
     }
     unit.other_gradient_bytes = unit.unsharded_gradient_bytes;
   }
-  add_operators(inputs);
-}
-
-// What the workload's operators say about their units.
-void UnitMemory::add_operators(const MemoryInputs& inputs) {
   for (const plan::Operator& op : inputs.workload.in_backward) {
     units_[op.unit].step_bytes += op.saved;
   }
-  if (part_ == Part::kOthers) {
-    return;  // operators are not replayed
-  }
+}
+
+void UnitMemory::add_operators(const MemoryInputs& inputs) {
   for (const OperatorMemory& op : inputs.operators) {
-    Bytes& others = units_[op.unit].other_gradient_bytes;
     units_[op.unit].has_norms |= op.of_norm;
-    if (op.gradient == kRest) {
+    if (op.gradient == 0) {
+      continue;
+    }
+    Bytes& others = units_[op.unit].other_gradient_bytes;
+    if (op.gradient == kRest || op.kind == OperatorMemory::Kind::kForward) {
       others = std::min(others, bytes_of_vectors(inputs.plan, op.unit));
-    } else if (op.gradient > 0 && op.kind == OperatorMemory::Kind::kForward) {
-      others = std::min(others, bytes_of_vectors(inputs.plan, op.unit));
-    } else if (op.gradient > 0) {
+    } else {
       others = std::max<Bytes>(0, others - op.gradient);
     }
   }

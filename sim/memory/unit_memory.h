@@ -60,6 +60,8 @@ class UnitMemory : protected LiveMemory {
   };
 
   void begin(const MemoryInputs& inputs, const MemoryOptions& options, Part part);
+  // What the workload's operators say about their units, before they are replayed.
+  void add_operators(const MemoryInputs& inputs);
   // What a step keeps from its beginning to its end.
   void hold_state(const MemoryInputs& inputs, const MemoryOptions& options);
   void allocate(const MemoryItem& item);
@@ -74,8 +76,6 @@ class UnitMemory : protected LiveMemory {
   Bytes staged_ = 0;  // of a copy outside of compute's part, which ended with its item
 
  private:
-  void add_operators(const MemoryInputs& inputs);
-
   bool delays_ = false;  // see [Note: Reuse after other streams]
 };
 

@@ -1,9 +1,12 @@
 // Worked out by hand from the rules in c10/cuda/CUDACachingAllocator.cpp.
 #include "sim/memory/caching_allocator.h"
 
+#include <algorithm>
 #include <iterator>
 #include <map>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -101,6 +104,135 @@ TEST(CachingAllocatorTest, CachedSegmentsGoBeforeItIsOutOfMemory) {
 
 CachingAllocator expandable(Bytes capacity) {
   return CachingAllocator(capacity, CachingAllocator::Segments::kExpandable);
+}
+
+// The rules as short as they can be written: every free block is looked at.
+class SimpleAllocator {
+ public:
+  explicit SimpleAllocator(Bytes capacity) : capacity_(capacity) {}
+
+  // The address; -1: out of memory.
+  Bytes allocate(Bytes bytes, uint32_t stream) {
+    const Bytes size = std::max<Bytes>(512, (bytes + 511) / 512 * 512);
+    const bool small = size <= kMiB;
+    auto best = best_fit(size, stream, small);
+    if (best == pieces_.end()) {
+      const Bytes segment = small              ? 2 * kMiB
+                            : size < 10 * kMiB ? 20 * kMiB
+                                               : (size + 2 * kMiB - 1) / (2 * kMiB) * (2 * kMiB);
+      if (reserved + segment > capacity_) {
+        std::erase_if(pieces_, [this](const auto& each) {
+          const Piece& piece = each.second;
+          const bool whole = !piece.used && piece.size == segments_[piece.segment];
+          reserved -= whole ? piece.size : 0;
+          return whole;
+        });
+        if (reserved + segment > capacity_) {
+          return -1;
+        }
+      }
+      segments_[next_] = segment;
+      best = pieces_.emplace(next_, Piece{segment, next_, stream, small, false}).first;
+      next_ += segment;
+      reserved += segment;
+    }
+    auto& [address, piece] = *best;
+    const Bytes left = piece.size - size;
+    if (small ? left >= 512 : left > kMiB) {
+      Piece rest = piece;
+      rest.size = left;
+      pieces_.emplace(address + size, rest);
+      piece.size = size;
+    }
+    piece.used = true;
+    allocated += piece.size;
+    return address;
+  }
+
+  void free(Bytes address) {
+    auto at = pieces_.find(address);
+    at->second.used = false;
+    allocated -= at->second.size;
+    at = join(at, std::next(at));
+    if (at != pieces_.begin()) {
+      join(std::prev(at), at);
+    }
+  }
+
+  Bytes allocated = 0, reserved = 0;
+
+ private:
+  struct Piece {
+    Bytes size, segment;
+    uint32_t stream;
+    bool small, used;
+  };
+  using Pieces = std::map<Bytes, Piece>;  // by address
+
+  Pieces::iterator best_fit(Bytes size, uint32_t stream, bool small) {
+    auto best = pieces_.end();
+    for (auto at = pieces_.begin(); at != pieces_.end(); ++at) {
+      const Piece& piece = at->second;
+      if (!piece.used && piece.stream == stream && piece.small == small && piece.size >= size &&
+          (best == pieces_.end() || piece.size < best->second.size)) {
+        best = at;
+      }
+    }
+    return best;
+  }
+
+  // Both become one if they are free and of one segment. Returns the first of what there is then.
+  Pieces::iterator join(Pieces::iterator one, Pieces::iterator other) {
+    if (other != pieces_.end() && !one->second.used && !other->second.used &&
+        one->second.segment == other->second.segment) {
+      one->second.size += other->second.size;
+      pieces_.erase(other);
+    }
+    return one;
+  }
+
+  Bytes capacity_, next_ = 0;
+  Pieces pieces_;
+  std::map<Bytes, Bytes> segments_;  // sizes by address
+};
+
+TEST(CachingAllocatorTest, RandomSequencesAreThoseOfTheSimpleRules) {
+  std::mt19937_64 random(11);
+  CachingAllocator allocator(kPlenty);
+  int refused = 0;
+  for (const Bytes capacity : {kPlenty, 400 * kMiB, kPlenty}) {
+    allocator.reset(capacity);  // keeps its storage
+    SimpleAllocator simple(capacity);
+    std::vector<std::pair<CachingAllocator::Block, Bytes>> used;  // with the address
+    std::vector<Bytes> sizes;                                     // of a model: few, and many times
+    for (int i = 0; i < 150; ++i) {
+      sizes.push_back(static_cast<Bytes>(random() % ((i % 3 == 0 ? 40 : 1) * kMiB)) + 1);
+    }
+    for (int i = 0; i < 12000; ++i) {
+      // More and more, then less and less, as in a step.
+      const bool frees = random() % 16 < (i / 1000 % 2 == 0 ? 7U : 9U);
+      if (frees && !used.empty()) {
+        const size_t at = random() % 4 == 0 ? random() % used.size() : used.size() - 1;
+        allocator.free(used[at].first);
+        simple.free(used[at].second);
+        used.erase(used.begin() + static_cast<std::ptrdiff_t>(at));
+      } else {
+        const Bytes bytes = sizes[random() % sizes.size()];
+        const auto stream = static_cast<uint32_t>(random() % 2);
+        const auto block = allocator.allocate(bytes, stream);
+        const Bytes address = simple.allocate(bytes, stream);
+        ASSERT_EQ(block.has_value(), address >= 0);
+        refused += block ? 0 : 1;
+        if (block) {
+          ASSERT_EQ(allocator.address(*block), address);
+          used.emplace_back(*block, address);
+        }
+      }
+      ASSERT_EQ(allocator.allocated(), simple.allocated);
+      ASSERT_EQ(allocator.reserved(), simple.reserved);
+    }
+  }
+  EXPECT_GT(refused, 0);
 }
 
 TEST(ExpandableSegmentsTest, AFreeBlockAtTheEndGrows) {
