@@ -85,7 +85,7 @@ bool Machine::repeats(const Lane& lane,
       }
       [[fallthrough]];
     case Kind::kMark:
-      if (work.kind == Kind::kMark && awaited_since(earlier, now, work.mark)) {
+      if (work.kind == Kind::kMark && std::ranges::find(held_, work.mark) != held_.end()) {
         return false;
       }
       marks = marks == kNoMark ? work.mark - before.mark : marks;
@@ -96,21 +96,16 @@ bool Machine::repeats(const Lane& lane,
   return false;
 }
 
-// Whether a lane waits for the mark that did nothing in between.
-bool Machine::awaited_since(const Moment& earlier, const Moment& now, Mark mark) const {
-  for (size_t i = 0; i < lanes_.size(); ++i) {
-    if (lanes_[i].sleeps && lanes_[i].awaits == mark &&
-        earlier.lanes[i].head == now.lanes[i].head) {
-      return true;
-    }
-  }
-  return false;
-}
-
 // How often what happened between the two moments happens again from the later one on.
-size_t Machine::times_repeated(const Moment& before, const Moment& now) const {
+size_t Machine::times_repeated(const Moment& before, const Moment& now) {
   size_t times = std::numeric_limits<size_t>::max();
   uint32_t marks = kNoMark;
+  held_.clear();
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    if (lanes_[i].sleeps && before.lanes[i].head == now.lanes[i].head) {
+      held_.push_back(lanes_[i].awaits);
+    }
+  }
   const auto count = [&](size_t i) {
     const Lane& lane = lanes_[i];
     const size_t head = now.lanes[i].head, period = head - before.lanes[i].head;
@@ -118,8 +113,10 @@ size_t Machine::times_repeated(const Moment& before, const Moment& now) const {
       return;
     }
     // What is in progress at the end must be the same too.
+    const size_t last =
+        times < (lane.size - head) / period ? head + (times + 1) * period : lane.size;
     size_t end = head;
-    while (end < lane.size && (end - head) / period <= times &&
+    while (end < last &&
            repeats(lane, lane.queue[end - period], lane.queue[end], before, now, marks)) {
       ++end;
     }

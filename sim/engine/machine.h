@@ -147,10 +147,10 @@ class Machine {
     WorkTime time = {};
     Span* span = nullptr;
     ItemTimes* items = nullptr;  // kOperators: times of `next`
+    LinkUse link;                // kCollective
     uint32_t next = 0, end = 0;  // kOperators: the operators after this
     // kCollective: its ticket; kLap: its number; kOperators: the first operator
     uint32_t mark = 0;
-    LinkUse link;  // kCollective
     uint16_t communicator = 0;
     Kind kind = Kind::kWork;
     WorkClass what = WorkClass::kOther;
@@ -212,14 +212,13 @@ class Machine {
   void pass_equal_layers();
   void take_moment(Moment& out) const;
   [[nodiscard]] bool same_progress(const Moment& a, const Moment& b) const;
-  [[nodiscard]] size_t times_repeated(const Moment& before, const Moment& now) const;
+  [[nodiscard]] size_t times_repeated(const Moment& before, const Moment& now);
   [[nodiscard]] bool repeats(const Lane& lane,
                              const Work& before,
                              const Work& work,
                              const Moment& earlier,
                              const Moment& now,
                              uint32_t& marks) const;
-  [[nodiscard]] bool awaited_since(const Moment& earlier, const Moment& now, Mark mark) const;
   [[nodiscard]] bool pass_marks(const Moment& before, const Moment& now, size_t times);
   void pass(const Moment& before, const Moment& now, size_t times);
   void account(Nanoseconds passed);
@@ -239,6 +238,7 @@ class Machine {
   // has at most this many; and how many there were.
   std::array<Moment, 4> moments_;
   size_t moments_seen_ = 0, last_run_ = kNoRun;
+  std::vector<Mark> held_;  // that lanes wait for which did nothing between two moments
   static constexpr size_t kNoRun = std::numeric_limits<size_t>::max();
   uint32_t computing_ = 0;  // the lane with operators
 };

@@ -27,7 +27,6 @@ struct Inputs {
   const schedule::PlannedStep& step;
   const StepCosts& costs;
   const SimulationOptions& options;
-  size_t buckets = 0;     // number of unit names after the plan's units
   bool separate = false;  // reduce-scatters have a communicator of their own
   bool laps = false;      // microbatches are timed
   // Items that are not simulated, none if both are equal; 0: there is no lap before the latter.
@@ -47,6 +46,7 @@ class Host {
        std::vector<uint32_t> communicators,
        std::vector<ItemTimes>& times)
       : in_(inputs),
+        order_(inputs.step.order),
         machine_(machine),
         rank_(rank),
         communicators_(std::move(communicators)),
@@ -71,7 +71,7 @@ class Host {
     machine.set_operators(lane(Stream::kCompute), operators_, sums_);
   }
 
-  [[nodiscard]] bool done() const { return next_ == in_.step.order.size(); }
+  [[nodiscard]] bool done() const { return next_ == order_.size(); }
   [[nodiscard]] Mark blocked_by() const { return blocked_; }
 
   // Until done() or blocked.
@@ -88,7 +88,7 @@ class Host {
         next_ = in_.skip_to;
         continue;
       }
-      const PlannedItem& item = in_.step.order[next_];
+      const PlannedItem& item = order_[next_];
       times_of_item_ = times_.empty() ? nullptr : &times_[next_];
       ++next_;
       switch (item.kind) {
@@ -148,19 +148,21 @@ class Host {
 
   // The host is busy with the item for `duration`; on the CPU this is time of the compute lane.
   void spend(Nanoseconds duration) {
-    Span* span = times_of_item_ == nullptr ? nullptr : &times_of_item_->host;
     if (computes_) {
-      if (duration > 0) {
-        machine_.work(lane(Stream::kCompute), 0, on_host(duration), WorkClass::kOther, span);
-      } else if (span != nullptr) {
-        machine_.mark(lane(Stream::kCompute), 0, span);
-      }
-      return;
+      return spend_on_lane(duration);
     }
-    if (span != nullptr) {
-      *span = {clock_, clock_ + duration};
+    if (times_of_item_ != nullptr) {
+      times_of_item_->host = {clock_, clock_ + duration};
     }
     clock_ += duration;
+  }
+  void spend_on_lane(Nanoseconds duration) {
+    Span* span = times_of_item_ == nullptr ? nullptr : &times_of_item_->host;
+    if (duration > 0) {
+      machine_.work(lane(Stream::kCompute), 0, on_host(duration), WorkClass::kOther, span);
+    } else if (span != nullptr) {
+      machine_.mark(lane(Stream::kCompute), 0, span);
+    }
   }
 
   // Called before work is issued to another lane on the CPU: the host reaches this point only after
@@ -175,8 +177,8 @@ class Host {
   void issue(const PlannedItem& first) {
     const Nanoseconds issued = clock_;
     uint32_t end = first.index;
-    for (--next_; next_ < in_.step.order.size(); ++next_) {
-      const PlannedItem& item = in_.step.order[next_];
+    for (--next_; next_ < order_.size(); ++next_) {
+      const PlannedItem& item = order_[next_];
       if (item.kind != PlannedItem::Kind::kOperator || item.index != end) {
         break;
       }
@@ -305,7 +307,7 @@ class Host {
 
   void perform(const Action& action) {
     const UnitCosts& unit = in_.costs.units[action.unit == kNoUnit ? 0 : action.unit];
-    if (action.unit != kNoUnit && action.unit >= in_.step.unit_names.size() - in_.buckets) {
+    if (action.unit != kNoUnit && action.unit >= in_.plan.units.size()) {
       return bucket(action, unit);
     }
     if (schedule::reads_gradient(action)) {
@@ -403,6 +405,7 @@ class Host {
   }
 
   const Inputs& in_;
+  std::span<const PlannedItem> order_;
   Machine& machine_;
   uint32_t rank_;
   std::vector<uint32_t> communicators_, tickets_;  // by mesh::GroupId
@@ -469,9 +472,10 @@ Inputs inputs_of(const PricedStep& step, const SimulationOptions& options) {
              .step = *step.planned,
              .costs = *step.costs,
              .options = options,
-             .buckets = step.planned->unit_names.size() - step.plan->units.size(),
              .separate = std::ranges::any_of(step.plan->groups, &mesh::Group::separate),
-             .laps = options.more_microbatches > 0};
+             .laps = options.more_microbatches > 0,
+             .skip_from = options.left_out.from,
+             .skip_to = options.left_out.to};
   add_lanes(out);
   return out;
 }

@@ -14,6 +14,10 @@ namespace shardlens::sim {
 // in CPU runs: the host waits whenever compute waits, and each communicator is one thread.
 enum class HostMode : uint8_t { kAhead, kCompute };
 
+struct ItemRange {  // of PlannedStep::order, [from, to)
+  size_t from = 0, to = 0;
+};
+
 struct SimulationOptions {  // what is simulated, and what is kept
   HostMode host = HostMode::kAhead;
   // The training loop reads the loss before it calls backward; otherwise only at the end of the
@@ -27,6 +31,7 @@ struct SimulationOptions {  // what is simulated, and what is kept
   // repeated_microbatches() of the step. If they only add time (repeated.h), they are not simulated
   // one by one, and no times are kept. Only for identical ranks.
   std::optional<RepeatedMicrobatches> repeated = std::nullopt;
+  ItemRange left_out = {};  // whole microbatches that the step does not have
   // Factor on each rank's compute times; empty: 1. If it is, and the ranks' costs do not differ
   // either, all ranks are identical, and only one is simulated.
   std::vector<double> rank_slowdown = {};
