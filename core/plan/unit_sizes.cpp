@@ -8,16 +8,17 @@ namespace {
 
 bool alike(const ResolvedPlan& plan, UnitId a, UnitId b) {
   const Unit &x = plan.units[a], &y = plan.units[b];
+  const bool float8 = x.mixed_precision.gathers_float8 || y.mixed_precision.gathers_float8;
   return x.api == y.api && x.gather == y.gather && plan.param_dtype(a) == plan.param_dtype(b) &&
-         std::equal(x.parameters.begin(), x.parameters.end(), y.parameters.begin(),
-                    y.parameters.end(), [&](uint32_t one, uint32_t other) {
-                      const Parameter &p = plan.tree.parameters[one],
-                                      &q = plan.tree.parameters[other];
-                      return p.shape == q.shape && p.requires_grad == q.requires_grad &&
-                             p.dtype == q.dtype && p.state_bytes == q.state_bytes &&
-                             plan.placements[one] == plan.placements[other] &&
-                             plan.gathers_float8(a, one) == plan.gathers_float8(b, other);
-                    });
+         std::equal(
+             x.parameters.begin(), x.parameters.end(), y.parameters.begin(), y.parameters.end(),
+             [&](uint32_t one, uint32_t other) {
+               const Parameter &p = plan.tree.parameters[one], &q = plan.tree.parameters[other];
+               return p.shape == q.shape && p.requires_grad == q.requires_grad &&
+                      p.dtype == q.dtype && p.state_bytes == q.state_bytes &&
+                      plan.placements[one] == plan.placements[other] &&
+                      (!float8 || plan.gathers_float8(a, one) == plan.gathers_float8(b, other));
+             });
 }
 
 // Bytes of a rank's chunks of all parameters, in the dtype of each.

@@ -10,8 +10,11 @@ namespace shardlens::schedule {
 
 std::vector<bool> trained_operators(const plan::Workload& workload,
                                     const plan::ResolvedPlan& plan) {
-  const std::vector<bool> differentiated = plan::differentiated_parameters(plan);
   std::vector<bool> out;
+  if (std::ranges::all_of(plan.tree.parameters, &plan::Parameter::requires_grad)) {
+    return out;
+  }
+  const std::vector<bool> differentiated = plan::differentiated_parameters(plan);
   if (std::ranges::count(differentiated, false) == 0) {
     return out;
   }
