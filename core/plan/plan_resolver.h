@@ -24,7 +24,7 @@ class Resolver {
 
   // For a plan with the same units and `dtype` as `resolved`: run_settings() resolves only the
   // other settings.
-  Resolver(const Plan& plan, ResolvedPlan resolved);
+  Resolver(Plan plan, ResolvedPlan resolved);
   ResolvedPlan run_settings();
 
  private:

@@ -32,9 +32,9 @@ ResolvedPlan Resolver::run() {
   return std::move(out_);
 }
 
-Resolver::Resolver(const Plan& plan, ResolvedPlan resolved)
-    : plan_(plan), tree_(out_.tree), out_(std::move(resolved)) {
-  out_.plan = plan;
+Resolver::Resolver(Plan plan, ResolvedPlan resolved)
+    : plan_(out_.plan), tree_(out_.tree), out_(std::move(resolved)) {
+  out_.plan = std::move(plan);
 }
 
 ResolvedPlan Resolver::run_settings() {

@@ -176,7 +176,7 @@ std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step) {
   return out;
 }
 
-MemoryOutline with_third_microbatch(const MemoryOutline& two) {
+MemoryOutline with_microbatches(const MemoryOutline& two, size_t microbatches) {
   using Kind = MemoryItem::Kind;
   const size_t second = two.microbatches[1], length = two.tail - second;
   const auto operators_from = [&two](size_t item) {
@@ -187,28 +187,34 @@ MemoryOutline with_third_microbatch(const MemoryOutline& two) {
   };
   const size_t first = operators_from(second), last = operators_from(two.tail);
   MemoryOutline out;
-  out.items.reserve(two.items.size() + length);
-  out.operators.reserve(two.operators.size() + last - first);
-  const auto add = [&](size_t begin, size_t end, uint32_t later) {
+  out.items.reserve(two.items.size() + microbatches * length);
+  out.operators.reserve(two.operators.size() + microbatches * (last - first));
+  const auto add = [&](size_t begin, size_t end, size_t operators_begin, size_t operators_end) {
+    const size_t operators = out.operators.size();  // those of the items begin here
     for (size_t at = begin; at < end; ++at) {
       MemoryItem& item = out.items.emplace_back(two.items[at]);
       if (item.kind == Kind::kOperators) {
-        item.begin += later;
-        item.end += later;
+        item.begin = static_cast<uint32_t>(item.begin - operators_begin + operators);
+        item.end = static_cast<uint32_t>(item.end - operators_begin + operators);
       }
     }
+    const auto from = two.operators.begin();
+    out.operators.insert(out.operators.end(), from + static_cast<std::ptrdiff_t>(operators_begin),
+                         from + static_cast<std::ptrdiff_t>(operators_end));
   };
-  const auto later = static_cast<uint32_t>(last - first);
-  add(0, two.tail, 0);
-  add(second, two.tail, later);
-  add(two.tail, two.items.size(), later);
-  const auto at = [&two](size_t index) {
-    return two.operators.begin() + static_cast<std::ptrdiff_t>(index);
-  };
-  out.operators.assign(two.operators.begin(), at(last));
-  out.operators.insert(out.operators.end(), at(first), two.operators.end());
-  out.microbatches = {two.microbatches[0], second, two.tail, two.tail + length};
-  out.tail = two.tail + length;
+  add(0, second, 0, first);
+  out.microbatches = {two.microbatches[0]};
+  for (size_t more = 1; more < microbatches; ++more) {
+    out.microbatches.push_back(out.items.size());
+    add(second, two.tail, first, last);
+  }
+  if (microbatches > 1) {
+    out.tail = out.items.size();
+  }
+  if (microbatches == 3) {
+    out.microbatches.push_back(out.tail);
+  }
+  add(two.tail, two.items.size(), last, two.operators.size());
   return out;
 }
 

@@ -54,9 +54,9 @@ struct MemoryOutline {  // what of a step can change memory
 // Operators and communications with no hook or memory action between them are one item.
 // `operators`: how many the workload has.
 [[nodiscard]] MemoryOutline memory_outline(const schedule::PlannedStep& step, size_t operators);
-// Outline of a step of three microbatches, of which the third repeats the second one. `two`: of the
-// step with two, whose tail is known.
-[[nodiscard]] MemoryOutline with_third_microbatch(const MemoryOutline& two);
+// Outline of a step of one microbatch, or of three, of which the third repeats the second one.
+// `two`: of the step with two, whose tail is known.
+[[nodiscard]] MemoryOutline with_microbatches(const MemoryOutline& two, size_t microbatches);
 // The index of each item of the outline in PlannedStep::order; of kOperators the first one.
 [[nodiscard]] std::vector<uint32_t> outline_positions(const schedule::PlannedStep& step);
 

@@ -100,23 +100,29 @@ plan::Plan plan_of(const Candidate& candidate,
                    const plan::ModuleTree& tree,
                    int64_t ranks) {
   plan::Plan plan = base;
-  plan.mesh = mesh_of(candidate, ranks);
   if (candidate.tensor == 1) {
     plan.tensor_parallel.clear();  // styles of an axis that the mesh does not have
   }
   plan.cpu_offload = base.cpu_offload || candidate.cpu_offload;
   set_precision(plan, candidate.precision);
-  set_forward_prefetch(plan, candidate.forward_prefetch);
-  if (!candidate.blocks.empty()) {
-    set_blocks(plan, candidate, tree);
+  if (candidate.blocks.empty()) {
+    set_units(plan, plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit)));
+    set_checkpoints(plan, tree, candidate.checkpoint ? 1 : 0);
+    set_run(plan, candidate, ranks);
     return plan;
   }
-  set_units(plan, plan::grouped_blocks(tree, static_cast<size_t>(candidate.blocks_per_unit)));
+  plan.mesh = mesh_of(candidate, ranks);
+  set_forward_prefetch(plan, candidate.forward_prefetch);
+  set_blocks(plan, candidate, tree);
+  return plan;
+}
+
+void set_run(plan::Plan& plan, const Candidate& candidate, int64_t ranks) {
+  plan.mesh = mesh_of(candidate, ranks);
+  set_forward_prefetch(plan, candidate.forward_prefetch);
   set_reshard(plan, {candidate.reshard ? plan::Reshard::Kind::kAuto : plan::Reshard::Kind::kNo, 0});
   set_backward_prefetch(plan, candidate.backward_prefetch ? plan::BackwardPrefetch::kPre
                                                           : plan::BackwardPrefetch::kNone);
-  set_checkpoints(plan, tree, candidate.checkpoint ? 1 : 0);
-  return plan;
 }
 
 Scenario scenario_of(const Candidate& candidate, const Scenario& base) {

@@ -80,6 +80,10 @@ void set_mesh(Candidate& candidate, const plan::MeshSizes& mesh);
                                  const plan::ModuleTree& tree,
                                  int64_t ranks);
 
+// The same from a plan_of() that has the candidate's units, checkpoints and precision: sets what
+// else it decides. Not for candidates with settings of single blocks.
+void set_run(plan::Plan& plan, const Candidate& candidate, int64_t ranks);
+
 // The base scenario with the candidate's plan and microbatches: what evaluate() predicts of it.
 [[nodiscard]] Scenario scenario_of(const Candidate& candidate, const Scenario& base);
 

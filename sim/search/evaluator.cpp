@@ -64,6 +64,7 @@ void Evaluator::take_family(const Candidate& candidate) {
   }
   const std::optional<Candidate> before = std::exchange(family_, std::nullopt);
   others_.outline = nullptr;
+  steps_.clear();
   if (!before || !same_steps(*before, candidate)) {
     for (auto& [key, of] : planned_) {
       if (const auto step = std::move(of.step); step.use_count() == 1) {
@@ -72,11 +73,16 @@ void Evaluator::take_family(const Candidate& candidate) {
     }
     planned_.clear();
   }
-  steps_.clear();
   const bool same = before && same_operators(*before, candidate);
-  const plan::Plan plan = plan_of(candidate, scenario_.plan, tree_, scenario_.world_size);
+  plan::Plan plan;
+  if (same && candidate.blocks.empty()) {
+    plan = std::move(plan_.plan);
+    set_run(plan, candidate, scenario_.world_size);
+  } else {
+    plan = plan_of(candidate, scenario_.plan, tree_, scenario_.world_size);
+  }
   if (same) {
-    plan_ = plan::Resolver(plan, std::move(plan_)).run_settings();
+    plan_ = plan::Resolver(std::move(plan), std::move(plan_)).run_settings();
     scenario_.model->add_groups(plan_);
   } else {
     if (!before || !before->blocks.empty() || !candidate.blocks.empty() ||
@@ -92,8 +98,6 @@ void Evaluator::take_family(const Candidate& candidate) {
   if (!same || before->shard != candidate.shard) {
     take_sizes();
   }
-  unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
-  add_steps(in_backward_, *target_.costs, unit_costs_);
   family_ = candidate;
 }
 
@@ -124,6 +128,8 @@ void Evaluator::take_sizes() {
   in_backward_ = plan::operators_in_backward(plan_, unit_sizes_, scenario_.step);
   kept_.clear();
   starts_.clear();
+  unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs);
+  add_steps(in_backward_, *target_.costs, unit_costs_);
   const KeptBytes kept = kept_bytes(plan_, unit_sizes_, scenario_.step.optimizer_states());
   least_bytes_ = kept.states + kept.gradients;
 }
@@ -138,21 +144,26 @@ Evaluator::Sized& Evaluator::sized(const Candidate& candidate) {
     out.costs = step_costs(out.workload, plan_, *target_.costs);
     out.memory = operator_memory(out.workload);
     out.outline = schedule::workload_outline(out.workload);
-    out.sizes_taken = sizes_taken_;
+    take_units(out);
     known = sized_.emplace(key, std::move(out)).first;
   }
   Sized& out = known->second;
   if (out.sizes_taken != sizes_taken_) {
     take_optimizer(out);
+    take_units(out);
   }
-  out.workload.in_backward = in_backward_;
-  out.costs.units = unit_costs_;
   if (out.groups != plan_.groups) {
     plan::change_groups(out.groups, plan_, out.workload);
     out.groups = plan_.groups;
     out.costs.communications = communication_costs(out.workload, plan_, *target_.costs);
   }
   return out;
+}
+
+void Evaluator::take_units(Sized& out) const {
+  out.workload.in_backward = in_backward_;
+  out.costs.units = unit_costs_;
+  out.sizes_taken = sizes_taken_;
 }
 
 // The operators of the optimizer depend on the family's shards.
@@ -169,7 +180,6 @@ void Evaluator::take_optimizer(Sized& out) {
     out.costs.sums[last + i + 1] = out.costs.sums[last + i] + out.costs.operators[last + i];
     out.memory[last + i].handed[0] = op.saved;
   }
-  out.sizes_taken = sizes_taken_;
 }
 
 Evaluator::StepKey Evaluator::key_of(const Sized& of, Microbatches microbatches) const {
@@ -177,31 +187,41 @@ Evaluator::StepKey Evaluator::key_of(const Sized& of, Microbatches microbatches)
           of.workload.order.size()};
 }
 
-const Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t microbatches) {
+Evaluator::Planned& Evaluator::planned(const Sized& of, int64_t microbatches) {
   const size_t items = of.workload.order.size();
   const auto [it, fresh] = planned_.try_emplace(key_of(of, {microbatches, microbatches}));
   Planned& out = it->second;
-  if (fresh) {
+  if (fresh && !(microbatches == 1 && take_first(of, out))) {
     schedule::PlannedStep storage;
     if (!spare_.empty()) {
       storage = std::move(spare_.back());
       spare_.pop_back();
     }
     const auto steps = steps_.try_emplace(items, of.workload, of.outline, plan_).first;
-    out.step = std::make_shared<schedule::PlannedStep>(steps->second.step(
-        static_cast<int>(microbatches), scenario_.step.sync_every_microbatch, std::move(storage)));
+    out.step = steps->second.step(static_cast<int>(microbatches),
+                                  scenario_.step.sync_every_microbatch, std::move(storage));
     out.repeated = repeated_microbatches(*out.step);
     out.outline = memory_outline(*out.step, of.workload.operators.size());
-    if (family_->blocks.empty()) {
-      out.compute = part_of(out.outline);
-    }
   }
   return out;
 }
 
+// The step of one microbatch, if that of two is known, without the second.
+bool Evaluator::take_first(const Sized& of, Planned& out) const {
+  const auto known = planned_.find(key_of(of, {kTimed, kTimed}));
+  if (known == planned_.end() || !known->second.repeated || known->second.outline.tail == 0) {
+    return false;
+  }
+  const Planned& two = known->second;
+  out.step = two.step;
+  out.left_out = {two.repeated->begin, two.repeated->tail};
+  out.outline = with_microbatches(two.outline, 1);
+  return true;
+}
+
 // The step of two microbatches, with the outline of three; nullptr: further ones do not repeat the
 // second one.
-const Evaluator::Planned* Evaluator::repeating(const Sized& of) {
+Evaluator::Planned* Evaluator::repeating(const Sized& of) {
   const Planned& two = planned(of, kTimed);
   if (!two.repeated || two.outline.tail == 0) {
     return nullptr;
@@ -211,10 +231,7 @@ const Evaluator::Planned* Evaluator::repeating(const Sized& of) {
   if (fresh) {
     out.step = two.step;
     out.repeated = two.repeated;
-    out.outline = with_third_microbatch(two.outline);
-    if (family_->blocks.empty()) {
-      out.compute = part_of(out.outline);
-    }
+    out.outline = with_microbatches(two.outline, kRepeating);
   }
   return &out;
 }
@@ -236,15 +253,18 @@ plan::StepSettings Evaluator::step_of(int64_t batch, int64_t accumulate) const {
 }
 
 StepMemory Evaluator::memory(Sized& of,
-                             const Planned& planned,
+                             Planned& planned,
                              const Target& target,
                              const PredictOptions& predict) {
   const MemoryOptions options = memory_options(target, scenario_.step, predict);
   const auto inputs = [&](const MemoryOutline& outline) {
     return MemoryInputs{of.workload, of.memory, plan_, unit_sizes_, planned.step->buckets, outline};
   };
-  if (planned.compute == nullptr) {
+  if (!family_->blocks.empty()) {
     return replay_.run(inputs(planned.outline), options);
+  }
+  if (planned.compute == nullptr) {
+    planned.compute = part_of(planned.outline);
   }
   const auto [at, fresh] = starts_.try_emplace(planned.compute);
   ComputeStart& start = at->second;
@@ -332,7 +352,7 @@ std::optional<StepPrediction> Evaluator::predicted(const Candidate& candidate,
   plan::require_step_size(of.workload, std::max(counted, microbatches.outlined),
                           plan::kMostSearchedOperators);
   const bool all_outlined = microbatches.timed == microbatches.outlined;
-  const Planned* const plan = all_outlined ? &planned(of, microbatches.timed) : repeating(of);
+  Planned* const plan = all_outlined ? &planned(of, microbatches.timed) : repeating(of);
   if (plan == nullptr) {
     return std::nullopt;
   }
@@ -343,6 +363,7 @@ std::optional<StepPrediction> Evaluator::predicted(const Candidate& candidate,
   options.simulation.more_microbatches = candidate.accumulate - microbatches.timed;
   options.simulation.keep_times = options.simulation.more_microbatches > 0;
   options.simulation.repeated = plan->repeated;
+  options.simulation.left_out = plan->left_out;
   const PricedStep step = PricedStep::borrowed(of.workload, plan_, *plan->step, of.costs);
   SimulatedStep simulated = simulate(step, options.simulation);
   if (!simulated.alike) {

@@ -13,6 +13,7 @@
 #include "core/tree/module_tree.h"
 #include "core/workload/workload.h"
 #include "sim/engine/repeated.h"
+#include "sim/engine/simulator.h"
 #include "sim/engine/step_costs.h"
 #include "sim/memory/memory_replay.h"
 #include "sim/memory/operator_memory.h"
@@ -102,7 +103,7 @@ class Evaluator {
     StepCosts costs;
     std::vector<OperatorMemory> memory;
     std::vector<KnownMemory> known;
-    size_t sizes_taken = 0;  // of which sizes its optimizer's operators are
+    size_t sizes_taken = 0;  // of which sizes its optimizer's operators and units' costs are
   };
   struct Microbatches {
     int64_t timed = 0;     // in the planned step
@@ -121,8 +122,9 @@ class Evaluator {
   struct Planned {
     std::shared_ptr<schedule::PlannedStep> step;
     std::optional<RepeatedMicrobatches> repeated;
+    ItemRange left_out;  // of `step`
     MemoryOutline outline;
-    Part compute;  // nullptr: of a candidate with settings of single blocks
+    Part compute;  // nullptr: not needed yet
   };
 
   [[nodiscard]] Outcome simulated(const Candidate& candidate, const Target& target);
@@ -136,13 +138,15 @@ class Evaluator {
   void merge_units(const plan::ResolvedPlan& before);
   void take_sizes();
   [[nodiscard]] Sized& sized(const Candidate& candidate);
+  void take_units(Sized& out) const;
   void take_optimizer(Sized& out);
   [[nodiscard]] StepKey key_of(const Sized& of, Microbatches microbatches) const;
-  [[nodiscard]] const Planned& planned(const Sized& of, int64_t microbatches);
-  [[nodiscard]] const Planned* repeating(const Sized& of);
+  [[nodiscard]] Planned& planned(const Sized& of, int64_t microbatches);
+  [[nodiscard]] bool take_first(const Sized& of, Planned& out) const;
+  [[nodiscard]] Planned* repeating(const Sized& of);
   [[nodiscard]] Part part_of(const MemoryOutline& outline);
   [[nodiscard]] StepMemory memory(Sized& of,
-                                  const Planned& planned,
+                                  Planned& planned,
                                   const Target& target,
                                   const PredictOptions& predict);
   // The scenario's step settings with these microbatches.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -447,10 +448,10 @@ class StepRunner {
   }
 
   void keep_actions(const HookEvent& event) {
+    auto index = static_cast<uint32_t>(planned_.actions.size());
     for (const Action& action : actions_) {
-      const auto index = static_cast<uint32_t>(planned_.actions.size());
-      planned_.order.push_back({PlannedItem::Kind::kAction, index});
-      planned_.actions.push_back({index + 1, event, action});
+      planned_.order.push_back({PlannedItem::Kind::kAction, index++});
+      planned_.actions.push_back({index, event, action});
     }
   }
 
@@ -535,7 +536,7 @@ struct SteadySteps::Impl {
   const plan::ResolvedPlan& plan;
   StepRunner runner;
   bool steady = false;
-  std::optional<TwoMicrobatches> two = std::nullopt;  // see [Note: Copied microbatches]
+  std::shared_ptr<TwoMicrobatches> two = nullptr;  // see [Note: Copied microbatches]
 };
 
 SteadySteps::SteadySteps(const plan::Workload& workload,
@@ -545,10 +546,12 @@ SteadySteps::SteadySteps(const plan::Workload& workload,
 
 SteadySteps::~SteadySteps() = default;
 
-PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, PlannedStep storage) {
-  const auto kept = [&](StepRunner& runner) {
+std::shared_ptr<PlannedStep> SteadySteps::step(int accumulate,
+                                               bool sync_every_microbatch,
+                                               PlannedStep storage) {
+  const auto kept = [&](StepRunner& runner, int microbatches) {
     runner.keep_in(std::move(storage));
-    runner.run(accumulate, sync_every_microbatch, /*keep=*/true);
+    runner.run(microbatches, sync_every_microbatch, /*keep=*/true);
     return runner.take();
   };
   if (!impl_->runner.is_steady_at_once()) {
@@ -556,7 +559,7 @@ PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, Planne
     for (int done = 0; done < 2; ++done) {
       runner.run(accumulate, sync_every_microbatch, /*keep=*/false);
     }
-    return kept(runner);
+    return std::make_shared<PlannedStep>(kept(runner, accumulate));
   }
   StepRunner& runner = impl_->runner;
   if (!std::exchange(impl_->steady, true)) {
@@ -567,14 +570,20 @@ PlannedStep SteadySteps::step(int accumulate, bool sync_every_microbatch, Planne
     }
   }
   if (!sync_every_microbatch || !runner.copies_microbatches() || (accumulate == 1 && !impl_->two)) {
-    return kept(runner);
+    return std::make_shared<PlannedStep>(kept(runner, accumulate));
   }
   if (!impl_->two) {
-    runner.keep_in({});
-    runner.run(2, /*sync_every_microbatch=*/true, /*keep=*/true);
-    impl_->two = TwoMicrobatches{runner.take(), runner.places()[1], runner.places()[2]};
+    PlannedStep two = kept(runner, 2);
+    impl_->two = std::make_shared<TwoMicrobatches>(
+        TwoMicrobatches{std::move(two), runner.places()[1], runner.places()[2]});
+    impl_->two->step.tail = impl_->two->tail.items;
+    storage = {};
   }
-  return with_microbatches(*impl_->two, accumulate, std::move(storage));
+  if (accumulate == 2) {
+    return {impl_->two, &impl_->two->step};
+  }
+  return std::make_shared<PlannedStep>(
+      with_microbatches(*impl_->two, accumulate, std::move(storage)));
 }
 
 PlannedStep planned_step(const plan::Workload& workload,

@@ -13,7 +13,7 @@ namespace shardlens::schedule {
 // of the order.
 //
 //   SteadySteps steps(workload, outline, plan);
-//   const PlannedStep one = steps.step(1, true), four = steps.step(4, true);
+//   const std::shared_ptr<PlannedStep> one = steps.step(1, true), four = steps.step(4, true);
 //
 // [Note: Steady] The state of FSDP2's units after a step does not depend on its number of
 // microbatches, and its second step is equal to its third. So one step with one microbatch is run
@@ -40,10 +40,11 @@ class SteadySteps {
   SteadySteps(const SteadySteps&) = delete;
   SteadySteps& operator=(const SteadySteps&) = delete;
 
-  // `storage`: a step that is no longer needed; its memory is reused.
-  [[nodiscard]] PlannedStep step(int accumulate,
-                                 bool sync_every_microbatch,
-                                 PlannedStep storage = {});
+  // `storage`: a step that is no longer needed; its memory is reused. The result may be shared with
+  // later calls, which read it.
+  [[nodiscard]] std::shared_ptr<PlannedStep> step(int accumulate,
+                                                  bool sync_every_microbatch,
+                                                  PlannedStep storage = {});
 
  private:
   struct Impl;

@@ -2,9 +2,11 @@
 #include "core/schedule/planned/steady_step.h"
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -143,8 +145,12 @@ TEST(SteadyStepTest, EqualsTheThirdStep) {
     for (int more = 0; more < 3; ++more) {
       const int accumulate = choose.of({1, 2, 3, 4, 7});
       const bool sync = choose.of({true, false});
-      storage = steps.step(accumulate, sync, std::move(storage));
-      expect_same(storage, planned_step(workload, plan, 3, accumulate, sync));
+      const std::shared_ptr<PlannedStep> found =
+          steps.step(accumulate, sync, std::exchange(storage, {}));
+      expect_same(*found, planned_step(workload, plan, 3, accumulate, sync));
+      if (found.use_count() == 1) {
+        storage = std::move(*found);
+      }
       if (HasFatalFailure()) {
         return;
       }

@@ -47,6 +47,7 @@ struct MeshKind {
   plan::ContextMethod method = plan::ContextMethod::kAllGather;
   int64_t nodes = 1;
   bool offload = false, experts = false;
+  plan::Compile compile = plan::Compile::kNone;
   size_t meshes =
       19;  // on which it runs: tensor 1, 2, 4; of experts also expert 1, 2, 4, not 1 with tensor
 };
@@ -69,6 +70,7 @@ Scenario meshes_scenario(const MeshKind& kind) {
   }
   out.world_size = kMeshRanks;
   out.step = {.batch = kind.samples, .seq = kind.seq, .sync_every_microbatch = kind.sync};
+  out.step.software.compile = kind.compile;
   HardwareSpec hardware = load_hardware("8xH100");
   hardware.gpus = kMeshRanks / kind.nodes;
   hardware.nodes = kind.nodes;
@@ -283,6 +285,7 @@ INSTANTIATE_TEST_SUITE_P(
         MeshKind{.name = "LossParallel", .loss = true},
         MeshKind{.name = "Offload", .samples = 2, .offload = true},
         MeshKind{.name = "TwoNodes", .seq = 1024, .nodes = 2},
+        MeshKind{.name = "Compiled", .samples = 2, .compile = plan::Compile::kBlock},
         MeshKind{.name = "Experts", .layers = 2, .samples = 2, .experts = true, .meshes = 43},
         MeshKind{
             .name = "ExpertsOfTwoNodes", .layers = 2, .nodes = 2, .experts = true, .meshes = 43}),
