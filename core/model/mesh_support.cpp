@@ -82,7 +82,10 @@ void require_experts(const ModelConfig& config,
     refuse("tokens that are sent to their experts are not simulated with --compile yet");
   }
   if (settings.software.cuda_graphs) {
-    refuse("the host reads how many rows each rank sends, which a CUDA graph cannot contain");
+    throw InputError(plan.plan.source + "#/mesh/expert",
+                     fmt::format("expert {}: the host reads how many rows each rank sends, which a "
+                                 "CUDA graph cannot contain; expected 1, or --no-cuda-graphs",
+                                 ranks));
   }
   if (plan.plan.dialect == Dialect::kFsdp1 || plan.has_replicated_units()) {
     refuse("divided experts are simulated with fully_shard of fsdp2 only");

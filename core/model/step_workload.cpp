@@ -68,7 +68,7 @@ Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
                        const StepSettings& given) {
   if (is_torchtitan(given.program)) {
-    require_torchtitan(config, given.program);
+    require_torchtitan(config);
   }
   StepSettings settings = given;
   if (!settings.software.loss_chunks && has_head(config)) {

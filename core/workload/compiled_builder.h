@@ -25,6 +25,7 @@ class CompiledBuilder : public PassBuilder {
     bool keeps_input = true, sums_input_grad = false;
     bool input_grad = true;  // false: x is the model's input
     bool routes = false;     // of experts: never among the products that a checkpoint keeps
+    bool wide = false;       // in fp32: x is cast, and the gradient of x cast back
   };
   // `statistics`: fp32 numbers saved per row; `weights`: number of parameters with `features` each.
   // `sums_input_grad`: as for Linear (a residual). `groups`: of `features` each in a row, which are

@@ -317,8 +317,9 @@ Operator DividedBuilder::slice_of_rows(int64_t features) const {
 }
 
 DividedRouting DividedBuilder::divided_routing(int64_t experts, int64_t per_token) const {
+  const bool pads = !gathers_tokens() && program_ != Program::kTorchtitan03;
   return route_over(rows_ * per_token / tensor_ranks(), experts, expert_ranks(), expert_skew_,
-                    !gathers_tokens());
+                    pads);
 }
 
 // The host reads them, because it has to say how many rows each rank sends.

@@ -52,9 +52,15 @@ void WorkloadBuilder::linear(const Linear& shape) {
   const bool by_columns = divided == 0, by_rows = divided == 1;
   const bool gathered = by_columns && gather_rows(shape.in);
   Operator op = make(OperatorKind::kGemm, shape.bias ? "aten::addmm" : "aten::mm");
-  const Bytes element = size_of(op.dtype);
+  const bool casts = shape.wide && size_of(op.dtype) < size_of(DType::kF32);
+  if (casts) {
+    cast_to_fp32(shape);
+  }
+  const DType dtype = casts ? DType::kF32 : op.dtype;
+  const Bytes element = size_of(dtype);
   const auto gemm = [&](std::string_view name, int64_t m, int64_t n, int64_t k) {
     Operator out = make(OperatorKind::kGemm, name);
+    out.dtype = dtype;
     out.m = m;
     out.n = n;
     out.k = k;
@@ -107,7 +113,7 @@ void WorkloadBuilder::linear(const Linear& shape) {
       backward.push_back(copy_of(rows_ * shape.in * element));
     }
     compiled_linear(shape, backward, copies);
-  } else if (shape.sums_input_grad && requires_grad_) {
+  } else if (shape.sums_input_grad && requires_grad_ && !casts) {
     backward.push_back(gradient_sum(shape.in));
   }
   if (copies && !compiles()) {
@@ -132,6 +138,23 @@ void WorkloadBuilder::linear(const Linear& shape) {
     sum_terms(shape.out);
   }
   compiled_result(rows_ * shape.out * element);
+}
+
+// What torch.autocast(dtype=torch.float32) does to a layer in half precision. Gradients are added
+// in the parameters' dtype.
+void WorkloadBuilder::cast_to_fp32(const Linear& shape) {
+  Operator cast = make(OperatorKind::kElementwise, "aten::_to_copy");
+  const int64_t numbers = rows_ * shape.in;
+  cast.read = numbers * size_of(cast.dtype);
+  cast.written = numbers * size_of(DType::kF32);
+  Operator back = cast;
+  std::swap(back.read, back.written);
+  std::vector<Operator> backward{std::move(back)};
+  if (shape.sums_input_grad && requires_grad_ && !compiles()) {
+    backward.push_back(gradient_sum(shape.in));
+  }
+  const Bytes input = cast.read;
+  forward(std::move(cast), input, std::move(backward));
 }
 
 void WorkloadBuilder::grouped_linear(const Grouped& shape) {

@@ -6,7 +6,7 @@
 Needs torch 2.15 and the packages that `pip install --target DIR --no-deps torchtitan==0.3.0 spmd_types==0.2.3 torch_checkpointing tyro docstring_parser typeguard torchdata einops` installs.
 The models run on a fake process group, in fake tensors: nothing is computed. `record`: for each configuration the collectives of FSDP2 in the second step, with unit and bytes. `show`: the
 same of the first configuration between the forwards and backwards of modules; `--whole-loss`: with torchtitan's loss of all tokens at once.
-Attention is scaled_dot_product_attention instead of flex attention, which runs only compiled; norms are a GPU's kernel (torchtitan_program.py).
+Attention is scaled_dot_product_attention instead of flex attention, which runs only compiled; norms are a GPU's kernel (torchtitan_program.py); routers' products are in fp32 as on a GPU.
 """
 import argparse
 import json
@@ -35,6 +35,8 @@ def configurations():
     rows += [{"model": "llama", "dtype": "fp32"}, {"model": "llama", "parts": 1}, {"model": "llama", "batch": 1, "seq": 2048}, {"model": "llama", "optimizer": "foreach", "layers": 4}]
     rows += [{"model": "llama", "checkpoint": "selective", "layers": 6, "world": 64, "batch": 1, "seq": 4096}, {"model": "qwen3", "checkpoint": "all", "layers": 4, "world": 2, "batch": 4}]
     rows += [{"model": "llama", "reshard": True, "world": 2}, {"model": "llama", "reshard": False, "layers": 4, "seq": 512}]
+    for model in ("deepseek", "deepseek_moe", "qwen3_moe", "deepseek_moe-bytes", "qwen3_moe-bytes"):
+        rows += [{"model": model, "dtype": "mixed"}, {"model": model, "checkpoint": "all", "layers": 4}, {"model": model, "checkpoint": "selective", "layers": 4}]
     return named(rows)
 
 
@@ -57,24 +59,40 @@ def prepare(folder):
     return f"torchtitan {importlib.metadata.version('torchtitan')}"
 
 
+def latent_layers(values, shape, rope):
+    from torchtitan.models import deepseek_v3
+
+    sizes = {key: values[key] for key in ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")}
+    return deepseek_v3.build_mla_moe_layers(
+        **shape, **sizes, n_dense_layers=values["first_k_dense_replace"], mscale=1.0, dense_hidden_dim=values["intermediate_size"], moe_hidden_dim=values["moe_intermediate_size"],
+        num_experts=values["n_routed_experts"], num_shared_experts=values["n_shared_experts"], router_top_k=values["num_experts_per_tok"], router_score_func="softmax",
+        moe_comm_backend="standard", non_blocking_capacity_factor=None, linear_init={}, norm_init={}, depth_init=lambda layer: {}, depth_experts_init=lambda layer: {}, rope=rope)
+
+
 def model_config(row):
     """torchtitan's own description of the model, made as its registry makes those of published models."""
-    from torchtitan.models import llama3, qwen3
+    from torchtitan.models import deepseek_v3, llama3, qwen3
     from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear, RMSNorm
     from torchtitan.models.common.attention import ScaledDotProductAttention
 
     values = config_of(row)
-    dim, vocabulary = values["hidden_size"], values["vocab_size"]
-    shape = {"dim": dim, "n_layers": values["num_hidden_layers"], "n_heads": values["num_attention_heads"], "n_kv_heads": values["num_key_value_heads"], "hidden_dim": values["intermediate_size"],
-             "attn_backend": ""}
-    for family in (llama3, qwen3):
-        family.get_attention_config = lambda backend: ScaledDotProductAttention.Config()
-    if values["model_type"] == "llama":
+    dim, vocabulary, family = values["hidden_size"], values["vocab_size"], values["model_type"]
+    shape = {"dim": dim, "n_layers": values["num_hidden_layers"], "n_heads": values["num_attention_heads"], "attn_backend": ""}
+    grouped = {**shape, "n_kv_heads": values["num_key_value_heads"]}
+    for module in (deepseek_v3, llama3, qwen3):
+        module.get_attention_config = lambda backend: ScaledDotProductAttention.Config()
+    if family == "llama":
         rope = ComplexRoPE.Config(dim=dim // shape["n_heads"], max_seq_len=row["seq"], theta=500000.0)
-        model, layers = llama3.Llama3Model, llama3._build_llama3_layers(**shape, rope=rope)
+        model, layers = llama3.Llama3Model, llama3._build_llama3_layers(**grouped, hidden_dim=values["intermediate_size"], rope=rope)
+    elif family == "deepseek_v3":
+        rope = ComplexRoPE.Config(dim=values["qk_rope_head_dim"], max_seq_len=row["seq"], theta=10000.0)
+        model, layers = deepseek_v3.DeepSeekV3Model, latent_layers(values, shape, rope)
     else:
         rope = CosSinRoPE.Config(dim=values["head_dim"], max_seq_len=row["seq"], theta=1000000.0)
-        model, layers = qwen3.Qwen3Model, qwen3._build_qwen3_layers(**shape, head_dim=values["head_dim"], rope=rope)
+        own = {"head_dim": values["head_dim"], "rope": rope}
+        experts = {"moe_hidden_dim": values.get("moe_intermediate_size"), "num_experts": values.get("num_experts"), "top_k": values.get("num_experts_per_tok"), "moe_comm_backend": "standard"}
+        model = qwen3.Qwen3Model
+        layers = qwen3._build_qwen3_moe_layers(**grouped, **own, **experts) if family == "qwen3_moe" else qwen3._build_qwen3_layers(**grouped, **own, hidden_dim=values["intermediate_size"])
     return model.Config(
         dim=dim, vocab_size=vocabulary, layers=layers, norm=RMSNorm.Config(normalized_shape=dim, param_init={}),
         tok_embeddings=Embedding.Config(num_embeddings=vocabulary, embedding_dim=dim, param_init={}), lm_head=Linear.Config(in_features=dim, out_features=vocabulary, param_init={}))
@@ -86,6 +104,10 @@ def make(row):
     from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 
     model = model_config(row).build()
+    for layer in model.layers.values():
+        if getattr(layer, "moe_enabled", False):
+            gate = layer.moe.router.gate  # autocast to fp32, which a CPU does not do
+            gate.forward = lambda x, gate=gate: torch.nn.functional.linear(x.float(), gate.weight.float())
     of_all = CrossEntropyLoss.Config(global_vocab_size=config_of(row)["vocab_size"])
     in_parts = row["parts"] > 1
     loss_of = (ChunkedLossWrapper.Config(num_chunks=row["parts"], loss_fn=of_all) if in_parts else of_all).build(compile_config=None)

@@ -451,7 +451,9 @@ class DecoderForward {
       torchtitan_experts(build_, config_.experts, config_.hidden_size);
       build_.leave();
       shared(name);
-      torchtitan_expert_sum(build_, config_.experts, config_.hidden_size);
+      if (build_.program() != Program::kTorchtitan03) {
+        torchtitan_expert_sum(build_, config_.experts, config_.hidden_size);
+      }
     } else {
       routed(experts);
       shared(name);
@@ -470,7 +472,8 @@ class DecoderForward {
                    .out = experts,
                    .bias = family_.expert_bias,
                    .sums_input_grad = true,
-                   .routes = true});
+                   .routes = true,
+                   .wide = build_.program() == Program::kTorchtitan03});
     if (is_torchtitan(build_.program())) {
       torchtitan_scores(build_, experts);
     } else {
@@ -500,6 +503,11 @@ class DecoderForward {
         products(experts, rows);
       }
     });
+    if (build_.program() == Program::kTorchtitan03) {  // the tokens' sums before the shared experts
+      sent.sum_rows();
+      build_.leave();
+      return shared(name);
+    }
     build_.leave();
     shared(name);
     sent.sum_rows();
@@ -555,17 +563,7 @@ class DecoderForward {
                           .backward_written = hidden,
                           .backward_flops = copies});
     } else {
-      const double token =
-          1 / static_cast<double>(experts.per_token);  // of the sum over its copies
-      const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
-      const Piece backward[] = {
-          {.name = "aten::new_zeros", .written = token, .takes = kTakesSaved},
-          {.name = "aten::index_put",
-           .read = 1 + token,
-           .written = token,
-           .takes = kTakesGradient | takes_before(1)},
-      };
-      build_.unfused({forward, backward}, OperatorKind::kElementwise, copies);
+      copy_expert_rows(build_, copies, 1 / static_cast<double>(experts.per_token));
     }
     products(name, {});
     if (!build_.is_engine()) {

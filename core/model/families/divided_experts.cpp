@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "core/model/families/torchtitan_experts.h"
+#include "core/model/families/weighted_experts.h"
 
 namespace shardlens::plan {
 
@@ -22,16 +23,8 @@ void DividedExperts::copy_rows() {
   if (gathers_) {
     return;  // of the tokens of all ranks, by run()
   }
-  const double tokens = ratio(tokens_, rows_.own);
-  const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
-  const Piece backward[] = {
-      {.name = "aten::new_zeros", .written = tokens, .takes = kTakesSaved},
-      {.name = "aten::index_put",
-       .read = 1 + tokens,
-       .written = tokens,
-       .takes = kTakesGradient | takes_before(1)},
-  };
-  over(rows_.own, {forward, backward});
+  build_.set_rows(rows_.own);
+  copy_expert_rows(build_, config_.hidden_size, ratio(tokens_, rows_.own));
   build_.set_rows(tokens_);
 }
 
@@ -43,6 +36,9 @@ void DividedExperts::run(const Products& products) {
   const int64_t hidden = config_.hidden_size;
   build_.exchange_counts(config_.experts.count);
   build_.send_tokens(rows_, hidden);
+  if (build_.program() == Program::kTorchtitan03) {
+    return run_unpadded(products);
+  }
   const double padded = ratio(rows_.padded, rows_.received);
   const Piece to_experts[] = {{.name = "aten::cat", .read = 1, .written = 1},
                               {.name = "aten::index", .read = padded, .written = padded}};
@@ -63,6 +59,18 @@ void DividedExperts::run(const Products& products) {
   };
   over(rows_.received, {back, forth});
   build_.return_tokens(rows_, hidden);
+  build_.set_rows(tokens_);
+}
+
+// One copy from the order of the ranks into that of the experts, and one back.
+void DividedExperts::run_unpadded(const Products& products) {
+  build_.set_rows(rows_.received);
+  copy_expert_rows(build_, config_.hidden_size, 1);
+  products(rows_.rows_of_experts);
+  const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1}};
+  const Piece forth[] = {{.name = "aten::index", .read = 1, .written = 1}};
+  over(rows_.received, {back, forth});
+  build_.return_tokens(rows_, config_.hidden_size);
   build_.set_rows(tokens_);
 }
 
@@ -108,6 +116,12 @@ void DividedExperts::sum_rows() {
   const int64_t copies = tokens_ * config_.experts.per_token;
   const double own = ratio(rows_.own, copies), token = ratio(tokens_, copies);
   build_.await_tokens();
+  if (build_.program() == Program::kTorchtitan03) {
+    build_.set_rows(rows_.own);
+    torchtitan_weighted_rows(build_, config_.hidden_size, ratio(tokens_, rows_.own));
+    build_.set_rows(tokens_);
+    return;
+  }
   const Piece back[] = {{.name = "aten::index_put_", .read = own, .written = 1},
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
                         {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};

@@ -9,7 +9,8 @@
 namespace shardlens::plan {
 
 // The operators of ranks that divide a layer's experts, between which each family's
-// experts run: torchtitan's ExpertParallel, version 0.2.2 (distributed/expert_parallel.py), or with
+// experts run: torchtitan's ExpertParallel, version 0.2.2 (distributed/expert_parallel.py), or of
+// 0.3 its AllToAllTokenDispatcher (models/common/token_dispatcher.py), or with
 // ExpertDispatch::kAllGather what [Note: Gathered tokens] describes.
 class DividedExperts {
  public:
@@ -28,6 +29,7 @@ class DividedExperts {
   void sum_rows();
 
  private:
+  void run_unpadded(const Products& products);  // of torchtitan 0.3
   void run_on_all(const Products& products);
   // Sizes of `part` are per number of `rows` rows of the hidden size.
   void over(int64_t rows, const Unfused& part);

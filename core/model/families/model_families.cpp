@@ -33,7 +33,7 @@ const ModelFamily& family_of(const ModelConfig& config) {
   throw RuntimeFault(fmt::format("internal error: no family '{}'", config.family));
 }
 
-void require_torchtitan(const ModelConfig& config, Program program) {
+void require_torchtitan(const ModelConfig& config) {
   const auto refuse = [&config](const std::string& what) {
     throw InputError(config.source, fmt::format("torchtitan: {}", what));
   };
@@ -49,12 +49,6 @@ void require_torchtitan(const ModelConfig& config, Program program) {
       }
     }
     refuse(fmt::format("its model of '{}' is not described; known: {}", config.family, known));
-  }
-  if (program == Program::kTorchtitan03 && family->torchtitan != Titan::kNone &&
-      (config.experts.count > 0 || config.latent.key_value_rank > 0)) {
-    refuse(
-        "the experts and latent attention of version 0.3 are not described; expected a model of "
-        "llama or qwen3, or --stack torchtitan");
   }
   if (config.head != ModelHead::kCausal) {
     refuse(fmt::format("it has no {}", config.torch_type));

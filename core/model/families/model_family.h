@@ -25,6 +25,6 @@ struct ModelFamily {
 // The row of config.family. Errors: RuntimeFault where there is none.
 [[nodiscard]] const ModelFamily& family_of(const ModelConfig& config);
 // Errors: InputError if torchtitan has no model of that kind.
-void require_torchtitan(const ModelConfig& config, Program program);
+void require_torchtitan(const ModelConfig& config);
 
 }  // namespace shardlens::plan

@@ -1,5 +1,7 @@
 #include "core/model/families/torchtitan_experts.h"
 
+#include "core/model/families/weighted_experts.h"
+
 namespace shardlens::plan {
 
 void torchtitan_scores(WorkloadBuilder& build, int64_t experts) {
@@ -11,7 +13,10 @@ void torchtitan_scores(WorkloadBuilder& build, int64_t experts) {
       {.name = "aten::_softmax_backward_data", .read_f32 = 2, .written_f32 = 1},
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
   };
-  build.unfused({forward, backward, 0, 1}, OperatorKind::kElementwise, experts);
+  const bool wide = build.program() == Program::kTorchtitan03;  // what it takes is in fp32
+  build.unfused(
+      {std::span(forward).subspan(wide ? 1 : 0), std::span(backward).first(wide ? 1 : 2), 0, 1},
+      OperatorKind::kElementwise, experts);
 }
 
 void torchtitan_products(WorkloadBuilder& build,
@@ -42,6 +47,11 @@ void torchtitan_experts(WorkloadBuilder& build,
                         const ModelConfig::Experts& experts,
                         int64_t hidden) {
   const double token = 1 / static_cast<double>(experts.per_token);
+  if (build.program() == Program::kTorchtitan03) {
+    copy_expert_rows(build, experts.per_token * hidden, token);
+    torchtitan_products(build, experts, hidden, {});
+    return torchtitan_weighted_rows(build, experts.per_token * hidden, token);
+  }
   const Piece to_experts[] = {{.name = "aten::index", .read = 1, .written = 1},
                               {.name = "aten::cat", .read = 1, .written = 1},
                               {.name = "aten::index", .read = 1, .written = 1}};
@@ -80,6 +90,37 @@ void torchtitan_expert_sum(WorkloadBuilder& build,
   build.unfused({back, forth, 0, 1}, OperatorKind::kElementwise, experts.per_token * hidden);
   // The rows to the experts, and back in two orders.
   cast_expert_sum(build, experts.per_token * hidden, token, 3 + (experts.shared > 0 ? token : 0));
+}
+
+void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double token) {
+  const Piece add[] = {
+      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+      {.name = "aten::zeros_like", .written = token},
+      {.name = "torchtitan::deterministic_scatter_add", .read = 1 + token, .written = token},
+  };
+  if (build.compiles()) {  // inductor fuses all but the sum, and gathers gradients where it reads
+    const Piece weigh[] = {{.name = "triton_poi_fused_mul", .read = 1, .written = 1}};
+    const Piece unweigh[] = {
+        {.name = "triton_poi_fused_gather_mul", .read = 1, .written = 1},
+        {.name = "triton_red_fused_gather_mul_sum", .read = 2, .takes = kTakesGradient, .frees = 1},
+    };
+    build.unfused({weigh, unweigh, 1}, OperatorKind::kElementwise, features);
+    return build.unfused({std::span(add).subspan(1), {}}, OperatorKind::kElementwise, features);
+  }
+  const Piece weigh[] = {{.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+                         {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1}};
+  const Piece unweigh[] = {
+      {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+      {.name = "aten::mul", .read_f32 = 2, .written_f32 = 1, .takes = kTakesGradient, .frees = 2},
+      {.name = "aten::sum", .read_f32 = 1},
+      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1, .takes = takes_before(3)},
+  };
+  build.unfused({weigh, unweigh, 0, 1}, OperatorKind::kElementwise, features);
+  const Piece gather[] = {
+      {.name = "aten::gather", .read = 1, .written = 1},
+      {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+  };
+  build.unfused({add, gather}, OperatorKind::kElementwise, features);
 }
 
 void cast_expert_sum(WorkloadBuilder& build, int64_t features, double token, double scratch) {

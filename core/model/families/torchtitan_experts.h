@@ -8,10 +8,10 @@
 
 namespace shardlens::plan {
 
-// The operators of torchtitan's layers of experts: models/moe/moe.py, version 0.2.2, without expert
-// parallelism.
+// The operators of torchtitan's layers of experts without expert parallelism: models/moe/moe.py of
+// version 0.2.2; models/common/moe.py and token_dispatcher.py of 0.3.
 
-// The router's scores of one row for each expert, in fp32.
+// The router's scores of one row for each expert, in fp32. In 0.3 its product is in fp32, too.
 void torchtitan_scores(WorkloadBuilder& build, int64_t experts);
 
 // Three grouped products. `rows`: as in WorkloadBuilder::Grouped.
@@ -21,7 +21,7 @@ void torchtitan_products(WorkloadBuilder& build,
                          std::span<const int64_t> rows);
 
 // The rows are copied three times on their way to the experts (by expert, with a row of zeros
-// behind, padded to groups of rows) and once back.
+// behind, padded to groups of rows) and once back. In 0.3 once, by expert; the results are weighed.
 void torchtitan_experts(WorkloadBuilder& build,
                         const ModelConfig::Experts& experts,
                         int64_t hidden);
@@ -29,6 +29,11 @@ void torchtitan_experts(WorkloadBuilder& build,
 void torchtitan_expert_sum(WorkloadBuilder& build,
                            const ModelConfig::Experts& experts,
                            int64_t hidden);
+
+// Version 0.3, before the shared experts: the results are weighed in fp32 and added up in the
+// places of their tokens, without atomic operations. `features` of `rows` rows, `token`: numbers of
+// the tokens for each of theirs.
+void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double token);
 
 // Casts the weighted sum of a token's results, `token` of `features` numbers, from fp32: the last
 // operator of the layer, at which `scratch` of them are in other tensors (also the result of the

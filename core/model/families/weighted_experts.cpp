@@ -17,6 +17,18 @@ void expert_scores(WorkloadBuilder& build, int64_t experts) {
                      .backward_flops = 3 * experts});
 }
 
+void copy_expert_rows(WorkloadBuilder& build, int64_t copies, double token) {
+  const Piece forward[] = {{.name = "aten::index", .read = 1, .written = 1}};
+  const Piece backward[] = {
+      {.name = "aten::new_zeros", .written = token, .takes = kTakesSaved},
+      {.name = "aten::index_put",
+       .read = 1 + token,
+       .written = token,
+       .takes = kTakesGradient | takes_before(1)},
+  };
+  build.unfused({forward, backward}, OperatorKind::kElementwise, copies);
+}
+
 void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, bool wide) {
   const double f32 = wide ? 1 : 0, own = wide ? 0 : 1;
   std::vector<Piece> forward{

@@ -9,6 +9,10 @@ namespace shardlens::plan {
 // The router's scores of one row for each expert.
 void expert_scores(WorkloadBuilder& build, int64_t experts);
 
+// Copies the rows of the tokens to the places of their experts: `copies` features of the experts'
+// rows, `token` of the tokens' for each of these.
+void copy_expert_rows(WorkloadBuilder& build, int64_t copies, double token);
+
 // The operators that transformers runs after its experts: the copies of a token's row times the
 // experts' weights, in the tokens' order, added up.
 //
