@@ -329,6 +329,9 @@ void DividedBuilder::exchange_counts(int64_t experts) {
                                     plan_.group_named(mesh::kExpert), bytes, bytes);
   counts.read_by_host = true;
   communicate(std::move(counts), bytes);
+  if (keeps_exchanges()) {
+    keep_exchange(static_cast<uint32_t>(out_.communications.size() - 1), 0);
+  }
 }
 
 Communication DividedBuilder::tokens(const DividedRouting& rows,
@@ -351,6 +354,9 @@ Communication DividedBuilder::tokens(const DividedRouting& rows,
 void DividedBuilder::send_tokens(const DividedRouting& rows, int64_t features) {
   const Bytes row = features * size_of(plan_.param_dtype(unit()));
   communicate(tokens(rows, features, false), rows.own * row, tokens(rows, features, true));
+  if (keeps_exchanges()) {
+    keep_exchange(static_cast<uint32_t>(out_.communications.size() - 1), rows.received * row);
+  }
 }
 
 void DividedBuilder::return_tokens(const DividedRouting& rows, int64_t features) {
@@ -363,6 +369,9 @@ void DividedBuilder::await_tokens() {
   if (const auto index = std::exchange(returning_, std::nullopt)) {
     out_.communications[*index].waited_by = {WorkloadItem::Kind::kOperator,
                                              static_cast<uint32_t>(out_.operators.size())};
+    if (keeps_exchanges() && !gathers_tokens()) {
+      keep_exchange(*index, out_.communications[*index].written);
+    }
   }
 }
 

@@ -267,6 +267,22 @@ void PassBuilder::communicate(Communication each,
   backward_of_communication_.push_back(requires_grad_ ? std::move(backward) : std::nullopt);
 }
 
+bool PassBuilder::keeps_exchanges() const {
+  return is_torchtitan(program_) && in_checkpoint_ && plan_.plan.checkpointing_saves.any();
+}
+
+void PassBuilder::keep_exchange(uint32_t communication, Bytes result) {
+  kept_exchanges_.insert(communication);
+  if (result == 0) {
+    return;
+  }
+  forward(make(OperatorKind::kElementwise, "_c10d_functional::wait_tensor"), 0, {});
+  if (requires_grad_) {
+    out_.operators.back().saved += result;
+    results_.back() = result;
+  }
+}
+
 std::vector<PassBuilder::Step> PassBuilder::take_back(size_t first) {
   std::vector<Step> out;
   std::vector<uint32_t> operators;
@@ -357,6 +373,9 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
       continue;
     }
     if (forward_order[i].kind == WorkloadItem::Kind::kCommunication) {
+      if (kept_exchanges_.contains(index)) {
+        continue;
+      }
       Communication each = out_.communications[index];
       each.phase = Phase::kRecompute;
       each.forward = forward_order[i];

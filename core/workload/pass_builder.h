@@ -81,6 +81,13 @@ class PassBuilder {
       CollectiveKind kind, Purpose purpose, mesh::GroupId group, Bytes bytes, Bytes written) const;
   // Issues it here. `input`: bytes that it takes. `backward` differentiates it.
   void communicate(Communication each, Bytes input, std::optional<Communication> backward = {});
+  // Whether the checkpoint around what follows keeps the results of all-to-alls: torchtitan's
+  // selective ones do. Source  _op_sac_save_list in models/llama4/infra/parallelize.py of
+  // torchtitan 0.2.2, _get_default_save_ops() in distributed/activation_checkpoint.py of 0.3.
+  [[nodiscard]] bool keeps_exchanges() const;
+  // The last communication does not run again in backward. `result`: bytes of its result that the
+  // checkpoint keeps, until backward has taken them; 0: what the host has read.
+  void keep_exchange(uint32_t communication, Bytes result);
   struct Step {  // an operator, or communication
     Operator op;
     std::optional<Communication> communication = std::nullopt;
@@ -162,8 +169,9 @@ class PassBuilder {
   // By communication of forward; and by operator of forward.
   std::vector<std::optional<Communication>> backward_of_communication_;
   std::unordered_map<uint32_t, std::vector<InBackward>> in_backward_;
-  std::unordered_set<std::string> partial_;  // modules with sum_over_tensor()
-  UnitId last_module_first_ = kNoUnit;       // the unit of call_last_module_of()
+  std::unordered_set<uint32_t> kept_exchanges_;  // communication of forward that is not repeated
+  std::unordered_set<std::string> partial_;      // modules with sum_over_tensor()
+  UnitId last_module_first_ = kNoUnit;           // the unit of call_last_module_of()
 };
 
 }  // namespace shardlens::plan

@@ -34,6 +34,7 @@ def configurations():
         out[f"{model} e4 skew"] = {"model": model, "expert": 4, "skew": 1}
         out[f"{model} e2 checkpoint"] = {"model": model, "checkpoint": "all", "layers": 4}
         out[f"{model} e4 checkpoint skew"] = {"model": model, "expert": 4, "checkpoint": "all", "skew": 0.5, "layers": 4}
+        out[f"{model} e4 selective"] = {"model": model, "expert": 4, "checkpoint": "selective", "layers": 4}
     return {name: {**DEFAULT, **row} for name, row in out.items()}
 
 
@@ -59,7 +60,10 @@ def divide(model, row, config, dense, mesh):
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.distributed.tensor import Shard
     from torch.distributed.tensor.parallel import parallelize_module
+    from torchtitan.config.job_config import ActivationCheckpoint
     from torchtitan.distributed import expert_parallel
+    from torchtitan.distributed.activation_checkpoint import _apply_op_sac
+    from torchtitan.models.llama4.infra.parallelize import _op_sac_save_list
 
     ranks, world = row["expert"], row["world"]
     count = config.get("n_routed_experts") or config["num_experts"]
@@ -84,7 +88,10 @@ def divide(model, row, config, dense, mesh):
             parallelize_module(layer.moe.experts, mesh["ep"], Given())
     for i, (name, layer) in enumerate(blocks):
         if i in torchtitan_program.checkpointed(row):
-            model.layers.register_module(name, checkpoint_wrapper(layer, preserve_rng_state=False, early_stop=False))
+            settings = ActivationCheckpoint(mode="selective", selective_ac_option="op")
+            wrapped = (_apply_op_sac(layer, settings, base_fqn=f"layers.{i}", op_sac_save_list=_op_sac_save_list) if row["checkpoint"] == "selective" else
+                       checkpoint_wrapper(layer, preserve_rng_state=False, early_stop=False))
+            model.layers.register_module(name, wrapped)
     fully_shard(model.tok_embeddings, mesh=dense, **given)
     columns = (lambda parameter: Shard(1)) if world > count else None
     for name, layer in blocks:

@@ -114,5 +114,31 @@ TEST(TorchtitanExperts, Version03DoesNotPadRows) {
   EXPECT_EQ(flops, 9 * 2 * kTitanRows * kTitanHidden * kTitanInner);
 }
 
+// all_to_all_single and copies to the host are in torchtitan's list of what selective checkpoints
+// keep; others send the rows once more.
+TEST(TorchtitanExperts, SelectiveCheckpointsKeepExchanges) {
+  const std::string keys =
+      R"(, "mesh": {"shard": 4, "expert": 4}, "activation_checkpointing": ["model.layers.0"])";
+  for (const Program program : {Program::kTorchtitan, Program::kTorchtitan03}) {
+    const auto repeated = [&](const std::string& saves) {
+      const Workload workload = titan_step(program, keys + saves, 4);
+      return std::ranges::count_if(workload.communications, [](const Communication& each) {
+        return each.phase == Phase::kRecompute;
+      });
+    };
+    EXPECT_EQ(repeated(""), 3);
+    EXPECT_EQ(repeated(R"(, "checkpointing_saves": ["attention", "every_second_product"])"), 0);
+    const Workload kept = titan_step(program, keys + R"(, "checkpointing_saves": ["products"])", 4);
+    Bytes saved = 0, freed = 0;
+    for (const Operator& op : named(kept, "_c10d_functional::wait_tensor")) {
+      saved += op.saved;
+      freed += op.frees;
+      EXPECT_EQ(op.read + op.written + op.flops, 0);
+    }
+    EXPECT_EQ(saved, 2 * kTitanRows * kTitanHidden * kHalf);  // to the experts and back
+    EXPECT_EQ(freed, saved);
+  }
+}
+
 }  // namespace
 }  // namespace shardlens::plan
