@@ -59,6 +59,15 @@ void PassBuilder::unfused(const Unfused& part,
     op.read = bytes(op, each.read, each.read_f32, each.read_row);
     op.written = bytes(op, each.written, each.written_f32, each.written_row);
     op.scratch = bytes(op, each.scratch, 0, 0);
+    if (each.column > 0) {
+      op.kind = OperatorKind::kGemm;
+      op.dtype = DType::kF32;
+      op.m = each.column;
+      op.n = each.row;
+      op.k = 1;
+      op.batch = rows_ * groups * features / (op.m * op.n);
+      op.flops = 2 * op.batch * op.m * op.n;
+    }
     return op;
   };
   for (const Piece& each : part.forward.first(part.forward.size() - 1)) {
@@ -80,7 +89,7 @@ void PassBuilder::unfused(const Unfused& part,
     if (!idle) {
       backward.push_back(piece(each));
       backward.back().takes = takes;
-      backward.back().frees = bytes(backward.back(), each.frees, 0, 0);
+      backward.back().frees = bytes(last, each.frees, 0, 0);
     }
   }
   if (sums_input_grad && requires_grad_) {

@@ -19,6 +19,8 @@ struct Piece {
   uint32_t takes = takes_before(1);
   double frees = 0;    // of backward: values that the part saved and that no later piece reads
   double scratch = 0;  // values in tensors that the program holds until then, and no longer
+  // Above 0: products in fp32 of a column of so many numbers with a row, [column, 1]·[1, row].
+  int64_t column = 0, row = 0;
 };
 
 // Attention as one kernel, or as two products with the matrix of scores in memory between them.

@@ -126,7 +126,14 @@ void DividedExperts::sum_rows() {
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
                         {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};
   const Piece forth[] = {
-      {.name = "aten::bmm", .read_f32 = 1 + token, .written_f32 = 1, .frees = 2},
+      {.name = "aten::bmm", .read_f32 = 1 + token},
+      {.name = "aten::bmm",
+       .read_f32 = token,
+       .written_f32 = 1,
+       .takes = kTakesGradient,
+       .frees = 2,
+       .column = config_.experts.per_token,
+       .row = config_.hidden_size},
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
       {.name = "aten::index", .read = own, .written = own},
   };

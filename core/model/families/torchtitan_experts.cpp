@@ -83,7 +83,14 @@ void torchtitan_expert_sum(WorkloadBuilder& build,
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
                         {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};
   const Piece forth[] = {
-      {.name = "aten::bmm", .read_f32 = 1 + token, .written_f32 = 1, .frees = 2},
+      {.name = "aten::bmm", .read_f32 = 1 + token},
+      {.name = "aten::bmm",
+       .read_f32 = token,
+       .written_f32 = 1,
+       .takes = kTakesGradient,
+       .frees = 2,
+       .column = experts.per_token,
+       .row = hidden},
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
       {.name = "aten::index", .read = 1, .written = 1},
   };

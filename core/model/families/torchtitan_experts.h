@@ -25,7 +25,8 @@ void torchtitan_products(WorkloadBuilder& build,
 void torchtitan_experts(WorkloadBuilder& build,
                         const ModelConfig::Experts& experts,
                         int64_t hidden);
-// After the shared experts: a copy into the order of the tokens, and a product in fp32.
+// After the shared experts: a copy into the order of the tokens, and for each token a product in
+// fp32 with its experts' weights.
 void torchtitan_expert_sum(WorkloadBuilder& build,
                            const ModelConfig::Experts& experts,
                            int64_t hidden);

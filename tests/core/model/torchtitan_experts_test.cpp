@@ -114,6 +114,24 @@ TEST(TorchtitanExperts, Version03DoesNotPadRows) {
   EXPECT_EQ(flops, 9 * 2 * kTitanRows * kTitanHidden * kTitanInner);
 }
 
+// A token's K results times its K weights, in fp32: the gradient of the results is for each token a
+// column of K numbers times a row of H.
+TEST(TorchtitanExperts, WeightsOfTokensAreProductsInFp32) {
+  for (const std::string mesh : {"", R"(, "mesh": {"shard": 4, "expert": 4})"}) {
+    const Workload workload = titan_step(Program::kTorchtitan, mesh, 4);
+    std::vector<Operator> products = named(workload, "aten::bmm");
+    std::erase_if(products, [](const Operator& op) { return op.kind != OperatorKind::kGemm; });
+    ASSERT_EQ(products.size(), 1U);
+    EXPECT_EQ(products[0].phase, Phase::kBackward);
+    EXPECT_EQ(products[0].dtype, DType::kF32);
+    EXPECT_EQ(products[0].batch, kTitanTokens);
+    EXPECT_EQ(products[0].m, kTitanPerToken);
+    EXPECT_EQ(products[0].n, kTitanHidden);
+    EXPECT_EQ(products[0].k, 1);
+    EXPECT_EQ(products[0].written, kTitanRows * kTitanHidden * kWide);
+  }
+}
+
 // all_to_all_single and copies to the host are in torchtitan's list of what selective checkpoints
 // keep; others send the rows once more.
 TEST(TorchtitanExperts, SelectiveCheckpointsKeepExchanges) {
