@@ -7,6 +7,8 @@ Rows that are not simulated (tensor parallelism with LoRA, other trainers, sever
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints. "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
 sharded over 4; the row with DeepEP is simulated with c10d's all-to-alls. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
+torchtitan's rows with experts after April 2026, when it stopped to pad rows (pull request 2774), are simulated as its version 0.3, which it was but for the number. The configurations of
+pull request 2080 are simulated without checkpoints, as SimpleFSDP's README starts the model.
 "B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
 8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says. Automodel checkpoints whole blocks (its qwen3_moe_30b_te_deepep.yaml).
 
@@ -62,10 +64,16 @@ def team_of(row):
     return "mx_formats" if "limited" in row["gpu"] else row["source"].split(" ")[0]
 
 
+def has_experts(row):
+    return "moe_intermediate_size" in MODELS[row["model"]]
+
+
 def program_of(row):
     """On H100 torchtitan called FlashAttention-2 until pull request 1776 of October 2025. Before PyTorch 2.9 an eager norm was several kernels, and until April 2025 torchtitan's loss was not compiled (pull request 1033)."""
     if row["source"].startswith(("lb-off/", "victorbjorsvik/", "hpcaitech/")):
         return "transformers"
+    if has_experts(row) and row["source_date"] > "2026-04":
+        return "torchtitan-0.3"
     if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2":
         return "torchtitan-2024"
     return "torchtitan-2025" if row["source_date"] < "2025-10" else "torchtitan"
@@ -87,6 +95,8 @@ def flags_of(row):
         out += ["--world-size", row["gpus"]]
     if "limited" in row["gpu"]:
         out += ["--power-limit", ANY_LIMIT]
+    if program_of(row) == "torchtitan-0.3":
+        out += ["--no-cuda-graphs"]
     if row["compile"] == "yes":
         out += ["--compile", "model" if row["other_metric"] == "compile model" else "block"]
     if row["note"].endswith("fused AdamW") and "unfused" not in row["note"]:
@@ -114,10 +124,15 @@ def mesh_of(row):
 
 
 def saves_of(row):
-    """What torchtitan's selective checkpoints keep. Until pull request 2095 of December 2025 that was not cuDNN's attention, which ran again in backward."""
+    """What torchtitan's selective checkpoints keep. Until pull requests 2095 and 2118 of December 2025 that was not cuDNN's attention, nor FlexAttention without compilation: they ran again in
+    backward."""
     flash = ("torchtitan-2024",) if "B200" in row["gpu"] else ("torchtitan-2024", "torchtitan-2025")
-    of_cudnn = program_of(row) not in flash and not row["model"].startswith("DeepSeek")
-    return ["every_second_product"] if of_cudnn and row["source_date"] < "2025-12" else ["attention", "every_second_product"]
+    of_flash = program_of(row) in flash and not row["model"].startswith("DeepSeek")
+    return ["attention", "every_second_product"] if of_flash or row["source_date"] > "2025-12" else ["every_second_product"]
+
+
+def checkpoints_of(row):
+    return "full" if row["source"].startswith("NVIDIA-NeMo") else "none" if row["source"].endswith("torchtitan#2080") else row["ac"]
 
 
 def plan_of_others(row, blocks):
@@ -160,7 +175,7 @@ def plan_of(row):
         plan["mesh"] = mesh
         if "expert" in mesh:  # units of their own, as in torchtitan's apply_fsdp
             plan["units"].insert(0, {"modules": "model.layers.*.mlp.experts", "groups": [{"parameters": ["**"], "mesh": "expert"}]})
-    checkpoints = "full" if row["source"].startswith("NVIDIA-NeMo") else row["ac"]
+    checkpoints = checkpoints_of(row)
     if checkpoints == "none":
         del plan["activation_checkpointing"]
     if checkpoints == "every second block":
@@ -169,7 +184,7 @@ def plan_of(row):
 
 
 def families_of(row):
-    return {name for name, has in (("experts", "moe_intermediate_size" in MODELS[row["model"]]), ("context", (mesh_of(row) or {}).get("context", 1) > 1)) if has}
+    return {name for name, has in (("experts", has_experts(row)), ("context", (mesh_of(row) or {}).get("context", 1) > 1)) if has}
 
 
 def halves(result, ends):
@@ -262,7 +277,7 @@ def print_table(results):
         software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"].split(";")[0],
                                                "" if row["model"].startswith(("Llama3", "Llama-3")) else row["model"],
                                                row["parallelism"] if mesh_of(row) or row["parallelism"] != f"FSDP{row['gpus']}" else "",
-                                               {"none": "no checkpoints", "every second block": row["ac"]}.get(row["ac"], ""), f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
+                                               {"none": "no checkpoints", "every second block": row["ac"]}.get(checkpoints_of(row), ""), f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
                                                f"{row['local_batch']} samples" if int(row["local_batch"] or 1) > 1 else "") if part)
 
         def shown(ends, measured=each["measured"]):
