@@ -12,6 +12,7 @@
 #include "gui/model/run/run_preview.h"
 #include "profiler/analysis/recover/recorded_program.h"
 #include "profiler/check/baseline_file.h"
+#include "profiler/trace/kineto/device_excerpt.h"
 
 namespace shardlens::gui {
 namespace {
@@ -64,20 +65,36 @@ RunLoader::~RunLoader() {
   }
 }
 
-bool RunLoader::Job::wants(const trace::Trace& so_far, bool whole) {
-  const ReadPart so_much{so_far.events.size(), whole, progress.bytes, progress.total};
-  return preview_from > 0 && !wanted && is_worth_showing(so_much, preview_from) &&
-         !lacks_device(so_far) && !wanted.exchange(true);
+std::optional<size_t> RunLoader::Job::wants(const trace::Trace& so_far,
+                                            size_t host_only,
+                                            bool whole) {
+  if (preview_from == 0 || wanted) {
+    return std::nullopt;
+  }
+  const size_t first = first_of_part(so_far, host_only, preview_from);
+  const ReadPart so_much{so_far.events.size() - first, whole, progress.bytes, progress.total,
+                         first};
+  if (!is_worth_showing(so_much, preview_from)) {
+    return std::nullopt;
+  }
+  if (!lacks_device(so_far)) {
+    return wanted.exchange(true) ? std::nullopt : std::optional(first);
+  }
+  if (trace::allows_excerpt(so_far.metadata.source) && !wanted.exchange(true)) {
+    const std::lock_guard lock(mutex);
+    picture = std::filesystem::path(so_far.metadata.source);
+  }
+  return std::nullopt;
 }
 
 void RunLoader::Job::take(trace::Trace read) {
   const std::lock_guard lock(mutex);
-  part = std::move(read);
+  picture = std::move(read);
 }
 
-std::optional<trace::Trace> RunLoader::Job::taken() {
+RunLoader::Job::Picture RunLoader::Job::taken() {
   const std::lock_guard lock(mutex);
-  return std::exchange(part, std::nullopt);
+  return std::exchange(picture, {});
 }
 
 void RunLoader::work(Job& job) {
@@ -131,17 +148,23 @@ void RunLoader::finish(const std::shared_ptr<Job>& job) {
 }
 
 void RunLoader::makePreview() {
-  std::optional<trace::Trace> taken = job_->taken();
-  if (!taken) {
+  // A std::function is copied.
+  const auto picture = std::make_shared<Job::Picture>(job_->taken());
+  if (std::holds_alternative<std::monostate>(*picture)) {
     return;
   }
-  // A std::function is copied.
-  const auto part = std::make_shared<trace::Trace>(std::move(*taken));
   const std::shared_ptr<Job> job = job_;
   background_.run(
-      [job, part] {
+      [job, picture] {
         try {
-          job->preview = preview_of(std::move(*part), &job->progress);
+          auto* part = std::get_if<trace::Trace>(picture.get());
+          std::optional<trace::Trace> drawn =
+              part != nullptr ? std::move(*part)
+                              : trace::device_excerpt(std::get<std::filesystem::path>(*picture),
+                                                      job->preview_from);
+          if (drawn) {
+            job->preview = preview_of(std::move(*drawn), &job->progress);
+          }
         } catch (const std::exception&) {
           // There is no preview; what is wrong is said when all has been read.
         }

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <QObject>
@@ -41,7 +42,8 @@ class RunLoader : public QObject {
   void load(const std::vector<std::filesystem::path>& paths);
   void cancel();
   // Loads that begin after this emit preview() when so many events of a trace have been read, or a
-  // whole trace of several, if the rest of the run is several times as much. 0, as at first: never.
+  // whole trace of several, if the rest of the run is several times as much. Where these events are
+  // only of the host, the preview is of as many in which the device works. 0, as at first: never.
   void setPreviewFrom(size_t events) { preview_from_ = events; }
   [[nodiscard]] bool isLoading() const { return job_ != nullptr; }
 
@@ -49,7 +51,7 @@ class RunLoader : public QObject {
   // percent: how much has been read, never decreasing; -1: unknown. `what`: the current activity as
   // text.
   void progress(int percent, const QString& what);
-  // What has been read of one trace, without figures (RunData::preview).
+  // A part of one trace, without figures (RunData::preview).
   void preview(shardlens::gui::RunPointer run);
   void loaded(shardlens::gui::RunPointer run);
   void failed(const QString& message);
@@ -57,15 +59,17 @@ class RunLoader : public QObject {
 
  private:
   struct Job : trace::PartSink {
-    bool wants(const trace::Trace& so_far, bool whole) override;
+    std::optional<size_t> wants(const trace::Trace& so_far, size_t host_only, bool whole) override;
     void take(trace::Trace read) override;
-    std::optional<trace::Trace> taken();  // what was taken since the last call
+    // What to draw: a part, or a file of which the part with a device's work is still to be read.
+    using Picture = std::variant<std::monostate, trace::Trace, std::filesystem::path>;
+    Picture taken();  // since the last call; std::monostate: nothing
 
     std::vector<std::filesystem::path> paths;
     size_t preview_from = 0;
-    std::atomic<bool> wanted{false};  // a part was asked for
-    std::mutex mutex;                 // guards `part`
-    std::optional<trace::Trace> part;
+    std::atomic<bool> wanted{false};  // a picture was asked for
+    std::mutex mutex;                 // guards `picture`
+    Picture picture;
     RunPointer preview;
     trace::Progress progress;
     std::atomic<bool> analyzing{false};

@@ -18,13 +18,17 @@ bool is_worth_showing(const ReadPart& part, size_t from) {
   if (part.read == 0 || part.read >= part.total) {
     return false;
   }
-  const double rest = static_cast<double>(part.events) *
+  const double rest = static_cast<double>(part.left_out + part.events) *
                       static_cast<double>(part.total - part.read) / static_cast<double>(part.read);
   return rest >= static_cast<double>(kRest * from);
 }
 
 bool lacks_device(const trace::Trace& so_far) {
   return so_far.devices.empty() && so_far.metadata.device_properties.find('{') != std::string::npos;
+}
+
+size_t first_of_part(const trace::Trace& so_far, size_t host_only, size_t from) {
+  return so_far.devices.empty() || host_only < from ? 0 : host_only;
 }
 
 RunPointer preview_of(trace::Trace part, const trace::Progress* progress) {

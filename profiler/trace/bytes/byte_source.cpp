@@ -26,9 +26,6 @@ class TextSource final : public ByteSource {
   std::string_view text_;
 };
 
-// Larger ones cannot be analyzed in the memory of a usual machine.
-constexpr uint64_t kLargestTrace = uint64_t{16} << 30;
-
 // Uses read(2) instead of mmap, because pages of a mapped file count as memory of this process.
 class FileSource final : public ByteSource {
  public:
@@ -41,6 +38,7 @@ class FileSource final : public ByteSource {
     note(got);
     return got;
   }
+  [[nodiscard]] uint64_t size() const { return file_.size(); }
 
  private:
   void note(uint64_t bytes) const {
@@ -76,22 +74,32 @@ class Rewound final : public ByteSource {
   std::unique_ptr<ByteSource> rest_;
 };
 
-std::unique_ptr<ByteSource> by_kind(std::unique_ptr<ByteSource> file, const std::string& name) {
+constexpr std::string_view kGzip = "\x1f\x8b", kZstd = "\x28\xb5\x2f\xfd";
+
+// `size`: of the file; 0: not known.
+std::unique_ptr<ByteSource> by_kind(std::unique_ptr<ByteSource> file,
+                                    const std::string& name,
+                                    uint64_t size = 0) {
+  const size_t from = size >= kAheadFromFile ? 0 : kAheadFrom;
   std::string magic;
   auto whole = with_head(std::move(file), 4, magic);
   if (magic.empty()) {
     throw InputError(name, "the file is empty");
   }
-  if (magic.starts_with("\x1f\x8b")) {
-    return read_ahead(inflate_gzip(std::move(whole), name));
+  if (magic.starts_with(kGzip)) {
+    return read_ahead(inflate_gzip(std::move(whole), name), from);
   }
-  if (magic == "\x28\xb5\x2f\xfd") {
-    return read_ahead(inflate_zstd(std::move(whole), name));
+  if (magic == kZstd) {
+    return read_ahead(inflate_zstd(std::move(whole), name), from);
   }
   return whole;
 }
 
 }  // namespace
+
+bool is_compressed(std::string_view head) {
+  return head.starts_with(kGzip) || head.starts_with(kZstd);
+}
 
 std::unique_ptr<ByteSource> with_head(std::unique_ptr<ByteSource> source,
                                       size_t size,
@@ -106,7 +114,9 @@ std::unique_ptr<ByteSource> with_head(std::unique_ptr<ByteSource> source,
 }
 
 std::unique_ptr<ByteSource> open_source(const std::filesystem::path& path, Progress* progress) {
-  return by_kind(std::make_unique<FileSource>(path, progress), path.string());
+  auto file = std::make_unique<FileSource>(path, progress);
+  const uint64_t size = file->size();
+  return by_kind(std::move(file), path.string(), size);
 }
 
 std::unique_ptr<ByteSource> open_source(std::string_view bytes, const std::string& name) {

@@ -45,6 +45,12 @@ class ByteSource {
                                                     size_t size,
                                                     std::string& head);
 
+// Whether a file that begins with these bytes, at least four, is inflated.
+[[nodiscard]] bool is_compressed(std::string_view head);
+
+// Larger traces cannot be analyzed in the memory of a usual machine.
+inline constexpr uint64_t kLargestTrace = uint64_t{16} << 30;
+
 // Returns `text` unchanged; `text` must outlive the source.
 [[nodiscard]] std::unique_ptr<ByteSource> source_of(std::string_view text);
 

@@ -1,5 +1,6 @@
 #include "profiler/trace/kineto/kineto_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -213,14 +214,30 @@ class Reader {
   }
 
   void offer(bool whole) {
-    if (parts_ == nullptr || !parts_->wants(trace_, whole)) {
+    if (parts_ == nullptr) {
       return;
     }
-    Trace part = trace_;
+    host_only_ = trace_.devices.empty() ? trace_.events.size() : host_only_;
+    const std::optional<size_t> first = parts_->wants(trace_, host_only_, whole);
+    if (!first) {
+      return;
+    }
+    Trace part = copy_from(*first);
     if (!whole) {
       complete(part);
     }
     parts_->take(std::move(part));
+  }
+
+  // The trace without the events before `first`.
+  Trace copy_from(size_t first) {
+    GrowingArray<Event> events;
+    events.swap(trace_.events);
+    Trace copy = trace_;
+    events.swap(trace_.events);
+    copy.events.resize(trace_.events.size() - first);
+    std::copy(trace_.events.begin() + first, trace_.events.end(), copy.events.begin());
+    return copy;
   }
 
   Trace trace_;
@@ -232,6 +249,7 @@ class Reader {
   bool bare_list_ = false;
   bool has_events_ = false;
   int64_t entries_ = 0;            // of the list of events
+  size_t host_only_ = 0;           // events before the first window that names a stream
   std::vector<std::string> keys_;  // of the file's object, the first kMostKeys
 };
 

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
+
 namespace shardlens::trace {
 
 class Trace;
@@ -13,10 +16,11 @@ class PartSink {
   PartSink(const PartSink&) = delete;
   PartSink& operator=(const PartSink&) = delete;
   virtual ~PartSink() = default;
-  // Whether take() is called now. Asked about once per window of the text, and at the end of the
-  // trace: then `whole` is true.
-  virtual bool wants(const Trace& so_far, bool whole) = 0;
-  // `part`: a copy, as if the file ended here.
+  // The first event of a part with which take() is called now; nullopt: it is not. Asked about once
+  // per window of the text, and at the end of the trace: then `whole` is true. `host_only`: so many
+  // events at the beginning name no stream of a device.
+  virtual std::optional<size_t> wants(const Trace& so_far, size_t host_only, bool whole) = 0;
+  // `part`: a copy, as if the file ended here and had no events before the first.
   virtual void take(Trace part) = 0;
 };
 

@@ -1,6 +1,7 @@
 #include "gui/model/run/run_preview.h"
 
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 
 #include "core/files/input_file.h"
 #include "gui/model/run/run_loader.h"
+#include "profiler/trace/bytes/byte_source.h"
 #include "profiler/trace/kineto/kineto_writer.h"
 #include "tests/gui/qt_test.h"
 #include "tests/gui/slow_file.h"
@@ -217,6 +219,77 @@ TEST_F(RunPreviewTest, NeedsTheDeviceOfTheTrace) {
   EXPECT_TRUE(lacks_device(trace));
   trace.devices.push_back({});
   EXPECT_FALSE(lacks_device(trace));
+}
+
+TEST_F(RunPreviewTest, BeginsBehindManyEventsOfOnlyTheHost) {
+  trace::Trace trace;
+  EXPECT_EQ(first_of_part(trace, 5'000, 1'000), 0U);  // a trace of a CPU
+  trace.devices.push_back({});
+  EXPECT_EQ(first_of_part(trace, 5'000, 1'000), 5'000U);
+  EXPECT_EQ(first_of_part(trace, 999, 1'000), 0U);
+  // 1,000 events behind 9,000 in 100 of 200 bytes: 10,000 more are expected.
+  EXPECT_TRUE(is_worth_showing({1'000, false, 100, 200, 9'000}, 1'000));
+  EXPECT_FALSE(is_worth_showing({1'000, false, 100, 200}, 1'000));
+}
+
+// What torch.profiler wrote on an H200: all operators, then all kernels and their launches.
+std::filesystem::path of_pytorch() {
+  return std::filesystem::path(SHARDLENS_TEST_DATA) /
+         "../../traces/fsdp2-h200/rank0.pt.trace.json.gz";
+}
+
+size_t drawn_items(const RankData& rank, Kind kind) {
+  size_t items = 0;
+  for (const Lane& lane : rank.lanes) {
+    for (const LaneRow& row : lane.rows) {
+      items += lane.kind == kind && lane.source == Lane::Source::kEvents ? row.items().size() : 0;
+    }
+  }
+  return items;
+}
+
+// While another rank is read, the one that PyTorch wrote is drawn with its kernels.
+TEST_F(RunPreviewTest, IsOfTheDeviceWherePyTorchWritesTheHostFirst) {
+  const std::string plain = at("rank0.json");
+  std::ofstream(plain, std::ios::binary) << trace::read_all(*trace::open_source(of_pytorch()));
+  SlowFile file(at("rank1.json"), written(long_rank(1), "rank1.json"));
+  RunLoader loader;
+  const Seen seen(loader);
+  loader.setPreviewFrom(1'000);
+  loader.load({plain, file.path()});
+  ASSERT_TRUE(wait_for([&] { return !seen.previews.empty(); }));
+  const RunData& part = *seen.previews.front();
+  ASSERT_EQ(part.ranks.size(), 1U);
+  EXPECT_EQ(part.ranks.front()->figures.rank, 0);
+  EXPECT_GT(drawn_items(*part.ranks.front(), Kind::kCompute), 100U);
+  EXPECT_LT(part.event_count, 6'000);
+  ASSERT_TRUE(wait_for([&] {
+    file.finish();
+    return seen.loaded != nullptr;
+  }));
+  EXPECT_EQ(seen.loaded->ranks.size(), 2U);
+  EXPECT_EQ(seen.previews.size(), 1U);
+}
+
+// A compressed file is only read from its beginning: the picture has what comes behind the host.
+TEST_F(RunPreviewTest, IsOfTheDeviceOfACompressedTraceOfPyTorch) {
+  const std::string packed = bytes_of(of_pytorch());
+  SlowFile file(at("rank0.json.gz"), packed);
+  RunLoader loader;
+  const Seen seen(loader);
+  loader.setPreviewFrom(1'000);
+  loader.load({file.path()});
+  ASSERT_TRUE(wait_for([&] {
+    file.write(packed.size() - 1'000);
+    return !seen.previews.empty();
+  }));
+  EXPECT_GT(drawn_items(*seen.previews.front()->ranks.front(), Kind::kCompute), 50U);
+  EXPECT_LT(seen.previews.front()->event_count, 4'000);
+  ASSERT_TRUE(wait_for([&] {
+    file.finish();
+    return seen.loaded != nullptr;
+  }));
+  EXPECT_GT(seen.loaded->event_count, 20'000);
 }
 
 }  // namespace

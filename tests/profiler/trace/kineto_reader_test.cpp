@@ -52,13 +52,15 @@ int64_t count_of(const Trace& trace, const std::string& part) {
 // Keeps every part that it is offered.
 class AllParts : public PartSink {
  public:
-  bool wants(const Trace& so_far, bool whole) override {
+  std::optional<size_t> wants(const Trace& so_far, size_t host_only, bool whole) override {
     counts.push_back(so_far.events.size());
+    host_onlys.push_back(host_only);
     wholes.push_back(whole);
-    return true;
+    return std::min(first, so_far.events.size());
   }
   void take(Trace part) override { parts.push_back(std::move(part)); }
-  std::vector<size_t> counts;
+  size_t first = 0;
+  std::vector<size_t> counts, host_onlys;
   std::vector<bool> wholes;
   std::vector<Trace> parts;
 };
@@ -90,6 +92,42 @@ TEST(KinetoReaderTest, PartsAreOfferedWhileTheRestIsRead) {
   EXPECT_EQ(parts.parts.back().events.size(), 100U);
   EXPECT_EQ(std::ranges::count(parts.wholes, true), 1);
   EXPECT_TRUE(parts.wholes.back());
+}
+
+// The host's events come first, as PyTorch writes them.
+TEST(KinetoReaderTest, PartsMayBeginBehindTheEventsOfTheHost) {
+  std::string events;
+  for (int i = 0; i < 100; ++i) {
+    const std::string args =
+        i < 60 ? "" : R"(, "args": {"stream": 7, "bytes": )" + std::to_string(i) + "}";
+    events +=
+        (i == 0 ? "" : ",") + event(R"("ts": )" + std::to_string(i) + R"(, "dur": 0.5)" + args);
+  }
+  AllParts parts;
+  parts.first = 40;
+  Progress progress;
+  progress.parts = &parts;
+  const Trace trace =
+      parse_kineto(file(events), "t.json", {.window_bytes = 1'000, .progress = &progress});
+  // As many as the first windows without a stream have.
+  EXPECT_TRUE(std::ranges::is_sorted(parts.host_onlys));
+  EXPECT_GT(parts.host_onlys.back(), 40U);
+  EXPECT_LE(parts.host_onlys.back(), 60U);
+  ASSERT_GT(parts.parts.size(), 5U);
+  for (size_t i = 0; i < parts.parts.size(); ++i) {
+    const Trace& part = parts.parts[i];
+    const size_t first = std::min<size_t>(40, parts.counts[i]);
+    ASSERT_EQ(part.events.size(), parts.counts[i] - first);
+    for (size_t k = 0; k < part.events.size(); ++k) {
+      const size_t place = first + k;
+      EXPECT_EQ(part.events[k].start, 1'000 * static_cast<int64_t>(place));
+      const DeviceArgs* device = part.device(part.events[k]);
+      ASSERT_EQ(device != nullptr, place >= 60);
+      EXPECT_EQ(device == nullptr ? 0 : device->bytes,
+                place >= 60 ? static_cast<int64_t>(place) : 0);
+    }
+  }
+  EXPECT_EQ(trace.events.size(), 100U);
 }
 
 TEST(KinetoReaderTest, RanksThatAreNoneAreLeftOut) {
