@@ -1,17 +1,20 @@
 #!/usr/bin/env python3
 """Writes a Kineto trace of about a given size, like that of an FSDP2 training run on eight GPUs.
 
-    generate_trace.py --megabytes 300 --out rank0.json [--gzip] [--rank 0] [--graph]
+    generate_trace.py --megabytes 300 --out rank0.json [--gzip] [--rank 0] [--graph] [--host-first]
 
 The same arguments give the same file. All steps have the same work: for each layer an all-gather, its copy-out, 14 operators with their launches, kernels and flows, and in the
 backward pass a reduce-scatter. From the third step on, events are those of the second with shifted times and ids. Line breaks, members and their order are those of PyTorch 2.11.
 With --graph all steps but the first are replays of one CUDA graph: a launch and kernels, without operators, ranges, flows and the arguments of collectives.
+With --host-first the operators and ranges of all steps come first, then their launches, flows and kernels, as PyTorch writes them, and only whole steps are written.
 """
 import argparse
 import gzip
 import itertools
 import os
 import random
+import shutil
+import tempfile
 
 LAYERS = 32
 BASE = 1790857026000000000
@@ -177,6 +180,38 @@ def written(events, steps_later, step_ns, step_ids):
     return "".join(parts)
 
 
+def write_in_order(out, first, step, trace, begin, limit):
+    size = out.write(written(first, 0, 0, 0))
+    # Ids of a later step are larger than all earlier ones, but there may be gaps.
+    step_ids = max(trace.external, trace.correlation)
+    for later in itertools.count():
+        if size >= limit:
+            break
+        text = written(step, later, trace.host - begin, step_ids)
+        if size + len(text) > limit:  # a part of the step, up to the end of an event
+            text = text[: text.rfind("\n  },\n", 0, max(int(limit - size), 0)) + 4] if limit - size > 2000 else text[: text.index("\n  },\n") + 4]
+        size += out.write(",\n" + text)
+
+
+def by_side(events):
+    """The events of the host's side, and launches, flows and kernels."""
+    device = [any(f'"cat": "{category}"' in event for category in ("kernel", "cuda_runtime", "ac2g")) for event in events]
+    return [[event for event, of_device in zip(events, device) if of_device == side] for side in (False, True)]
+
+
+def write_host_first(out, first, step, trace, begin, limit):
+    step_ids = max(trace.external, trace.correlation)
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as later:
+        size = 0
+        for number in itertools.count():
+            texts = [written(side, max(number - 1, 0), trace.host - begin, step_ids) for side in by_side(step if number > 0 else first)]
+            if number > 0 and size + sum(map(len, texts)) > limit:
+                break
+            size += out.write((",\n" if number > 0 else "") + texts[0]) + later.write(",\n" + texts[1])
+        later.seek(0)
+        shutil.copyfileobj(later, out, 1 << 20)
+
+
 def head(rank):
     return ('{\n  "schemaVersion": 1,\n  "deviceProperties": [\n    {\n      "id": 0, "name": "NVIDIA H100 80GB HBM3", "totalGlobalMem": 85028896768,\n'
             '      "computeMajor": 9, "computeMinor": 0, "numSms": 132\n    }\n  ],\n  "cuda_runtime_version": 13000,\n  "record_shapes": 1,\n'
@@ -192,24 +227,20 @@ def main():
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--gzip", action="store_true")
     parser.add_argument("--graph", action="store_true", help="all steps but the first are replays of a CUDA graph")
+    parser.add_argument("--host-first", action="store_true", help="all operators come before all launches and kernels")
     options = parser.parse_args()
     trace = Trace(options.rank)
     limit = options.megabytes * 1e6
     opener = (lambda name: gzip.open(name, "wt", compresslevel=6)) if options.gzip else (lambda name: open(name, "w", encoding="utf-8"))
     with opener(options.out + ".tmp") as out:
         out.write(head(options.rank))
-        size = out.write(written(list(trace.step(0)), 0, 0, 0))
+        first = list(trace.step(0))
         begin = trace.host
         step = list(trace.step(1, options.graph))
-        # Ids of a later step are larger than all earlier ones, but there may be gaps.
-        step_ids = max(trace.external, trace.correlation)
-        for later in itertools.count():
-            if size >= limit:
-                break
-            text = written(step, later, trace.host - begin, step_ids)
-            if size + len(text) > limit:  # a part of the step, up to the end of an event
-                text = text[: text.rfind("\n  },\n", 0, max(int(limit - size), 0)) + 4] if limit - size > 2000 else text[: text.index("\n  },\n") + 4]
-            size += out.write(",\n" + text)
+        if options.host_first:
+            write_host_first(out, first, step, trace, begin, limit)
+        else:
+            write_in_order(out, first, step, trace, begin, limit)
         out.write('\n  ],\n  "traceName": "trace.json"\n}\n')
     os.replace(options.out + ".tmp", options.out)
 
