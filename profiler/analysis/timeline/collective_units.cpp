@@ -291,8 +291,12 @@ class CollectiveUnits {
 
 void attribute_collectives(const Sources& sources, Timeline& timeline) {
   CollectiveUnits units(sources, timeline);
-  for (Collective& c : timeline.collectives) {
-    units.describe(c);
+  std::vector<Collective>& all = timeline.collectives;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i + kAhead < all.size() && all[i + kAhead].issuer != trace::kNoIndex) {
+      prefetch(sources.trace.events[all[i + kAhead].issuer]);
+    }
+    units.describe(all[i]);
   }
 }
 

@@ -42,7 +42,12 @@ class DeviceEvents {
     const CapturedWork captured(sources_);
     timeline_.captured = captured.any();
     std::vector<SeenEvent> waiting;
-    for (const EventLists::DeviceStart& each : sources_.lists.device) {
+    const std::vector<EventLists::DeviceStart>& starts = sources_.lists.device;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      if (i + kAhead < starts.size()) {
+        prefetch(trace_.events[starts[i + kAhead].event]);
+      }
+      const EventLists::DeviceStart& each = starts[i];
       const Event& event = trace_.events[each.event];
       first = std::min(first, event.start);
       last = std::max(last, event.end());
