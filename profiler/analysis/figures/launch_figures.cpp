@@ -42,6 +42,30 @@ void for_launched(const trace::Trace& trace, const Timeline& timeline, Visit vis
   }
 }
 
+// What launches need to know of a window, of which most lie in the interval of the one before.
+class LaunchWindow {
+ public:
+  explicit LaunchWindow(const IntervalSet& window) : window_(window) {}
+  [[nodiscard]] bool contains(Nanoseconds instant) {
+    return is_near(instant) || analysis::contains(window_, instant);
+  }
+  // |window ∩ [start, end)|
+  [[nodiscard]] Nanoseconds length_within(const Interval& when) {
+    if (is_near(when.start) && when.end <= window_[near_].end) {
+      return when.length();
+    }
+    return analysis::length_within(window_, when, near_);
+  }
+
+ private:
+  [[nodiscard]] bool is_near(Nanoseconds instant) const {
+    return near_ < window_.size() && instant >= window_[near_].start &&
+           instant < window_[near_].end;
+  }
+  const IntervalSet& window_;
+  size_t near_ = 0;  // index of an interval
+};
+
 // Sorts the launches of all streams. Those of one stream are mostly in order already.
 std::vector<Nanoseconds> sorted(const std::vector<std::vector<Nanoseconds>>& launches,
                                 std::vector<Nanoseconds> memory = {}) {
@@ -75,20 +99,20 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   std::vector<Nanoseconds> latencies, starts;
   latencies.reserve(timeline.device_events.size());
   starts.reserve(timeline.device_events.size());
-  size_t near = 0;
+  LaunchWindow within(window);
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
   // By stream: the times of launches that did not start at once.
   std::vector<std::vector<Nanoseconds>> queued_in(trace.tracks.size());
   for_launched(trace, timeline, [&](const DeviceEvent& each) {
     const Nanoseconds start = each.when.start, launched = each.launched;
-    if (contains(window, start)) {
+    if (within.contains(start)) {
       latencies.push_back(start - launched);
       f.before_launch += start < launched ? 1 : 0;
     }
     if (launched < start) {
       queued_in[timeline.place(each).track].push_back(launched);
       starts.push_back(start);  // sorted, as the events are
-      queued += static_cast<double>(length_within(window, {launched, start}, near));
+      queued += static_cast<double>(within.length_within({launched, start}));
     }
   });
   f.count = static_cast<int64_t>(latencies.size());
@@ -105,7 +129,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
     while (starts[started] <= launches[i]) {
       ++started;
     }
-    if (contains(window, launches[i])) {
+    if (within.contains(launches[i])) {
       f.queue_max = std::max(f.queue_max, static_cast<int64_t>(i + 1 - started));
     }
   }

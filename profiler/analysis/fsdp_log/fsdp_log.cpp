@@ -11,6 +11,7 @@
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/events/prefetch.h"
 #include "profiler/analysis/events/sort_runs.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/fsdp_log/recorded_names.h"
@@ -29,21 +30,27 @@ class NamedRanges {
 
   void read(const EventLists& lists) {
     std::vector<uint32_t> ranges;
-    lists.for_ranges_named(
-        trace_, [](std::string_view name) { return name.starts_with("FSDP::"); },
-        [&](uint32_t i) {
-          ranges.push_back(i);
-          has_callbacks_ = has_callbacks_ ||
-                           trace_.name(trace_.events[i]) == "FSDP::root_post_backward_callback";
-        });
-    find_groups(ranges);
+    bool names_ranks = false;
+    // Called once for each name.
+    const auto is_range = [&](std::string_view name) {
+      has_callbacks_ = has_callbacks_ || name == "FSDP::root_post_backward_callback";
+      names_ranks = names_ranks || name.ends_with(']');
+      return name.starts_with("FSDP::");
+    };
+    lists.for_ranges_named(trace_, is_range, [&](uint32_t i) { ranges.push_back(i); });
+    if (names_ranks) {
+      find_groups(ranges);
+    }
     // Backward runs on another thread than forward, but never at the same time.
     sort_runs(ranges, [&](uint32_t a, uint32_t b) {
       const Event &x = trace_.events[a], &y = trace_.events[b];
       return x.start != y.start ? x.start < y.start : x.duration > y.duration;
     });
-    for (const uint32_t index : ranges) {
-      add(trace_.events[index]);
+    for (size_t i = 0; i < ranges.size(); ++i) {
+      if (i + kAhead < ranges.size()) {
+        prefetch(trace_.events[ranges[i + kAhead]]);
+      }
+      add(trace_.events[ranges[i]]);
     }
   }
 

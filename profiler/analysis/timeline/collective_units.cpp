@@ -8,6 +8,7 @@
 #include "profiler/analysis/events/action_index.h"
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/events/prefetch.h"
 #include "profiler/analysis/events/sort_runs.h"
 #include "profiler/analysis/timeline/sharding_parts.h"
 #include "profiler/analysis/timeline/sources.h"

@@ -8,6 +8,7 @@
 
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/nesting.h"
+#include "profiler/analysis/events/prefetch.h"
 #include "profiler/analysis/timeline/captured_work.h"
 #include "profiler/analysis/timeline/sharding_parts.h"
 #include "profiler/analysis/timeline/sources.h"

@@ -59,15 +59,6 @@ struct Sources {  // a trace, and indexes of it that are made once
   }
 };
 
-// A pass that reads events in another order than the file's asks for each this many events before
-// it reads it: on large traces events are in no cache.
-inline constexpr size_t kAhead = 16;
-inline void prefetch(const trace::Event& event) {
-  const char* const bytes = reinterpret_cast<const char*>(&event);
-  __builtin_prefetch(bytes);
-  __builtin_prefetch(bytes + sizeof(trace::Event) - 1);  // it may be in two lines
-}
-
 // Adds places to a timeline, each once.
 class PlaceIndex {
  public:

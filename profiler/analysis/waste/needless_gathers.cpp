@@ -3,6 +3,7 @@
 #include <utility>
 #include <vector>
 
+#include "profiler/analysis/events/prefetch.h"
 #include "profiler/analysis/waste/waste_rules.h"
 
 namespace shardlens::analysis {
@@ -57,8 +58,12 @@ class GatherWaste {
     const std::vector<FsdpEvent>& events = in_.timeline.fsdp.events;
     std::vector<Ran> out(events.size());
     size_t near = 0;
-    for (size_t i = 0; i < in_.timeline.collectives.size(); ++i) {
-      const Collective& c = in_.timeline.collectives[i];
+    const std::vector<Collective>& all = in_.timeline.collectives;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i + kAhead < all.size() && all[i + kAhead].issuer != kNoIndex) {
+        prefetch(in_.trace.events[all[i + kAhead].issuer]);
+      }
+      const Collective& c = all[i];
       if (c.issuer == kNoIndex || c.kind != CollectiveKind::kAllGather) {
         continue;
       }
