@@ -130,7 +130,7 @@ WorkTime GpuCostModel::compute(const plan::Operator& op) const {
     return {};
   }
   const GpuSpec& gpu = spec_.gpu;
-  const int64_t free_sms = gpu.sms - spec_.fabric.sms;
+  const int64_t free_sms = gpu.sms - sms_of(spec_);
   const double bytes = bytes_us(op.read + op.written) * passes(op);
   double alone = 0, beside = 0;
   switch (op.kind) {

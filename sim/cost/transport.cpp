@@ -24,6 +24,18 @@ constexpr std::array<Measured, 5> kAllGather{
 constexpr std::array<Measured, 4> kReduceScatter{
     {{2, 18.6 / 10.8}, {8, 47.0 / 28.8}, {32, 112.6 / 100.5}, {256, 1}}};
 
+// NCCL's estimate of its symmetric kernels, see sms_of(): a block's bandwidth, that of many (2^30
+// bytes per second), and the most blocks, divided by the number of ranks. With multicast a block
+// moves 0.55 times the number of ranks as much; two ranks have none.
+struct SymmetricKernels {
+  double block_gbps = 0, peak_gbps = 0;
+  int64_t most_blocks = 0;
+};
+constexpr SymmetricKernels kOnHopper{44, 320, 16}, kOnBlackwell{55, 600, 32};
+constexpr double kMulticastGain = 0.55;
+constexpr int64_t kLeastMulticast = 2;
+constexpr double kHopperLlGbps = 141;  // NCCL's llMaxBws of the architecture; 282 on Blackwell
+
 double interpolated(std::span<const Measured> table, Bytes bytes) {
   const double mib = static_cast<double>(bytes) / (1 << 20);
   const auto after = std::find_if(table.begin(), table.end(),
@@ -45,6 +57,25 @@ double transport_speedup(Transport transport, CollectiveKind kind, Bytes bytes) 
   return kind == CollectiveKind::kAllGather       ? interpolated(kAllGather, bytes)
          : kind == CollectiveKind::kReduceScatter ? interpolated(kReduceScatter, bytes)
                                                   : 1;
+}
+
+// NCCL takes the fewest blocks whose bandwidth is within 2.5 % of that of the most.
+int64_t sms_of(const HardwareSpec& spec) {
+  if (spec.fabric.transport == Transport::kRing || spec.gpus <= kLeastMulticast) {
+    return spec.fabric.sms;
+  }
+  const SymmetricKernels& of = spec.fabric.ll_gbps > kHopperLlGbps ? kOnBlackwell : kOnHopper;
+  const auto rate = [&](int64_t blocks) {
+    const double sum = static_cast<double>(blocks * spec.gpus) * kMulticastGain * of.block_gbps;
+    return of.peak_gbps - of.block_gbps * std::log1p(std::expm1(of.peak_gbps / of.block_gbps) *
+                                                     std::exp(-sum / of.block_gbps));
+  };
+  const int64_t most = (of.most_blocks + spec.gpus - 1) / spec.gpus;
+  int64_t blocks = 1;
+  while (rate(most) > 1.025 * rate(blocks)) {
+    ++blocks;
+  }
+  return blocks;
 }
 
 bool on_copy_engines(Transport transport, CollectiveKind kind) {
