@@ -54,7 +54,7 @@ TOKENS = {"DeepSeek-V3-16B": "4096"}
 HARDWARE = {"H100": "8xH100", "H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200",
             "H200": "8xH200", "A100-80GB": "8xA100-80"}
 MATMUL = {"bf16": [], "float8 tensorwise; gather bf16": ["--matmul-dtype", "fp8_tensorwise"], "float8": ["--matmul-dtype", "fp8_tensorwise"], "float8 tensorwise": ["--matmul-dtype", "fp8_tensorwise"],
-          "float8 rowwise": ["--matmul-dtype", "fp8_rowwise"], "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8"]}
+          "float8 rowwise": ["--matmul-dtype", "fp8_rowwise"], "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8_cublas_rceil"]}
 ANY_LIMIT = "200:1000"
 FAMILIES = ("experts", "context")
 

@@ -43,7 +43,7 @@ void add_software_options(CLI::App& app, plan::Software& software) {
   app.add_option("--matmul-dtype", software.matmul_dtype,
                  "in what the linear layers of blocks multiply, as torchao's recipes")
       ->transform(CLI::CheckedTransformer(kDTypes))
-      ->option_text("fp8_tensorwise|fp8_rowwise|mxfp8|nvfp4 [the plan's]");
+      ->option_text("fp8_tensorwise|fp8_rowwise|mxfp8|nvfp4|mxfp8_cublas_rceil [the plan's]");
   app.add_option("--loss-chunks", software.loss_chunks,
                  "compute head and loss in so many parts of the rows, so that the logits of only "
                  "one exist")

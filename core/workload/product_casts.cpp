@@ -63,7 +63,17 @@ constexpr auto kTensorGatheredBackward = std::to_array<CastKernel>({
     {kX, "triton_poi_fused_to_float8", 2, 1},
 });
 
-// A row fits into a kernel, which then reads it once; a column does not.
+// PyTorch's kernel with scales for rows is slow where it adds up in fp32, as torchao does in
+// backward (float8_ops.py, addmm_float8_unwrapped). So cuBLAS multiplies without scales, and the
+// result is multiplied with those of its rows and columns.
+constexpr std::array<CastKernel, 2> scaled_result(CastOf of) {
+  return {{{of, "aten::mul", 0, 4}, {of, "aten::mul_", 6, 2}}};
+}
+constexpr auto kEagerRowBackward =
+    joined(kEagerBackward, joined(scaled_result(kX), scaled_result(kW)));
+
+// A row fits into a kernel, which then reads it once; a column does not. The gradient of the input
+// is scaled in the kernel that reads it next; that of the weight has a kernel of its own.
 constexpr auto kRowForward = std::to_array<CastKernel>({
     {kX, "triton_per_fused_to_float8", 2, 1},
     {kW, "triton_per_fused_to_float8", 2, 1},
@@ -76,21 +86,30 @@ constexpr auto kRowBackward = std::to_array<CastKernel>({
     {kW, "triton_poi_fused_to_float8", 2, 1},
     {kX, "triton_red_fused_amax", 2, 0},
     {kX, "triton_poi_fused_to_float8", 2, 1},
+    {kW, "triton_poi_fused_mul", 2, 2},
 });
 
 // 5.5 and 3.9 TB/s on B200 (torchao, prototype/mx_formats/README.md), whose copies reach 0.85 of
 // 7.7 TB/s.
 constexpr double kAlongRows = 0.85 * 7.7 / 5.5, kAlongColumns = 0.85 * 7.7 / 3.9;
-constexpr auto kMxForward = std::to_array<CastKernel>({
-    {kX, "triton_to_mxfp8_dim0", 2, kMxBytes, kAlongRows},
-    {kW, "triton_to_mxfp8_dim0", 2, kMxBytes, kAlongRows},
-});
-constexpr auto kMxBackward = std::to_array<CastKernel>({
-    {kG, "triton_to_mxfp8_dim0", 2, kMxBytes, kAlongRows},
-    {kW, "mxfp8_quantize_dim1", 2, kMxBytes, kAlongColumns},
-    {kG, "mxfp8_quantize_dim1", 2, kMxBytes, kAlongColumns},
-    {kX, "mxfp8_quantize_dim1", 2, kMxBytes, kAlongColumns},
-});
+// The time of a cast along rows by inductor's kernel with scales rounded up, which it computes
+// without the instruction for it, over rounded down: 220.10 and 125.92 us (the same page at
+// 4446ad9, 16384 x 16384, B200). The CUDA kernel along columns is as fast with both.
+constexpr double kRoundedUp = 220.10 / 125.92;
+constexpr std::array<CastKernel, 2> mx_forward(double pace) {
+  return {{{kX, "triton_to_mxfp8_dim0", 2, kMxBytes, pace},
+           {kW, "triton_to_mxfp8_dim0", 2, kMxBytes, pace}}};
+}
+constexpr std::array<CastKernel, 4> mx_backward(double pace) {
+  return {{{kG, "triton_to_mxfp8_dim0", 2, kMxBytes, pace},
+           {kW, "mxfp8_quantize_dim1", 2, kMxBytes, kAlongColumns},
+           {kG, "mxfp8_quantize_dim1", 2, kMxBytes, kAlongColumns},
+           {kX, "mxfp8_quantize_dim1", 2, kMxBytes, kAlongColumns}}};
+}
+constexpr auto kMxForward = mx_forward(kAlongRows);
+constexpr auto kMxBackward = mx_backward(kAlongRows);
+constexpr auto kMxRceilForward = mx_forward(kRoundedUp * kAlongRows);
+constexpr auto kMxRceilBackward = mx_backward(kRoundedUp * kAlongRows);
 
 constexpr auto kNvForward = std::to_array<CastKernel>({
     {kX, "triton_rht_amax", 2, 0},
@@ -116,9 +135,11 @@ ProductCasts product_casts(MatmulDType dtype, bool compiled, bool gathered) {
                       : ProductCasts{kEagerForward, kEagerBackward};
     case MatmulDType::kFp8Rowwise:
       return compiled ? ProductCasts{kRowForward, kRowBackward}
-                      : ProductCasts{kEagerForward, kEagerBackward};
+                      : ProductCasts{kEagerForward, kEagerRowBackward};
     case MatmulDType::kMxfp8:
       return {kMxForward, kMxBackward, kMxBytes, 32};
+    case MatmulDType::kMxfp8CublasRceil:
+      return {kMxRceilForward, kMxRceilBackward, kMxBytes, 32};
     case MatmulDType::kNvfp4:
       break;
   }

@@ -8,8 +8,8 @@
 
 namespace shardlens::plan {
 
-// The casts of a linear layer: x [rows, in], W [in, out], or the gradient of its result [rows,
-// out].
+// The casts of a linear layer: of x or its gradient [rows, in], of W or its gradient [in, out], or
+// of the gradient of its result [rows, out].
 enum class CastOf : uint8_t { kInput, kWeight, kGradient };
 
 // One kernel of a cast; bytes for each number of the tensor that is cast.
@@ -22,8 +22,10 @@ struct CastKernel {
 
 // How torchao 0.18 computes a linear layer's three products in few bits.
 struct ProductCasts {
-  std::span<const CastKernel> forward, backward;  // before the products
-  double bytes = 1;                               // of a number with its part of the scales
+  // Besides the products. Those on results of a product are also listed in `backward`, and take
+  // their time before it.
+  std::span<const CastKernel> forward, backward;
+  double bytes = 1;          // of a number with its part of the scales
   int64_t divisor = 16;      // of the numbers of inputs and outputs; others are not converted
   bool saves_casts = false;  // for backward, in place of the input: those of input and weight
 };

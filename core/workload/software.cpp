@@ -16,7 +16,7 @@ using Names = std::vector<std::string>;
 
 constexpr std::array<std::string_view, kCompileCount> kCompileNames{"none", "block", "model"};
 constexpr std::array<std::string_view, kMatmulDTypeCount> kMatmulDTypeNames{
-    "fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4"};
+    "fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4", "mxfp8_cublas_rceil"};
 
 }  // namespace
 

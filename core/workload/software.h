@@ -16,10 +16,11 @@ inline constexpr int kCompileCount = 3;
 [[nodiscard]] std::string_view name_of(Compile compile);  // "none", "block", "model"
 
 // In what the products of linear layers are computed, as torchao's recipes: 8 bits with a scale for
-// a tensor, for a row, or for 32 numbers; 4 bits with a scale for 16 numbers.
-enum class MatmulDType : uint8_t { kFp8Tensorwise, kFp8Rowwise, kMxfp8, kNvfp4 };
-inline constexpr int kMatmulDTypeCount = 4;
-// "fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4"
+// a tensor, for a row, or for 32 numbers; 4 bits with a scale for 16 numbers. kMxfp8CublasRceil is
+// the recipe of 2025 whose scales are rounded up, at a cost that later versions do not have.
+enum class MatmulDType : uint8_t { kFp8Tensorwise, kFp8Rowwise, kMxfp8, kNvfp4, kMxfp8CublasRceil };
+inline constexpr int kMatmulDTypeCount = 5;
+// "fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4", "mxfp8_cublas_rceil"
 [[nodiscard]] std::string_view name_of(MatmulDType dtype);
 
 // The software that a step runs under: a part of what runs, not of the plan.

@@ -34,6 +34,7 @@ double tflops_of(const GpuSpec& gpu, plan::MatmulDType dtype) {
     case plan::MatmulDType::kFp8Rowwise:
       return gpu.fp8_tflops;
     case plan::MatmulDType::kMxfp8:
+    case plan::MatmulDType::kMxfp8CublasRceil:
       return gpu.mxfp8_tflops;
     case plan::MatmulDType::kNvfp4:
       break;

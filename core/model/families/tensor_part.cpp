@@ -86,7 +86,9 @@ class TensorPart {
           "each tensor that is cast, which is not described; expected fp8_rowwise, or tensor 1",
           "");
     }
-    if (software.matmul_dtype == MatmulDType::kMxfp8 && software.compile != Compile::kNone) {
+    const bool mxfp8 = software.matmul_dtype == MatmulDType::kMxfp8 ||
+                       software.matmul_dtype == MatmulDType::kMxfp8CublasRceil;
+    if (mxfp8 && software.compile != Compile::kNone) {
       refuse(
           "torchtitan refuses mxfp8 in compiled blocks with tensor parallelism; expected "
           "--compile none, fp8_rowwise, or tensor 1",

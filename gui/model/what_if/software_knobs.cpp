@@ -59,6 +59,7 @@ std::vector<PlanKnob> software_knobs() {
                       {tr("fp8 tensorwise"), MatmulDType::kFp8Tensorwise},
                       {tr("fp8 rowwise"), MatmulDType::kFp8Rowwise},
                       {tr("mxfp8"), MatmulDType::kMxfp8},
+                      {tr("mxfp8 cublas rceil"), MatmulDType::kMxfp8CublasRceil},
                       {tr("nvfp4"), MatmulDType::kNvfp4}}),
       knob<bool>(tr("CUDA graphs"),
                  tr("Whether forward and backward of a microbatch are one CUDA graph"),
