@@ -177,6 +177,21 @@ TEST(GpuCostModelTest, ProductsInEightBitsTakeWhatAzureMeasured) {
   }
 }
 
+// pytorch/FBGEMM pull request 2546, H100 of 500 W: 585.2 TFLOP/s in bf16 and 1125.5 with scales for
+// rows, which is not 500 / 700 of the rate at 700 W.
+TEST(GpuCostModelTest, ProductsInEightBitsAtALimitOf500Watts) {
+  HardwareSpec spec = load_hardware("8xH100-96");
+  spec.software.matrix_rate = 585.2 / (spec.gpu.half_tflops * spec.gpu.gemm_efficiency);
+  const GpuCostModel model(spec);
+  plan::Operator op = product_of_8192();
+  const auto rate = [&] {
+    return static_cast<double>(op.flops) / (static_cast<double>(model.compute(op).alone) * 1e3);
+  };
+  EXPECT_NEAR(rate(), 585.2, 0.05 * 585.2);
+  op.matmul_dtype = plan::MatmulDType::kFp8Rowwise;
+  EXPECT_NEAR(rate(), 1125.5, 0.08 * 1125.5);
+}
+
 // torchao pull request 2490, H100: 8192 rows in 16 groups, and a product as large as one of them.
 TEST(GpuCostModelTest, GroupedProductsHaveTheirOwnRate) {
   const GpuCostModel model([] {
