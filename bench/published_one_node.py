@@ -69,10 +69,11 @@ def has_experts(row):
 
 
 def program_of(row):
-    """On H100 torchtitan called FlashAttention-2 until pull request 1776 of October 2025. Before PyTorch 2.9 an eager norm was several kernels, and until April 2025 torchtitan's loss was not compiled (pull request 1033)."""
+    """On H100 torchtitan called FlashAttention-2 until pull request 1776 of October 2025. Before PyTorch 2.9 an eager norm was several kernels, and until April 2025 torchtitan's loss was not compiled (pull request 1033).
+    The version of #3105 (commit 58b0344 of May 2026) already has the loss of 0.3 and its rotary embedding, of CUDA graphs and one product for queries, keys and values only the latter as an option."""
     if row["source"].startswith(("lb-off/", "victorbjorsvik/", "hpcaitech/")):
         return "transformers"
-    if has_experts(row) and row["source_date"] > "2026-04":
+    if row["source"].startswith("pytorch/torchtitan#3105") or has_experts(row) and row["source_date"] > "2026-04":
         return "torchtitan-0.3"
     if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2":
         return "torchtitan-2024"

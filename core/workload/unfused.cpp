@@ -128,6 +128,34 @@ constexpr Piece kRotaryBackward[] = {
     {.name = "aten::clone", .read = 1, .written = 1},
 };
 
+// The same in fp32. Queries and keys are not transposed.
+constexpr Piece kWideRotaryForward[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::neg", .read_f32 = 0.5, .written_f32 = 0.5},
+    {.name = "aten::cat", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::add", .read_f32 = 2, .written_f32 = 1},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+};
+constexpr Piece kWideRotaryBackward[] = {
+    {.name = "aten::_to_copy", .read = 1, .written_f32 = 1, .takes = kTakesGradient},
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1},
+    {.name = "aten::neg", .read_f32 = 0.5, .written_f32 = 0.5},
+    {.name = "aten::slice_backward", .read_f32 = 0.5, .written_f32 = 1},
+    {.name = "aten::slice_backward", .read_f32 = 0.5, .written_f32 = 1, .takes = takes_before(3)},
+    {.name = "aten::add_",
+     .read_f32 = 2,
+     .written_f32 = 1,
+     .takes = takes_before(1) | takes_before(2)},
+    {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1, .takes = takes_before(6)},
+    {.name = "aten::add_",
+     .read_f32 = 2,
+     .written_f32 = 1,
+     .takes = takes_before(1) | takes_before(2)},
+    {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
+};
+
 // The gradient is multiplied with the conjugate. In fp32 there is only the product.
 constexpr Piece kComplexRotaryForward[] = {
     {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
@@ -341,6 +369,7 @@ constexpr Unfused kClampedGate{kClampedGateForward, kClampedGateBackward, 6};
 constexpr Unfused kRotary{kRotaryForward, kRotaryBackward};
 constexpr Unfused kRotaryOfEngine{kRotaryForward,
                                   std::span(kRotaryBackward).first(std::size(kRotaryBackward) - 1)};
+constexpr Unfused kWideRotary{kWideRotaryForward, kWideRotaryBackward};
 constexpr Unfused kComplexRotary{kComplexRotaryForward, kComplexRotaryBackward};
 constexpr Unfused kComplexRotaryF32{kComplexProduct, kComplexProduct};
 constexpr Unfused kGate{kGateForward, kGateBackward, 3};
@@ -369,6 +398,9 @@ const Unfused& unfused_rotary() {
 }
 const Unfused& unfused_rotary_of_engine() {
   return kRotaryOfEngine;
+}
+const Unfused& unfused_wide_rotary(DType dtype) {
+  return dtype == DType::kF32 ? kRotaryOfEngine : kWideRotary;
 }
 const Unfused& unfused_complex_rotary(DType dtype) {
   return dtype == DType::kF32 ? kComplexRotaryF32 : kComplexRotary;

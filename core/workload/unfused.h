@@ -45,6 +45,9 @@ unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights
 [[nodiscard]] const Unfused& unfused_rotary();  // of queries or of keys: apply_rotary_pos_emb
 // The engine's: its queries and keys are not transposed, so that their gradients are not copied.
 [[nodiscard]] const Unfused& unfused_rotary_of_engine();
+// torchtitan's of halves, in fp32 as since pull request 2575 of March 2026, which is after version
+// 0.2.2: models/common/rope.py of 0.3.0.
+[[nodiscard]] const Unfused& unfused_wide_rotary(DType dtype);
 // torchtitan's, of fp32 pairs as complex numbers: models/llama3/model/model.py, version 0.2.2.
 [[nodiscard]] const Unfused& unfused_complex_rotary(DType dtype);
 [[nodiscard]] const Unfused& unfused_silu_multiply();  // down_proj(act_fn(gate) * up): two kernels

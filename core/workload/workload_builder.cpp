@@ -382,9 +382,10 @@ void WorkloadBuilder::rotary(int64_t features, bool complex) {
   }
   if (!fuses() || complex) {
     const DType dtype = plan_.param_dtype(unit());
-    unfused(complex       ? unfused_complex_rotary(dtype)
-            : is_engine() ? unfused_rotary_of_engine()
-                          : unfused_rotary(),
+    unfused(complex                              ? unfused_complex_rotary(dtype)
+            : program_ == Program::kTorchtitan03 ? unfused_wide_rotary(dtype)
+            : is_engine()                        ? unfused_rotary_of_engine()
+                                                 : unfused_rotary(),
             OperatorKind::kElementwise, features);
     return;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -92,6 +93,36 @@ TEST(UnfusedTest, TheEngineFusesFp32OnACpuOnly) {
     EXPECT_GT(gpu.count(name), 0U) << name;
   }
   EXPECT_GT(of(Program::kEngineOnGpu, "fp32").count("aten::rsqrt"), 0U);
+}
+
+// apply_rotary_emb of torchtitan 0.3.0 in models/common/rope.py, of halves: queries and keys are
+// converted to fp32, multiplied, rotated, multiplied, added and converted back, 52 bytes an
+// element.
+TEST(UnfusedTest, Torchtitan03RotatesHalvesInFp32) {
+  const ModelConfig config = parse_model_config(
+      R"({"model_type": "qwen3", "hidden_size": 64, "num_attention_heads": 4, "head_dim": 16,
+          "num_key_value_heads": 2, "intermediate_size": 96, "num_hidden_layers": 1,
+          "vocab_size": 128, "max_position_embeddings": 64, "tie_word_embeddings": false})",
+      "config.json");
+  const ResolvedPlan plan = resolve(
+      parse_plan(R"({"version": 1, "mixed_precision": {"param_dtype": "bf16"}})", "plan.json"),
+      module_tree(config), 2);
+  const auto moved = [&](Program program) {
+    Bytes forward = 0, backward = 0;
+    for (const Operator& op :
+         step_workload(config, plan, {.batch = 2, .seq = 8, .program = program}).operators) {
+      if (op.kind == OperatorKind::kElementwise && op.module == "model.layers.0.self_attn") {
+        (op.phase == Phase::kBackward ? backward : forward) += op.read + op.written;
+      }
+    }
+    return std::pair(forward, backward);
+  };
+  const Bytes rotated = 2 * 8 * (4 + 2) * 16;
+  const Bytes copied = 2 * 8 * (4 + 2 + 2) * 16 * 2 * 2;  // of one product
+  const auto [forward, backward] = moved(Program::kTorchtitan03);
+  EXPECT_EQ(forward, 52 * rotated + copied);
+  EXPECT_GE(backward, 68 * rotated);
+  EXPECT_EQ(moved(Program::kTorchtitan).first, 20 * rotated);
 }
 
 // What was captured is known again when the file is read.
