@@ -17,6 +17,8 @@
 #include <ATen/ops/ones.h>
 
 #include "profiler/record/operators/operator_observer.h"
+
+#include "bench/empty_observer.h"
 #endif
 
 namespace shardlens::record {
@@ -95,38 +97,44 @@ void operator_record(benchmark::State& state) {
 BENCHMARK(operator_record)->Iterations(kIterations);
 
 #ifdef SHARDLENS_BENCH_ENGINE
-// An operator on eight numbers; the observer's cost is the difference between the two variants.
-void small_add(benchmark::State& state, bool observed) {
-  const at::NoGradGuard no_grad;
-  Bench bench;
-  std::optional<OperatorObserver> observer;
-  if (observed) {
-    observer.emplace(bench.recorder());
-  }
-  const at::Tensor a = at::ones({8});
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(at::add(a, a));
-  }
-  bench.report(state);
-}
-BENCHMARK_CAPTURE(small_add, plain, false)->Iterations(kIterations / 2);
-BENCHMARK_CAPTURE(small_add, observed, true)->Iterations(kIterations / 2);
+// What observes an operator.
+enum class Observer : uint8_t { kNone, kEmpty, kClock, kRecorder };
 
-void small_mm(benchmark::State& state, bool observed) {
+template <typename Operator>
+void small_operator(benchmark::State& state, Observer which, const Operator& run) {
   const at::NoGradGuard no_grad;
   Bench bench;
   std::optional<OperatorObserver> observer;
-  if (observed) {
+  std::optional<EmptyObserver> empty;
+  if (which == Observer::kRecorder) {
     observer.emplace(bench.recorder());
+  } else if (which != Observer::kNone) {
+    empty.emplace(which == Observer::kClock);
   }
-  const at::Tensor a = at::ones({4, 4});
   for (auto _ : state) {
-    benchmark::DoNotOptimize(at::mm(a, a));
+    benchmark::DoNotOptimize(run());
   }
   bench.report(state);
 }
-BENCHMARK_CAPTURE(small_mm, plain, false)->Iterations(kIterations / 2);
-BENCHMARK_CAPTURE(small_mm, observed, true)->Iterations(kIterations / 2);
+
+// An operator on eight numbers; an observer's cost is the difference between the variants.
+void small_add(benchmark::State& state, Observer observer) {
+  const at::Tensor a = at::ones({8});
+  small_operator(state, observer, [&a] { return at::add(a, a); });
+}
+BENCHMARK_CAPTURE(small_add, plain, Observer::kNone)->Iterations(kIterations / 2);
+BENCHMARK_CAPTURE(small_add, empty, Observer::kEmpty)->Iterations(kIterations / 2);
+BENCHMARK_CAPTURE(small_add, clock, Observer::kClock)->Iterations(kIterations / 2);
+BENCHMARK_CAPTURE(small_add, observed, Observer::kRecorder)->Iterations(kIterations / 2);
+
+void small_mm(benchmark::State& state, Observer observer) {
+  const at::Tensor a = at::ones({4, 4});
+  small_operator(state, observer, [&a] { return at::mm(a, a); });
+}
+BENCHMARK_CAPTURE(small_mm, plain, Observer::kNone)->Iterations(kIterations / 2);
+BENCHMARK_CAPTURE(small_mm, empty, Observer::kEmpty)->Iterations(kIterations / 2);
+BENCHMARK_CAPTURE(small_mm, clock, Observer::kClock)->Iterations(kIterations / 2);
+BENCHMARK_CAPTURE(small_mm, observed, Observer::kRecorder)->Iterations(kIterations / 2);
 #endif
 
 }  // namespace

@@ -3,15 +3,19 @@
 //   recording_cost --model DIR --tokens FILE --out DIR [flags of capture]
 //
 // Runs rank 0 of an emulated world (two ranks and no delay, unless set by flags). Blocks of steps
-// that are recorded alternate with blocks that are not, so that both run under the same conditions.
-// Prints medians of the step time, their difference, and the number of records.
+// alternate, so that all run under the same conditions: nothing is recorded; LibTorch calls
+// callbacks that do nothing, the floor of any observer; callbacks that only read the clock; the
+// recorder. Prints medians of the step time, what each adds with its spread over the rounds of
+// these four, and the number of records.
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <CLI/App.hpp>
@@ -32,14 +36,14 @@
 #include "profiler/record/operators/operator_observer.h"
 #include "sim/cost/alpha_beta_timer.h"
 
+#include "bench/empty_observer.h"
 #include "cli/flags/prepared_run.h"
 #include "cli/flags/run_options.h"
 
 namespace shardlens {
 namespace {
 
-constexpr int64_t kBlock = 10;       // steps per block
-constexpr int64_t kFirstSteps = 20;  // warmup of caches and allocator; not counted
+constexpr int64_t kBlock = 10;  // steps per block
 
 // Passes everything on to a recorder, or to nothing.
 class Switch final : public Recorder {
@@ -97,9 +101,40 @@ double cpu_ms() {
   return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
 }
 
+// What observes the steps of a block.
+enum Mode : uint8_t { kNothing, kEmpty, kClock, kRecorder, kModes };
+constexpr std::array<std::string_view, kModes> kModeNames{"nothing", "empty observer", "clock only",
+                                                          "recorder"};
+
+constexpr int64_t kFirstSteps = kModes * kBlock;  // warmup of caches and allocator; not counted
+
 struct Steps {
   std::vector<double> wall, cpu;  // ms
+  std::vector<double> rounds;     // median CPU of each round, ms
+  size_t round_begin = 0;
+
+  void end_round() {
+    if (cpu.size() > round_begin) {
+      const auto begin = cpu.begin() + static_cast<std::ptrdiff_t>(round_begin);
+      rounds.push_back(median(std::vector<double>(begin, cpu.end())));
+    }
+    round_begin = cpu.size();
+  }
 };
+
+// What a mode adds to the CPU of a step, in percent: of all steps, and of each round.
+void print_cpu(Mode mode, const Steps& plain, const Steps& steps) {
+  std::vector<double> added;
+  for (size_t i = 0; i < std::min(plain.rounds.size(), steps.rounds.size()); ++i) {
+    added.push_back((steps.rounds[i] / plain.rounds[i] - 1) * 100);
+  }
+  const auto [least, most] = std::ranges::minmax(added);
+  fmt::print(
+      "cpu       {:.3f} ms with {}: {:+.2f} %, median of {} rounds {:+.2f} % ({:+.2f} to "
+      "{:+.2f})\n",
+      median(steps.cpu), kModeNames[mode], (median(steps.cpu) / median(plain.cpu) - 1) * 100,
+      added.size(), median(added), least, most);
+}
 
 void measure(const cli::RunOptions& options) {
   const int64_t world_size = options.world_size.value_or(2);
@@ -128,23 +163,36 @@ void measure(const cli::RunOptions& options) {
   recorder.units(tap.fqns());
   recorder.groups(tap.group_names());
   std::optional<record::OperatorObserver> observer;
-  Steps off, on;
+  std::optional<EmptyObserver> empty;
+  std::array<Steps, kModes> all;
+  Mode mode = kNothing;
+  int64_t recorded_steps = 0;
+  int64_t observed = 0, observed_steps = 0;  // functions, with the empty observer
   double cpu_before = cpu_ms();
   const auto after_step = [&](const train::StepReport& report) {
     const double cpu = cpu_ms();
     // The first step of a block is not counted, since it includes the change.
     if (report.step >= kFirstSteps && report.step % kBlock != 0) {
-      Steps& steps = observer ? on : off;
-      steps.wall.push_back(report.step_ms);
-      steps.cpu.push_back(cpu - cpu_before);
+      all[mode].wall.push_back(report.step_ms);
+      all[mode].cpu.push_back(cpu - cpu_before);
     }
     if ((report.step + 1) % kBlock == 0) {
-      const bool turn_on = !observer.has_value();
-      tap.to(turn_on ? &recorder : nullptr);
-      if (turn_on) {
+      if (mode == kEmpty) {
+        observed += EmptyObserver::calls();
+        observed_steps += kBlock;
+      }
+      if (mode == kRecorder) {
+        recorded_steps += kBlock;
+        std::ranges::for_each(all, &Steps::end_round);
+      }
+      mode = static_cast<Mode>((mode + 1) % kModes);
+      tap.to(mode == kRecorder ? &recorder : nullptr);
+      observer.reset();
+      empty.reset();
+      if (mode == kRecorder) {
         observer.emplace(recorder);
-      } else {
-        observer.reset();
+      } else if (mode != kNothing) {
+        empty.emplace(mode == kClock);
       }
     }
     cpu_before = cpu_ms();
@@ -156,23 +204,30 @@ void measure(const cli::RunOptions& options) {
                                     0,           world_size,    &tap,        nullptr};
   train::train(context, train, after_step);
   observer.reset();
+  empty.reset();
   recorder.finish();
 
-  if (off.cpu.empty() || on.cpu.empty()) {
+  const Steps &off = all[kNothing], &on = all[kRecorder];
+  if (off.rounds.empty() || on.rounds.empty()) {
     throw UsageError(
-        fmt::format("no step to compare; expected --steps above {}", kFirstSteps + 2 * kBlock));
+        fmt::format("no step to compare; expected --steps {} or more", 2 * kFirstSteps));
   }
-  const auto recorded_steps = static_cast<double>(on.cpu.size()) * kBlock / (kBlock - 1);
-  const double records = static_cast<double>(recorder.kept()) / std::max(1.0, recorded_steps);
+  const double records = static_cast<double>(recorder.kept()) / static_cast<double>(recorded_steps);
   const double plain = median(off.cpu), recorded = median(on.cpu);
   fmt::print("steps     {} without and {} with recording, medians\n", off.cpu.size(),
              on.cpu.size());
   fmt::print("wall      {:.3f} ms without, {:.3f} ms with: {:+.2f} %\n", median(off.wall),
              median(on.wall), (median(on.wall) / median(off.wall) - 1) * 100);
-  fmt::print("cpu       {:.3f} ms without, {:.3f} ms with: {:+.2f} %\n", plain, recorded,
-             (recorded / plain - 1) * 100);
+  fmt::print("cpu       {:.3f} ms with nothing\n", plain);
+  for (const Mode each : {kEmpty, kClock, kRecorder}) {
+    print_cpu(each, off, all[each]);
+  }
   fmt::print("ratio recording/wall {:.4f}\nratio recording/cpu {:.4f}\n",
              median(on.wall) / median(off.wall), recorded / plain);
+  fmt::print("observed  {:.0f} functions a step, {:.0f} ns of cpu each by the empty observer\n",
+             static_cast<double>(observed) / static_cast<double>(observed_steps),
+             (median(all[kEmpty].cpu) - plain) * 1e6 * static_cast<double>(observed_steps) /
+                 static_cast<double>(observed));
   fmt::print("recorded  {:.0f} records a step, {:.0f} ns of cpu each; {} dropped\n", records,
              (recorded - plain) * 1e6 / records, recorder.dropped());
 }

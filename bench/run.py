@@ -29,7 +29,7 @@ def benchmarks(options):
 
     binaries = ["--bin", options.bin]
     sample = ROOT / "traces" / "llama-emulated8"
-    cost = ["--model", sample, "--tokens", ROOT / "README.md", "--batch", "4", "--seq", "128", "--steps", "60" if options.quick else "120"]
+    cost = ["--model", sample, "--tokens", ROOT / "README.md", "--batch", "4", "--seq", "128", "--steps", "80" if options.quick else "200"]
     return {
         "train": ("A training step, beside PyTorch FSDP2, FSDP1, DDP and what the machine allows",
                   [["bench/train_bench.py", *binaries, *rounds(5), "--models", "llama-tiny,six-layers"],
