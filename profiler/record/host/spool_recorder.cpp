@@ -1,13 +1,13 @@
 #include "profiler/record/host/spool_recorder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/base/format_bytes.h"
@@ -22,10 +22,8 @@ namespace {
 using trace::SpoolRecord;
 using trace::SpoolType;
 
-uint32_t thread_id() {
-  thread_local auto id = static_cast<uint32_t>(::syscall(SYS_gettid));
-  return id;
-}
+// What was recorded is in the file after at most this long.
+constexpr std::chrono::milliseconds kPause{20};
 
 SpoolRecord step_record(SpoolType type, int64_t step, int64_t dropped) {
   SpoolRecord record;
@@ -58,7 +56,7 @@ SpoolRecorder::~SpoolRecorder() {
     const std::lock_guard lock(mutex_);
     collect();
     stop_ = true;
-    ask_to_write();
+    ask_to_write(/*soon=*/false);
   }
   writer_.join();
 }
@@ -122,7 +120,8 @@ void SpoolRecorder::step_end() {
   ++recorded_steps_;
   {
     const std::lock_guard lock(mutex_);
-    ask_to_write();
+    const bool makes_room = options_.keep_newest && accepted_ > options_.budget / 2;
+    ask_to_write(/*soon=*/!makes_room);
   }
   if (warning_listener_) {
     warn_once();
@@ -141,7 +140,7 @@ uint32_t SpoolRecorder::hook(const HookEvent& event) {
     record.hook = {.seq = seq,
                    .unit = event.unit,
                    .invocation = event.invocation,
-                   .thread = thread_id(),
+                   .thread = records_.thread(),
                    .time = now_ns(),
                    .hook = static_cast<uint8_t>(event.hook),
                    .grad_mode = static_cast<uint8_t>(event.grad_mode),
@@ -166,7 +165,7 @@ void SpoolRecorder::action(uint32_t seq, const schedule::Action& action) {
                    .buffer_unit = action.buffer.unit,
                    .generation = action.buffer.generation,
                    .event = action.event,
-                   .thread = thread_id(),
+                   .thread = records_.thread(),
                    .op = static_cast<uint8_t>(action.op),
                    .stream = static_cast<uint8_t>(action.stream),
                    .group = action.group,
@@ -193,7 +192,7 @@ void SpoolRecorder::range_end() {
   SpoolRecord record;
   record.type = SpoolType::kRange;
   record.range = {.unit = open.unit,
-                  .thread = thread_id(),
+                  .thread = records_.thread(),
                   .start = open.start,
                   .end = std::max(open.start, now_ns()),
                   .range = static_cast<uint8_t>(open.range),
@@ -227,7 +226,7 @@ void SpoolRecorder::collective(const CollectiveRecord& r) {
                        .start = start,
                        .end = std::max(start, r.end)};
   if (r.on_device) {
-    record.collective.thread = thread_id();
+    record.collective.thread = records_.thread();
   }
   append(record);
 }
@@ -251,19 +250,18 @@ void SpoolRecorder::op(uint32_t name,
                        Nanoseconds start,
                        Nanoseconds end,
                        const InputShapes* shapes) {
-  SpoolRecord record;
-  record.type = SpoolType::kOperator;
-  record.op = {.name = name,
-               .thread = thread_id(),
-               .start = start,
-               .end = std::max(start, end),
-               .ranks = {},
-               .dims = {}};
-  if (shapes != nullptr) {
-    record.a = shapes->inputs;
-    std::memcpy(record.op.ranks, shapes->ranks, sizeof(record.op.ranks));
-    std::memcpy(record.op.dims, shapes->dims, sizeof(record.op.dims));
+  end = std::max(start, end);
+  if (shapes == nullptr) {
+    if (!records_.add_operator(name, start, end)) {
+      make_space();
+      records_.add_operator(name, start, end);
+    }
+    return;
   }
+  SpoolRecord record = operator_record({name, records_.thread(), start, end});
+  record.a = shapes->inputs;
+  std::memcpy(record.op.ranks, shapes->ranks, sizeof(record.op.ranks));
+  std::memcpy(record.op.dims, shapes->dims, sizeof(record.op.dims));
   append(record);
 }
 
@@ -292,7 +290,7 @@ void SpoolRecorder::note(std::string_view message) {
 void SpoolRecorder::flush() {
   std::unique_lock lock(mutex_);
   collect();
-  ask_to_write();
+  ask_to_write(/*soon=*/false);
   written_changed_.wait(lock, [this, mine = asked_] { return written_ >= mine; });
 }
 
@@ -366,10 +364,15 @@ void SpoolRecorder::append_text(SpoolType type, uint32_t id, std::string_view te
 
 void SpoolRecorder::append(const SpoolRecord& record) {
   if (!records_.add(record)) {
-    const std::lock_guard lock(mutex_);
-    collect();
+    make_space();
     records_.add(record);
   }
+}
+
+// In the batches of threads.
+void SpoolRecorder::make_space() {
+  const std::lock_guard lock(mutex_);
+  collect();
 }
 
 // After what all threads have added before.
@@ -386,30 +389,52 @@ void SpoolRecorder::append_always(const SpoolRecord& record) {
 
 // Takes what the threads have added, within the budget. The caller holds mutex_.
 void SpoolRecorder::collect() {
-  records_.take([this](std::span<const SpoolRecord> added) {
-    if (finished_) {
-      return;
+  records_.take([this](auto added) {
+    for (; !finished_ && !added.empty(); added = added.subspan(take_first(added))) {
     }
-    constexpr auto kSize = static_cast<Bytes>(sizeof(SpoolRecord));
-    const Bytes room = std::max<Bytes>(0, (options_.budget - accepted_) / kSize);
-    const auto count = std::min(static_cast<Bytes>(added.size()), room);
-    buffer_.insert(buffer_.end(), added.begin(), added.begin() + count);
-    accepted_ += count * kSize;
-    kept_ += count;
-    dropped_ += static_cast<int64_t>(added.size()) - count;
   });
   if (buffer_.size() >= options_.buffer_records && asked_ == taken_) {
-    ask_to_write();
+    ask_to_write(/*soon=*/false);
   }
 }
 
-// The caller holds mutex_.
-void SpoolRecorder::ask_to_write() {
-  ++asked_;
-  asked_changed_.notify_one();
+// Takes or drops a first part of records; returns its size.
+size_t SpoolRecorder::take_first(std::span<const SpoolRecord> added) {
+  constexpr auto kSize = static_cast<Bytes>(sizeof(SpoolRecord));
+  const Bytes room = std::max<Bytes>(0, (options_.budget - accepted_) / kSize);
+  const auto count = std::min(static_cast<Bytes>(added.size()), room);
+  buffer_.insert(buffer_.end(), added.begin(), added.begin() + count);
+  accepted_ += count * kSize;
+  kept_ += count;
+  dropped_ += static_cast<int64_t>(added.size()) - count;
+  return added.size();
 }
 
-// The writer's thread.
+size_t SpoolRecorder::take_first(std::span<const RanOperator> added) {
+  constexpr auto kSize = static_cast<Bytes>(sizeof(SpoolRecord));
+  if (accepted_ + kSize > options_.budget) {
+    dropped_ += static_cast<int64_t>(added.size());
+    return added.size();
+  }
+  const SpoolRecord& packed = buffer_.emplace_back(pack_first(added));
+  accepted_ += kSize;
+  kept_ += events_in(packed);
+  return static_cast<size_t>(events_in(packed));
+}
+
+// The writer writes now or, with `soon`, after its pause. The caller holds mutex_.
+void SpoolRecorder::ask_to_write(bool soon) {
+  ++asked_;
+  if (!soon) {
+    urgent_ = asked_;
+  }
+  if (!soon || !pausing_) {
+    asked_changed_.notify_one();
+  }
+}
+
+// The writer's thread. It pauses after each time, so that short steps are written several at a time
+// and do not wake it each.
 void SpoolRecorder::write_when_asked() {
   std::vector<SpoolRecord> batch;
   batch.reserve(options_.buffer_records);
@@ -420,19 +445,25 @@ void SpoolRecorder::write_when_asked() {
     const uint64_t mine = taken_;
     batch.swap(buffer_);
     lock.unlock();
-    const size_t lost = batch.size() - file_.append(batch);
+    const size_t written = file_.append(batch);
     if (options_.keep_newest) {
       make_room();
     }
     lock.lock();
-    if (lost > 0) {
-      dropped_ += static_cast<int64_t>(lost);
-      kept_ -= static_cast<int64_t>(lost);
+    if (written < batch.size()) {
+      int64_t lost = 0;
+      std::for_each(batch.begin() + static_cast<std::ptrdiff_t>(written), batch.end(),
+                    [&lost](const SpoolRecord& record) { lost += events_in(record); });
+      dropped_ += lost;
+      kept_ -= lost;
       error_ = file_.error();
     }
     batch.clear();
     written_ = mine;
     written_changed_.notify_all();
+    pausing_ = true;
+    asked_changed_.wait_for(lock, kPause, [this] { return urgent_ > taken_; });
+    pausing_ = false;
   } while (!stop_ || asked_ > taken_);
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include <sys/syscall.h>
+#include <unistd.h>
+
 namespace shardlens::record {
 namespace {
 
@@ -13,7 +16,11 @@ uint64_t next_owner() {
 }  // namespace
 
 ThreadRecords::ThreadRecords(size_t limit)
-    : id_(next_owner()), limit_(std::clamp<size_t>(limit, 1, kRecords)) {}
+    : id_(next_owner()), limit_(std::max<size_t>(limit, 1)) {}
+
+uint32_t ThreadRecords::system_thread_id() {
+  return static_cast<uint32_t>(::syscall(SYS_gettid));
+}
 
 ThreadRecords::Batch& ThreadRecords::batch_of_thread() {
   const std::lock_guard lock(batches_mutex_);

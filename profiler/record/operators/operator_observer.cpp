@@ -23,19 +23,52 @@ constexpr std::array<std::string_view, 4> kGemms{"aten::mm", "aten::addmm", "ate
 // [Note: Closed operators] What they call are helpers: views of their arguments, allocations,
 // resolve_conj. These take no time of their own, and of what is recorded they are a third. So what
 // runs inside one of these operators is not recorded. Operators that may call others that compute
-// (aten::reshape, aten::contiguous) are not among them.
-constexpr std::array<std::string_view, 33> kClosed{
-    "aten::mm",      "aten::addmm",      "aten::bmm",
-    "aten::baddbmm", "aten::as_strided", "aten::view",
-    "aten::view_as", "aten::t",          "aten::transpose",
-    "aten::permute", "aten::select",     "aten::slice",
-    "aten::narrow",  "aten::squeeze",    "aten::unsqueeze",
-    "aten::expand",  "aten::expand_as",  "aten::detach",
-    "aten::alias",   "aten::split",      "aten::split_with_sizes",
-    "aten::chunk",   "aten::unbind",     "aten::unflatten",
-    "aten::empty",   "aten::empty_like", "aten::empty_strided",
-    "aten::zeros",   "aten::ones",       "aten::full",
-    "aten::zero_",   "aten::item",       "aten::resolve_conj"};
+// are not among them. Of those, kReshapes call a view or a copy: there, only views are left out.
+constexpr std::array<std::string_view, 15> kClosed{
+    "aten::mm",
+    "aten::addmm",
+    "aten::bmm",
+    "aten::baddbmm",
+    "aten::zeros",
+    "aten::ones",
+    "aten::full",
+    "aten::zero_",
+    "aten::item",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "shardlens::rms_norm",
+    "shardlens::rotary",
+    "shardlens::rotary_backward",
+    "shardlens::silu_multiply",
+    "shardlens::silu_multiply_backward"};
+constexpr std::array<std::string_view, 27> kHelpers{// closed too
+                                                    "aten::as_strided",
+                                                    "aten::view",
+                                                    "aten::_unsafe_view",
+                                                    "aten::_reshape_alias",
+                                                    "aten::view_as",
+                                                    "aten::t",
+                                                    "aten::transpose",
+                                                    "aten::permute",
+                                                    "aten::select",
+                                                    "aten::slice",
+                                                    "aten::narrow",
+                                                    "aten::squeeze",
+                                                    "aten::unsqueeze",
+                                                    "aten::expand",
+                                                    "aten::expand_as",
+                                                    "aten::detach",
+                                                    "aten::alias",
+                                                    "aten::split",
+                                                    "aten::split_with_sizes",
+                                                    "aten::chunk",
+                                                    "aten::unbind",
+                                                    "aten::unflatten",
+                                                    "aten::empty",
+                                                    "aten::empty_like",
+                                                    "aten::empty_strided",
+                                                    "aten::resolve_conj",
+                                                    "aten::resolve_neg"};
+constexpr std::array<std::string_view, 2> kReshapes{"aten::reshape", "aten::flatten"};
 constexpr size_t kKnownNames = 1024;  // a model's step has less than a hundred
 
 // A RecordFunction callback is a plain function without user data, so the recorder is a global
@@ -45,9 +78,17 @@ std::atomic<SpoolRecorder*> active{nullptr};
 std::atomic<uint64_t> generation{0};
 
 struct Name {
+  explicit Name(std::string_view name, uint32_t its_id)
+      : text(name),
+        id(its_id),
+        gemm(std::ranges::count(kGemms, name) > 0),
+        helper(std::ranges::count(kHelpers, name) > 0),
+        closed(helper || std::ranges::count(kClosed, name) > 0),
+        reshapes(std::ranges::count(kReshapes, name) > 0) {}
+
   std::string text;
-  uint32_t id = 0;
-  bool gemm = false, closed = false;
+  uint32_t id;
+  bool gemm, helper, closed, reshapes;  // see [Note: Closed operators]
 };
 
 // Of the length and the last characters, in which names differ.
@@ -63,10 +104,20 @@ size_t hash_of(std::string_view text) {
 }
 
 // Names by their text: an operator's is at a fixed address, but an autograd node's is a temporary
-// string. Open addressing; all are forgotten when there are too many.
+// string. The name that was last at an address is tried first. Open addressing; all are forgotten
+// when there are too many.
 class Names {
  public:
-  const Name& of(std::string_view text, SpoolRecorder& recorder) {
+  const Name& of(const char* text, SpoolRecorder& recorder) {
+    const Name*& last = last_[(reinterpret_cast<uintptr_t>(text) >> 4U) % kAddresses];
+    if (last == nullptr || std::strcmp(last->text.c_str(), text) != 0) {
+      last = &found(text, recorder);
+    }
+    return *last;
+  }
+
+ private:
+  const Name& found(std::string_view text, SpoolRecorder& recorder) {
     for (size_t slot = hash_of(text);; ++slot) {
       std::unique_ptr<Name>& name = slots_[slot % kSlots];
       if (name != nullptr && name->text == text) {
@@ -78,42 +129,44 @@ class Names {
     }
   }
 
- private:
   const Name& added(std::string_view text, SpoolRecorder& recorder) {
     if (++count_ > kKnownNames) {
       slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
+      last_ = {};
       count_ = 1;
     }
     size_t slot = hash_of(text);
     while (slots_[slot % kSlots] != nullptr) {
       ++slot;
     }
-    slots_[slot % kSlots] = std::make_unique<Name>(Name{std::string(text), recorder.text(text),
-                                                        std::ranges::count(kGemms, text) > 0,
-                                                        std::ranges::count(kClosed, text) > 0});
+    slots_[slot % kSlots] = std::make_unique<Name>(text, recorder.text(text));
     return *slots_[slot % kSlots];
   }
 
-  static constexpr size_t kSlots = 2 * kKnownNames;
+  static constexpr size_t kSlots = 2 * kKnownNames, kAddresses = 256;
   std::vector<std::unique_ptr<Name>> slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
+  std::array<const Name*, kAddresses> last_{};  // by the address of a text
   size_t count_ = 0;
 };
 
-struct Frame {
+struct Frame {  // a function that runs now and is recorded when it ends
   const at::RecordFunction* function = nullptr;
   Nanoseconds start = 0;
   uint32_t name = 0;
-
-  bool has_shapes = false;
-  InputShapes shapes;
+  bool reshapes = false;
 };
 
 struct ThreadState {
   uint64_t generation = 0;
 
   std::vector<Frame> frames;
-  const at::RecordFunction* closed = nullptr;  // runs now, and what it calls is not recorded
+  // Runs now; what it calls is not recorded, and it neither unless it has a frame.
+  const at::RecordFunction* closed = nullptr;
   Names names;
+};
+
+struct Shapes final : at::ObserverContext {
+  InputShapes shapes;
 };
 
 ThreadState& state_of_thread() {
@@ -121,13 +174,14 @@ ThreadState& state_of_thread() {
   return state;
 }
 
-// False if the shapes do not fit into a record; then none are recorded.
-bool read_shapes(c10::ArrayRef<const c10::IValue> inputs, InputShapes& shapes) {
-  shapes = InputShapes{};
+// Null if the shapes do not fit into a record; then none are recorded.
+std::unique_ptr<Shapes> read_shapes(c10::ArrayRef<const c10::IValue> inputs) {
+  auto read = std::make_unique<Shapes>();
+  InputShapes& shapes = read->shapes;
   size_t used = 0;
   for (const c10::IValue& input : inputs) {
     if (shapes.inputs == trace::SpoolOperator::kMaxInputs) {
-      return false;
+      return nullptr;
     }
     uint8_t& rank = shapes.ranks[shapes.inputs++];
     if (!input.isTensor() || !input.toTensor().defined()) {
@@ -135,13 +189,13 @@ bool read_shapes(c10::ArrayRef<const c10::IValue> inputs, InputShapes& shapes) {
     }
     for (const int64_t size : input.toTensor().sizes()) {
       if (used == trace::SpoolOperator::kMaxDims || size > INT32_MAX) {
-        return false;
+        return nullptr;
       }
       shapes.dims[used++] = static_cast<int32_t>(size);
       ++rank;
     }
   }
-  return true;
+  return read;
 }
 
 // If a callback requests inputs, torch boxes those of every operator, which costs as much as the
@@ -163,27 +217,25 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
     return nullptr;
   }
   const Name& name = state.names.of(function.name(), *recorder);
-  Frame& frame = state.frames.emplace_back();
-  frame.function = &function;
-  frame.name = name.id;
   state.closed = name.closed ? &function : nullptr;
-  if constexpr (kShapes) {
-    frame.has_shapes = name.gemm && read_shapes(function.inputs(), frame.shapes);
+  if (name.helper && !state.frames.empty() && state.frames.back().reshapes) {
+    return nullptr;
   }
-  frame.start = now_ns();
-  return nullptr;
+  std::unique_ptr<at::ObserverContext> shapes;
+  if constexpr (kShapes) {
+    shapes = name.gemm ? read_shapes(function.inputs()) : nullptr;
+  }
+  state.frames.push_back({&function, now_ns(), name.id, name.reshapes});
+  return shapes;
 }
 
-void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/) {
+void on_end(const at::RecordFunction& function, at::ObserverContext* shapes) {
   ThreadState& state = state_of_thread();
-  if (state.closed != nullptr && state.closed != &function) {
-    return;
-  }
-  const Nanoseconds end = now_ns();
-  state.closed = nullptr;
-  SpoolRecorder* recorder = active.load(std::memory_order_acquire);
-  if (recorder == nullptr) {
-    return;
+  if (state.closed != nullptr) {
+    if (state.closed != &function) {
+      return;
+    }
+    state.closed = nullptr;
   }
   // An operator that began before the recording has no frame; one that an exception ended is found
   // below later ones.
@@ -191,21 +243,24 @@ void on_end(const at::RecordFunction& function, at::ObserverContext* /*context*/
   while (depth > 0 && state.frames[depth - 1].function != &function) {
     --depth;
   }
-  if (depth == 0) {
+  SpoolRecorder* recorder = active.load(std::memory_order_acquire);
+  if (depth == 0 || recorder == nullptr) {
     return;
   }
   const Frame& frame = state.frames[depth - 1];
-  recorder->op(frame.name, frame.start, end, frame.has_shapes ? &frame.shapes : nullptr);
+  recorder->op(frame.name, frame.start, now_ns(),
+               shapes == nullptr ? nullptr : &static_cast<Shapes*>(shapes)->shapes);
   state.frames.resize(depth - 1);
 }
 
 // Thread-local: communication threads are not observed; autograd's threads inherit the callback.
+// Not observed is RecordScope::BACKWARD_FUNCTION, a node within "autograd::engine::
+// evaluate_function: <node>", which is a FUNCTION.
 template <bool kShapes>
 uint64_t add_callback() {
-  return at::addThreadLocalCallback(
-      at::RecordFunctionCallback(on_start<kShapes>, on_end)
-          .needsInputs(kShapes)
-          .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  return at::addThreadLocalCallback(at::RecordFunctionCallback(on_start<kShapes>, on_end)
+                                        .needsInputs(kShapes)
+                                        .scopes({at::RecordScope::FUNCTION}));
 }
 
 }  // namespace

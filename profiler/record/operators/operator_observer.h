@@ -13,8 +13,9 @@ namespace shardlens::record {
 //
 // Shapes     recorded only for GEMMs (aten::mm, addmm, bmm, baddbmm) in the first recorded step:
 //            the shapes are the same in every step and cost too much to record each time.
-// Nesting    nested operators are kept, except the helpers that products, views and allocations
-//            call (see [Note: Closed operators]); analysis counts them as their callers' time.
+// Nesting    nested operators are kept, except the helpers that products, views, allocations and
+//            fused operators call (see [Note: Closed operators]); analysis counts them as their
+//            callers' time. A node of autograd is "autograd::engine::evaluate_function: <node>".
 // Ownership  `recorder` must outlive the observer.
 // Threads    construct, destroy and train on the same thread.
 // Errors     UsageError if another observer is alive. Callbacks never throw.

@@ -110,6 +110,19 @@ bool valid_operator(const SpoolRecord& record) {
   return dims <= SpoolOperator::kMaxDims && possible(op.start, op.end);
 }
 
+bool valid_operators(const SpoolRecord& record) {
+  const SpoolOperators& all = record.operators;
+  if (record.a == 0 || record.a > SpoolOperators::kMost || !possible(all.start)) {
+    return false;
+  }
+  for (size_t i = 0; i < record.a; ++i) {
+    if (!possible(all.start + all.after[i] + all.duration[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool valid_device_record(const SpoolRecord& record) {
   switch (record.type) {
     case SpoolType::kDeviceProperties:
@@ -167,6 +180,8 @@ bool valid(const SpoolRecord& record) {
              valid_unit(record.collective.unit);
     case SpoolType::kOperator:
       return valid_operator(record);
+    case SpoolType::kOperators:
+      return valid_operators(record);
     case SpoolType::kCollectiveCall:
       return record.a < kCollectiveCount && record.b < kDTypeCount &&
              ends_after(record.collective.start, record.collective.end) &&
@@ -353,6 +368,9 @@ class Parser {
         spool_.dropped = record.step.dropped;
         spool_.ended = true;
         return true;
+      case SpoolType::kOperators:
+        keep_operators(record.operators, record.a);
+        return true;
       default:
         break;
     }
@@ -361,6 +379,18 @@ class Parser {
       give_groups(spool_.records.back().action);
     }
     return true;
+  }
+
+  void keep_operators(const SpoolOperators& all, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      SpoolRecord record;
+      record.type = SpoolType::kOperator;
+      record.op.name = all.name[i];
+      record.op.thread = all.thread;
+      record.op.start = all.start + all.after[i];
+      record.op.end = record.op.start + all.duration[i];
+      spool_.records.push_back(record);
+    }
   }
 
   Spool spool_;

@@ -20,7 +20,7 @@ namespace shardlens::trace {
 // whole records before it can be read.
 
 inline constexpr char kSpoolMagic[8] = {'S', 'H', 'L', 'S', 'P', 'O', 'O', 'L'};
-inline constexpr uint32_t kSpoolVersion = 4;
+inline constexpr uint32_t kSpoolVersion = 5;
 inline constexpr uint32_t kOldestSpoolVersion = 3;  // that is still read
 inline constexpr size_t kSpoolRecordBytes = 64;
 
@@ -67,8 +67,9 @@ enum class SpoolType : uint8_t {  // which of the structs below a record is
   kNote,              // piece of a message for the trace's diagnostics
   kDeviceDropped,     // number of device records lost so far, in SpoolStep::dropped
   kGroup,             // piece of the name of a plan's process group; id = mesh::GroupId
+  kOperators,         // up to four operators without shapes
 };
-inline constexpr int kSpoolTypeCount = 27;
+inline constexpr int kSpoolTypeCount = 28;
 
 struct SpoolText {  // a piece of a string
   static constexpr size_t kPiece = 44;
@@ -127,8 +128,18 @@ struct SpoolOperator {  // an ATen operator or autograd node
   int32_t dims[kMaxDims];
 };
 
+struct SpoolOperators {  // operators of a thread, in the order in which they ended
+  static constexpr size_t kMost = 4;
+  uint32_t thread;
+  char reserved[4];
+  Nanoseconds start;                       // the earliest
+  uint32_t after[kMost], duration[kMost];  // ns; a start is `start` + `after`
+  uint16_t name[kMost];
+};
+
 // `a`, `b`, `c` for kCollective and kCollectiveCall: kind, dtype, emulated. `a` for kOperator:
-// number of inputs whose shapes are in the record (0: not recorded). Otherwise 0.
+// number of inputs whose shapes are in the record (0: not recorded); for kOperators: number of
+// operators. Otherwise 0.
 struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes` covers the union
 
   SpoolType type = SpoolType::kInvalid;
@@ -143,6 +154,7 @@ struct SpoolRecord {  // NOLINT(cppcoreguidelines-pro-type-member-init): `bytes`
     SpoolRange range;
     SpoolCollective collective;
     SpoolOperator op;
+    SpoolOperators operators;
     SpoolKernel kernel;
     SpoolCopy copy;
     SpoolGraphNode node;
@@ -167,7 +179,8 @@ static_assert(sizeof(SpoolRecord) == kSpoolRecordBytes &&
 struct Spool {
   std::string source;  // path, for messages
   SpoolHeader header;
-  // Valid records in file order, without texts, units and metadata.
+  // Valid records in file order, without texts, units and metadata; a kOperators as one kOperator
+  // for each.
   std::vector<SpoolRecord> records;
   std::unordered_map<uint32_t, std::string> texts;
   std::vector<std::string> units;           // FQN by UnitId; "unit 7" if the FQN was lost
