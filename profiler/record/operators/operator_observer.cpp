@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -78,18 +79,18 @@ std::atomic<SpoolRecorder*> active{nullptr};
 std::atomic<uint64_t> generation{0};
 
 struct Name {
-  explicit Name(std::string_view name, uint32_t its_id)
-      : text(name),
-        id(its_id),
-        gemm(std::ranges::count(kGemms, name) > 0),
-        helper(std::ranges::count(kHelpers, name) > 0),
-        closed(helper || std::ranges::count(kClosed, name) > 0),
-        reshapes(std::ranges::count(kReshapes, name) > 0) {}
-
-  std::string text;
-  uint32_t id;
-  bool gemm, helper, closed, reshapes;  // see [Note: Closed operators]
+  uint32_t id = 0;
+  bool gemm = false, helper = false, closed = false, reshapes = false;  // [Note: Closed operators]
 };
+
+Name make_name(std::string_view text, SpoolRecorder& recorder) {
+  const bool helper = std::ranges::count(kHelpers, text) > 0;
+  return {.id = recorder.text(text),
+          .gemm = std::ranges::count(kGemms, text) > 0,
+          .helper = helper,
+          .closed = helper || std::ranges::count(kClosed, text) > 0,
+          .reshapes = std::ranges::count(kReshapes, text) > 0};
+}
 
 // Of the length and the last characters, in which names differ.
 size_t hash_of(std::string_view text) {
@@ -103,49 +104,55 @@ size_t hash_of(std::string_view text) {
   return ((last[0] + text.size()) * kFactor + last[1]) * kFactor >> 32U;
 }
 
-// Names by their text: an operator's is at a fixed address, but an autograd node's is a temporary
-// string. The name that was last at an address is tried first. Open addressing; all are forgotten
-// when there are too many.
+// An operator's name is at a fixed address, by which it is found without reading it. That of an
+// autograd node or a range is a temporary string, and found by its text. Texts are in a table with
+// open addressing; all are forgotten when there are too many.
 class Names {
  public:
-  const Name& of(const char* text, SpoolRecorder& recorder) {
-    const Name*& last = last_[(reinterpret_cast<uintptr_t>(text) >> 4U) % kAddresses];
-    if (last == nullptr || std::strcmp(last->text.c_str(), text) != 0) {
-      last = &found(text, recorder);
+  Name of(const at::RecordFunction& function, SpoolRecorder& recorder) {
+    const char* text = function.name();
+    const auto address = reinterpret_cast<uintptr_t>(text);
+    Operator& known = operators_[address * 0x9e3779b97f4a7c15ULL >> 54U];
+    if (known.at == text) {
+      return known.name;
     }
-    return *last;
+    const Name name = by_text(text, recorder);
+    if (function.operator_name()) {
+      known = {text, name};
+    }
+    return name;
   }
 
  private:
-  const Name& found(std::string_view text, SpoolRecorder& recorder) {
-    for (size_t slot = hash_of(text);; ++slot) {
-      std::unique_ptr<Name>& name = slots_[slot % kSlots];
-      if (name != nullptr && name->text == text) {
-        return *name;
-      }
-      if (name == nullptr) {
-        return added(text, recorder);
-      }
-    }
-  }
+  struct Operator {
+    const char* at = nullptr;
+    Name name;
+  };
+  struct Text {
+    std::string text;
+    Name name;
+  };
 
-  const Name& added(std::string_view text, SpoolRecorder& recorder) {
-    if (++count_ > kKnownNames) {
-      slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
-      last_ = {};
-      count_ = 1;
-    }
+  Name by_text(std::string_view text, SpoolRecorder& recorder) {
     size_t slot = hash_of(text);
-    while (slots_[slot % kSlots] != nullptr) {
-      ++slot;
+    for (; texts_[slot % kSlots] != nullptr; ++slot) {
+      if (texts_[slot % kSlots]->text == text) {
+        return texts_[slot % kSlots]->name;
+      }
     }
-    slots_[slot % kSlots] = std::make_unique<Name>(text, recorder.text(text));
-    return *slots_[slot % kSlots];
+    if (++count_ > kKnownNames) {
+      texts_ = std::vector<std::unique_ptr<Text>>(kSlots);
+      count_ = 1;
+      slot = hash_of(text);
+    }
+    texts_[slot % kSlots] =
+        std::make_unique<Text>(Text{std::string(text), make_name(text, recorder)});
+    return texts_[slot % kSlots]->name;
   }
 
-  static constexpr size_t kSlots = 2 * kKnownNames, kAddresses = 256;
-  std::vector<std::unique_ptr<Name>> slots_ = std::vector<std::unique_ptr<Name>>(kSlots);
-  std::array<const Name*, kAddresses> last_{};  // by the address of a text
+  static constexpr size_t kSlots = 2 * kKnownNames;
+  std::array<Operator, 1024> operators_{};
+  std::vector<std::unique_ptr<Text>> texts_ = std::vector<std::unique_ptr<Text>>(kSlots);
   size_t count_ = 0;
 };
 
@@ -216,7 +223,7 @@ std::unique_ptr<at::ObserverContext> on_start(const at::RecordFunction& function
   if (state.closed != nullptr) {
     return nullptr;
   }
-  const Name& name = state.names.of(function.name(), *recorder);
+  const Name name = state.names.of(function, *recorder);
   state.closed = name.closed ? &function : nullptr;
   if (name.helper && !state.frames.empty() && state.frames.back().reshapes) {
     return nullptr;
