@@ -4,7 +4,8 @@
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
+
+#include "core/models/named_node.h"
 
 // Shapes  as in the header; G = N / K queries share a key: they are rows of one product, so that
 //         keys and values are not repeated. S = B · K products.
@@ -51,6 +52,8 @@ Scores scores_of(const at::Tensor& q_SRH,
 }
 
 struct CappedAttention : torch::autograd::Function<CappedAttention> {
+  static constexpr std::string_view kNodeName = "CappedAttentionBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& q,
                             const at::Tensor& k,

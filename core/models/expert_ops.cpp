@@ -9,10 +9,10 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/silu.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "core/models/fused.h"
 #include "core/models/kernels.h"
+#include "core/models/named_node.h"
 
 // Source  transformers 5.23 integrations/moe.py, grouped_mm_experts_forward.
 namespace shardlens::models {
@@ -55,6 +55,8 @@ void sum_copies(const at::Tensor& rows,
 }
 
 struct GatherRows : torch::autograd::Function<GatherRows> {
+  static constexpr std::string_view kNodeName = "GatherRowsBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& x,
                             const at::Tensor& row,
@@ -118,6 +120,8 @@ at::Tensor experts_by_rows(const at::Tensor& left,
 }
 
 struct GroupedMm : torch::autograd::Function<GroupedMm> {
+  static constexpr std::string_view kNodeName = "GroupedMmBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& rows,
                             const at::Tensor& weight,
@@ -144,6 +148,8 @@ struct GroupedMm : torch::autograd::Function<GroupedMm> {
 };
 
 struct SiluGate : torch::autograd::Function<SiluGate> {
+  static constexpr std::string_view kNodeName = "SiluGateBackward";
+
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& input) {
     RECORD_FUNCTION("shardlens::silu_multiply", c10::ArrayRef<const c10::IValue>{});
     const at::Tensor x = input.contiguous();
@@ -183,6 +189,8 @@ struct SiluGate : torch::autograd::Function<SiluGate> {
 };
 
 struct WeightedSum : torch::autograd::Function<WeightedSum> {
+  static constexpr std::string_view kNodeName = "WeightedSumBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& rows,
                             const at::Tensor& weights,

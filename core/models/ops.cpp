@@ -13,10 +13,10 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include "core/models/fused.h"
 #include "core/models/kernels.h"
+#include "core/models/named_node.h"
 
 namespace shardlens::models {
 namespace {
@@ -25,6 +25,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct RmsNorm : torch::autograd::Function<RmsNorm> {
+  static constexpr std::string_view kNodeName = "RmsNormBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& input,
                             const at::Tensor& weight,
@@ -100,6 +102,8 @@ at::Tensor rotate(const at::Tensor& input,
 }
 
 struct Rotary : torch::autograd::Function<Rotary> {
+  static constexpr std::string_view kNodeName = "RotaryBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& x,
                             const at::Tensor& cos,
@@ -117,6 +121,8 @@ struct Rotary : torch::autograd::Function<Rotary> {
 };
 
 struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
+  static constexpr std::string_view kNodeName = "SiluMultiplyBackward";
+
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
     RECORD_FUNCTION("shardlens::silu_multiply", c10::ArrayRef<const c10::IValue>{});
     const at::Tensor g = gate.contiguous();
@@ -152,6 +158,8 @@ struct SiluMultiply : torch::autograd::Function<SiluMultiply> {
 };
 
 struct SoftCap : torch::autograd::Function<SoftCap> {
+  static constexpr std::string_view kNodeName = "SoftCapBackward";
+
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, double cap) {
     RECORD_FUNCTION("shardlens::softcap", c10::ArrayRef<const c10::IValue>{});
     const at::Tensor out = x.div(cap).tanh_().mul_(cap);
@@ -172,6 +180,8 @@ struct SoftCap : torch::autograd::Function<SoftCap> {
 // The bias comes before the weight, as in aten::addmm: gradients are accumulated in the order of
 // the arguments, and DDP assigns them to buckets in the order in which they become ready.
 struct Project : torch::autograd::Function<Project> {
+  static constexpr std::string_view kNodeName = "ProjectBackward";
+
   static at::Tensor forward(AutogradContext* ctx,
                             const at::Tensor& input,
                             const std::optional<at::Tensor>& bias,

@@ -18,6 +18,7 @@
 #include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/function.h>
 
 #include "core/models/attention_ops.h"
 
@@ -47,6 +48,15 @@ class OpsTest : public ::testing::TestWithParam<int> {
 INSTANTIATE_TEST_SUITE_P(Threads, OpsTest, ::testing::Values(1, 2), [](const auto& each) {
   return "threads_" + std::to_string(each.param);
 });
+
+// Under these names nodes are in traces.
+TEST_P(OpsTest, NodesHaveShortNames) {
+  const at::Tensor x = leaf(at::randn({3, 12}));
+  const at::Tensor weight = leaf(at::randn({20, 12}));
+  EXPECT_EQ(project(x, weight, at::Tensor(), /*transposed=*/true).grad_fn()->name(),
+            "ProjectBackward");
+  EXPECT_EQ(silu_multiply(x, x).grad_fn()->name(), "SiluMultiplyBackward");
+}
 
 TEST_P(OpsTest, ProjectAndItsGradients) {
   for (const bool transposed : {true, false}) {
