@@ -18,6 +18,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "core/base/error.h"
+#include "core/dist/backend.h"
 
 namespace shardlens::dist {
 namespace {
@@ -420,6 +421,22 @@ CompletionPtr Communicator::all_gather(const at::Tensor& output,
        },
        record_of(CollectiveKind::kAllGather, purpose, input, output.numel()), true, nullptr,
        describe(purpose)});
+}
+
+bool Communicator::gathers_parts() const {
+  const auto* backend = dynamic_cast<const PartsGather*>(backend_.get());
+  return backend != nullptr && backend->gathers_parts();
+}
+
+CompletionPtr Communicator::all_gather_parts(const at::Tensor& output,
+                                             const at::Tensor& input,
+                                             std::vector<int64_t> parts,
+                                             const Purpose& purpose) {
+  return submit({[output, input, parts = std::move(parts)](Communicator& self) {
+                   dynamic_cast<PartsGather&>(*self.backend_).gather_parts(output, input, parts);
+                 },
+                 record_of(CollectiveKind::kAllGather, purpose, input, output.numel()), true,
+                 nullptr, describe(purpose)});
 }
 
 CompletionPtr Communicator::reduce_scatter(const at::Tensor& output,

@@ -105,6 +105,13 @@ class Communicator {
   CompletionPtr all_gather(const at::Tensor& output,
                            const at::Tensor& input,
                            const Purpose& purpose);
+  // The same for an input of several parts with `parts` elements each: `output` has the first part
+  // of every rank, then the second of every rank, and so on. Only if gathers_parts().
+  CompletionPtr all_gather_parts(const at::Tensor& output,
+                                 const at::Tensor& input,
+                                 std::vector<int64_t> parts,
+                                 const Purpose& purpose);
+  [[nodiscard]] bool gathers_parts() const;
   // `output` [n], `input` [size · n].
   CompletionPtr reduce_scatter(const at::Tensor& output,
                                const at::Tensor& input,

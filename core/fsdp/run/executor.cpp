@@ -106,9 +106,7 @@ void Executor::execute(const Action& action, bool edges) {
       copies_from_host_ = true;
       [[fallthrough]];
     case Op::kCopyIn:
-      unit.handle->storage().copy_in();
-      unit.copied_in = true;
-      return;
+      return copy_in(unit);
     case Op::kAllGather:
       return all_gather(action, unit);
     case Op::kCopyOut:
@@ -219,14 +217,31 @@ void Executor::release(const Action& action, Unit& unit) {
   }
 }
 
+// An all-gather of parts reads the shard itself; all_gather() copies if its group has none.
+void Executor::copy_in(Unit& unit) {
+  unit.copied_in = true;
+  if (!gathers_parts_ || !unit.handle->storage().can_gather_parts()) {
+    unit.handle->storage().copy_in();
+  }
+}
+
 void Executor::all_gather(const Action& action, Unit& unit) {
   const RangeScope range(recorder_, Range::kAllGather, action.unit);
   dist::Communicator& on = communicator(action);
-  const at::Tensor input =
-      unit.handle->storage().gather_input(std::exchange(unit.copied_in, false));
+  UnshardedStorage& storage = unit.handle->storage();
+  const bool copied_in = std::exchange(unit.copied_in, false);
+  if (copied_in && gathers_parts_ && storage.can_gather_parts()) {
+    if (on.gathers_parts()) {
+      const auto [shard, parts] = storage.gather_parts_input();
+      submitted(action.stream, on,
+                on.all_gather_parts(storage.gather_output(), shard, parts, purpose(action.unit)));
+      return;
+    }
+    storage.copy_in();
+  }
+  const at::Tensor input = storage.gather_input(copied_in);
   submitted(action.stream, on,
-            collectives_->all_gather(on, unit.handle->storage().gather_output(), input,
-                                     purpose(action.unit)));
+            collectives_->all_gather(on, storage.gather_output(), input, purpose(action.unit)));
 }
 
 void Executor::copy_out(const Action& action, Unit& unit) {

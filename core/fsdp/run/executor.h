@@ -58,6 +58,7 @@ class Executor {
   void enter();
   void set_collectives(std::shared_ptr<Collectives> collectives) {
     collectives_ = std::move(collectives);
+    gathers_parts_ = false;
   }
   [[nodiscard]] uint32_t executed() const { return sequence_; }
   // Numbers and records an action, without executing it. Returns its number.
@@ -119,6 +120,7 @@ class Executor {
   // Frees memory after the streams that use it have finished with it.
   void retire(const schedule::Action& action, const Unit& unit, std::shared_ptr<void> memory);
   void release(const schedule::Action& action, Unit& unit);
+  void copy_in(Unit& unit);
   void copy_out(const schedule::Action& action, Unit& unit);
   void reduce_copy_in(const schedule::Action& action, Unit& unit);
   void reduce_scatter(const schedule::Action& action, Unit& unit);
@@ -140,6 +142,7 @@ class Executor {
   std::vector<Unit> units_;
   std::shared_ptr<const Step> step_;  // shared with queued work
   std::shared_ptr<Collectives> collectives_ = std::make_shared<Collectives>();
+  bool gathers_parts_ = true;  // collectives_ is the default
   dist::World& world_;
   Recorder* recorder_;
   std::vector<dist::Communicator*> groups_;            // by mesh::GroupId

@@ -20,4 +20,11 @@ inline c10::DataPtr resize_storage(const at::Tensor& tensor, size_t bytes) {
   return before;
 }
 
+// Exchanges the memory of two tensors of equal size; their views follow.
+inline void swap_storage(const at::Tensor& one, const at::Tensor& other) {
+  c10::StorageImpl* storage = other.storage().unsafeGetStorageImpl();
+  storage->set_data_ptr(
+      one.storage().unsafeGetStorageImpl()->set_data_ptr(storage->set_data_ptr({})));
+}
+
 }  // namespace shardlens::fsdp

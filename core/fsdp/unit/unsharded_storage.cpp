@@ -16,6 +16,22 @@
 #include "core/fsdp/unit/tensor_storage.h"
 
 namespace shardlens::fsdp {
+namespace {
+
+// Recorded as PyTorch's operator, whose time it is.
+class CopyOutRecord {
+ public:
+  CopyOutRecord() {
+    if (record_.isActive()) {
+      record_.before("fsdp::split_with_sizes_copy");
+    }
+  }
+
+ private:
+  at::RecordFunction record_{at::RecordScope::FUNCTION};
+};
+
+}  // namespace
 
 UnshardedStorage::UnshardedStorage(FlatShard& shard)
     : shard_(shard),
@@ -69,6 +85,7 @@ void UnshardedStorage::allocate_gathered() {
   if (extension_ != nullptr) {
     return;  // its size is known when copy_in() has the message
   }
+  in_place_ = false;
   gathered_ =
       at::empty({shard_.chunks().gathered.numel() * shard_.layout().ranks()}, data_.options());
 }
@@ -153,8 +170,26 @@ at::Tensor UnshardedStorage::gather_input(bool copied_in) {
                                 : shard_.values();
 }
 
+bool UnshardedStorage::can_gather_parts() const {
+  const Chunks& chunks = shard_.chunks();
+  return gathered_.defined() && gathered_.is_cpu() && shard_.values().is_cpu() && !keeps_ &&
+         extension_ == nullptr && !sub_shard_.defined() && !chunks.stored.in_bytes() &&
+         chunks.stored.dtype() == gathered_.scalar_type() &&
+         chunks.full.numel() == gathered_.numel();
+}
+
+UnshardedStorage::PartsInput UnshardedStorage::gather_parts_input() {
+  note_gather();
+  in_place_ = true;
+  return {shard_.values(), shard_.chunks().numels};
+}
+
 void UnshardedStorage::copy_out() {
   SHARDLENS_CHECK(gathered_.defined(), "copy-out without an all-gather's output");
+  if (in_place_) {
+    const CopyOutRecord record;
+    return swap_storage(data_, gathered_);
+  }
   if (extension_ != nullptr) {
     return copy_out_extended();
   }
@@ -162,10 +197,7 @@ void UnshardedStorage::copy_out() {
 }
 
 void UnshardedStorage::copy_out(const at::Tensor& gathered) {
-  at::RecordFunction record(at::RecordScope::FUNCTION);
-  if (record.isActive()) {
-    record.before("fsdp::split_with_sizes_copy");
-  }
+  const CopyOutRecord record;
   if (!gathered.is_cpu()) {
     return copy_out_by_operator(gathered);
   }

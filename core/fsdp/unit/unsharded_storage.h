@@ -52,6 +52,14 @@ class UnshardedStorage {
   [[nodiscard]] const at::Tensor& gather_output() const {
     return gathered_.defined() ? gathered_ : data_;
   }
+  // Instead of copy_in(), in layout per_parameter: an all-gather of `parts` of the shard writes
+  // gather_output() in the layout of the unsharded parameters, and copy_out() has nothing to copy.
+  [[nodiscard]] bool can_gather_parts() const;
+  struct PartsInput {
+    at::Tensor shard;
+    std::vector<int64_t> parts;  // their numbers of elements
+  };
+  [[nodiscard]] PartsInput gather_parts_input();
   // Copies the all-gather's output to the unsharded parameters.
   void copy_out();
   // All-gathers between several ranks pass through what `make` returns, unless that is null.
@@ -86,8 +94,9 @@ class UnshardedStorage {
   bool allocated_ = true;
   bool keeps_ = false;
   int64_t sub_mesh_ = 0;
-  at::Tensor gathered_;   // all-gather's output before copy_out(); undefined: data_ is used
-  at::Tensor sub_shard_;  // undefined: the next all-gather reads the shard
+  at::Tensor gathered_;    // all-gather's output before copy_out(); undefined: data_ is used
+  bool in_place_ = false;  // gathered_ has the layout of data_
+  at::Tensor sub_shard_;   // undefined: the next all-gather reads the shard
   std::shared_ptr<AllGatherExtension> extension_;
   int64_t gathered_version_ = 0;  // of the shard, when the last all-gather read it
   bool written_ = false;          // values_written() was called since the last all-gather

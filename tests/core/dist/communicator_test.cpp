@@ -1,17 +1,25 @@
 #include "core/dist/communicator.h"
 
 #include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "core/base/error.h"
+#include "core/dist/backend.h"
 #include "tests/support/ranks.h"
 
 namespace shardlens::dist {
@@ -47,6 +55,93 @@ TEST(CommunicatorTest, CollectivesOverThreeGlooRanksGiveTheirDefinition) {
     EXPECT_TRUE(at::equal(summed, filled(4, 6)));
     EXPECT_TRUE(at::equal(largest, filled(1, 2)));
   });
+}
+
+// Small integers, so that sums are exact in all types. Element i of rank r: i % 5 + r.
+void expect_definitions(Communicator& group, int64_t n, at::ScalarType type) {
+  const int ranks = group.size(), rank = group.rank();
+  SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(n) + " elements");
+  const at::Tensor base = at::arange(n * ranks, at::kLong).remainder(5).to(type);
+  const at::Tensor sum = base * ranks + ranks * (ranks - 1) / 2;
+  const at::Tensor mine = base + rank;
+  const at::Tensor own = mine.narrow(0, rank * n, n), sum_of_own = sum.narrow(0, rank * n, n);
+  const at::Tensor gathered = at::zeros({n * ranks}, type);
+  group.wait(group.all_gather(gathered, own, {}));
+  EXPECT_TRUE(
+      at::equal(gathered, base + at::arange(ranks, at::kLong).repeat_interleave(n).to(type)));
+  const at::Tensor in_place = at::zeros({n * ranks}, type);
+  const at::Tensor slice = in_place.narrow(0, rank * n, n).copy_(own);
+  group.wait(group.all_gather(in_place, slice, {}));
+  EXPECT_TRUE(at::equal(in_place, gathered));
+  const at::Tensor reduced = at::zeros({n}, type);
+  group.wait(group.reduce_scatter(reduced, mine, ReduceOp::kSum, {}));
+  EXPECT_TRUE(at::equal(reduced, sum_of_own));
+  group.wait(group.reduce_scatter(reduced, mine, ReduceOp::kAverage, {}));
+  EXPECT_TRUE(at::equal(reduced, sum_of_own / ranks));
+  const at::Tensor everywhere = mine.clone();
+  group.wait(group.all_reduce(everywhere, ReduceOp::kSum, {}));
+  EXPECT_TRUE(at::equal(everywhere, sum));
+  everywhere.copy_(mine);
+  group.wait(group.all_reduce(everywhere, ReduceOp::kAverage, {}));
+  EXPECT_TRUE(at::equal(everywhere, sum / ranks));
+  group.wait(group.barrier({}));
+}
+
+// From one element to several blocks; an odd number of elements too.
+void expect_definitions(Communicator& group) {
+  for (const int64_t n : {1, 7, 9001, 100'003}) {
+    expect_definitions(group, n, at::kFloat);
+    expect_definitions(group, n, at::kBFloat16);
+  }
+}
+
+TEST(CommunicatorTest, CollectivesOfEverySizeGiveTheirDefinition) {
+  for (const int ranks : {2, 3}) {
+    test::run_ranks(ranks, [](World& world) { expect_definitions(world.world()); });
+  }
+}
+
+TEST(CommunicatorTest, RanksThatDoNotReadEachOthersMemorySendMessages) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto run = [&](int rank) {
+    Communicator::Options options;
+    options.rank = rank;
+    options.size = 2;
+    options.timeout = std::chrono::seconds(20);
+    Communicator group(
+        make_gloo_backend(store, rank, 2, options.timeout, "127.0.0.1", /*reads_peers=*/false),
+        options);
+    EXPECT_FALSE(group.gathers_parts());
+    expect_definitions(group);
+  };
+  std::thread other(run, 1);
+  run(0);
+  other.join();
+}
+
+TEST(CommunicatorTest, GathersPartsOfEachRankSideBySide) {
+  for (const int ranks : {2, 3}) {
+    for (const int64_t scale : {1, 40'000}) {
+      test::run_ranks(ranks, [&](World& world) {
+        Communicator& group = world.world();
+        if (!group.gathers_parts()) {
+          GTEST_SKIP() << "a process may not read the memory of another one here";
+        }
+        const std::vector<int64_t> parts{scale, 0, 2 * scale};
+        const int64_t n = 3 * scale;
+        const at::Tensor input = at::arange(n, at::kFloat) + 1000.0 * world.rank();
+        const at::Tensor output = at::zeros({n * ranks}, at::kFloat);
+        group.wait(group.all_gather_parts(output, input, parts, {}));
+        // The rows are ranks: columns 0 to scale side by side, then the others.
+        const at::Tensor rows = at::arange(n, at::kFloat).view({1, n}) +
+                                at::arange(ranks, at::kFloat).mul(1000).view({ranks, 1});
+        EXPECT_TRUE(
+            at::equal(output.narrow(0, 0, scale * ranks), rows.narrow(1, 0, scale).reshape({-1})));
+        EXPECT_TRUE(at::equal(output.narrow(0, scale * ranks, 2 * scale * ranks),
+                              rows.narrow(1, scale, 2 * scale).reshape({-1})));
+      });
+    }
+  }
 }
 
 TEST(CommunicatorTest, HybridMeshReducesAlongEachAxis) {
