@@ -106,7 +106,7 @@ void Executor::execute(const Action& action, bool edges) {
       copies_from_host_ = true;
       [[fallthrough]];
     case Op::kCopyIn:
-      return copy_in(unit);
+      return copy_in(action, unit);
     case Op::kAllGather:
       return all_gather(action, unit);
     case Op::kCopyOut:
@@ -217,10 +217,14 @@ void Executor::release(const Action& action, Unit& unit) {
   }
 }
 
-// An all-gather of parts reads the shard itself; all_gather() copies if its group has none.
-void Executor::copy_in(Unit& unit) {
+// An all-gather of parts reads the shard itself.
+void Executor::copy_in(const Action& action, Unit& unit) {
   unit.copied_in = true;
-  if (!gathers_parts_ || !unit.handle->storage().can_gather_parts()) {
+  const mesh::GroupId group =
+      action.group == mesh::kNoGroup ? mesh::GroupId{plan::kShardGroup} : action.group;
+  unit.reads_shard = gathers_parts_ && unit.handle->storage().can_gather_parts() &&
+                     groups_.at(group)->gathers_parts();
+  if (!unit.reads_shard) {
     unit.handle->storage().copy_in();
   }
 }
@@ -230,7 +234,7 @@ void Executor::all_gather(const Action& action, Unit& unit) {
   dist::Communicator& on = communicator(action);
   UnshardedStorage& storage = unit.handle->storage();
   const bool copied_in = std::exchange(unit.copied_in, false);
-  if (copied_in && gathers_parts_ && storage.can_gather_parts()) {
+  if (copied_in && unit.reads_shard) {
     if (on.gathers_parts()) {
       const auto [shard, parts] = storage.gather_parts_input();
       submitted(action.stream, on,

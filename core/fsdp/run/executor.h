@@ -84,6 +84,7 @@ class Executor {
   struct Unit {
     FlatParamHandle* handle = nullptr;
     bool copied_in = false;
+    bool reads_shard = false;   // instead of copying it in, the all-gather will
     at::Tensor unsharded_grad;  // taken from autograd, until freed
     // Autograd's gradients that a copy-in on another stream reads, until kUnshardedGrad is freed.
     std::vector<at::Tensor> read_elsewhere;
@@ -120,7 +121,7 @@ class Executor {
   // Frees memory after the streams that use it have finished with it.
   void retire(const schedule::Action& action, const Unit& unit, std::shared_ptr<void> memory);
   void release(const schedule::Action& action, Unit& unit);
-  void copy_in(Unit& unit);
+  void copy_in(const schedule::Action& action, Unit& unit);
   void copy_out(const schedule::Action& action, Unit& unit);
   void reduce_copy_in(const schedule::Action& action, Unit& unit);
   void reduce_scatter(const schedule::Action& action, Unit& unit);
