@@ -5,8 +5,9 @@
 
 Every rank has its part of an MLP's parameters and of two moments of AdamW, in fp32; together they have --gigabytes. Shardlens: RunCheckpoints;
 PyTorch: DTensors split along the first dimension, dcp.save and dcp.async_save with FileSystemWriter, which flushes files as Shardlens does.
-The programs run alternately; a figure is the median over rounds of: seconds, the longest of the ranks; CPU seconds, their sum; memory, the
-most that a rank had at a time beyond what it had before. Of an asynchronous save, seconds are those in which the step waits.
+Beside loading is its bound: CPU time of reading the same files from the page cache into one buffer, in one process. The programs run alternately;
+a figure is the median over rounds of: seconds, the longest of the ranks; CPU seconds, their sum; memory, the most that a rank had at a time beyond
+what it had before. Of an asynchronous save, seconds are those in which the step waits.
 
 Limits: synchronous at most PyTorch's time, 0.7 of its CPU time, and 64 MiB of memory; asynchronous a rank's part and 64 MiB; loading at most
 PyTorch's time and 64 MiB. Exit code 1 if one is exceeded. Needs SHARDLENS_TEST_PYTHON, or a python3 with torch.
@@ -15,6 +16,7 @@ import argparse
 import json
 import os
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -41,7 +43,6 @@ def shapes_of(layers):
 
 class Measured:
     def __init__(self):
-        import resource
         import time
         self.clock, self.usage = time.perf_counter, lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
         pathlib.Path("/proc/self/clear_refs").write_text("5")
@@ -106,6 +107,19 @@ def launch(commands, environment):
                    "cpu_s": sum(s["cpu_s"] for s in seen), "extra_bytes": max(s["extra_bytes"] for s in seen)} for what, seen in figures.items()}
 
 
+def reading(folder):
+    """CPU seconds of reading a folder's files from the page cache: the least that loading them takes."""
+    buffer = bytearray(MIB)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            with open(file, "rb", buffering=0) as data:
+                while data.readinto(buffer):
+                    pass
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--gigabytes", type=float, default=1)
@@ -121,7 +135,7 @@ def main():
     layers = layers_of(options.gigabytes)
     part = sum(rows * columns for rows, columns in shapes_of(layers)) * 12 // options.ranks
     python = os.environ.get("SHARDLENS_TEST_PYTHON", "python3")
-    rounds = {"Shardlens": [], "PyTorch": []}
+    rounds, bounds = {"Shardlens": [], "PyTorch": []}, []
     for _ in range(options.rounds):
         for program, seen in rounds.items():
             with tempfile.TemporaryDirectory(dir=options.folder) as folder:
@@ -132,6 +146,8 @@ def main():
                 commands = [[*ours, "--rank", rank] if program == "Shardlens" else
                             [python, __file__, "--torch-rank", rank, options.ranks, layers, folder] for rank in range(options.ranks)]
                 seen.append(launch(commands, {**os.environ, "SHARDLENS_RENDEZVOUS": f"{folder}/rendezvous", "GLOO_SOCKET_IFNAME": "lo"}))
+                if program == "Shardlens":
+                    bounds.append(reading(pathlib.Path(folder) / "sync"))
     median = {program: {what: {key: statistics.median(each[what][key] for each in seen) for key in seen[0][what]} for what in seen[0]}
               for program, seen in rounds.items()}
     print(f"{part * options.ranks / 1e9:.2f} GB over {options.ranks} ranks, {options.rounds} rounds; a rank's part is {part / MIB:.0f} MiB")
@@ -140,6 +156,7 @@ def main():
             f = median[program][what]
             print(f"{what:6} {program:10} {f['seconds']:.2f} s ({f['blocked_s']:.2f} s the step waits), {f['cpu_s']:.2f} s of CPU, "
                   f"{f['extra_bytes'] / MIB:.0f} MiB")
+    print(f"reading the files from the page cache: {statistics.median(bounds):.2f} s of CPU")
     ours, theirs = median["Shardlens"], median["PyTorch"]
     checks = {"synchronous, share of PyTorch's time": (ours["sync"]["seconds"] / theirs["sync"]["seconds"], 1.0),
               "synchronous, share of its CPU time": (ours["sync"]["cpu_s"] / theirs["sync"]["cpu_s"], 0.7),
@@ -151,6 +168,7 @@ def main():
         print(f"{what}: {seen:.2f}, limit {limit:.2f}{'' if seen <= limit else '  EXCEEDED'}")
     for what, key in (("sync", "seconds"), ("sync", "cpu_s"), ("load", "seconds")):
         ratios.report(f"checkpoint/{what}-{key.removesuffix('_s')}", ratios.by_round(*([each[what][key] for each in seen] for seen in rounds.values())))
+    ratios.report("checkpoint/load-cpu-over-reading", ratios.by_round([each["load"]["cpu_s"] for each in rounds["Shardlens"]], bounds))
     return any(seen > limit for seen, limit in checks.values())
 
 

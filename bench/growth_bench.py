@@ -84,6 +84,8 @@ def engine(args, directory, series, sizes):
         over = ", oversubscribed" if series == "ranks" and size > bound.cores() else ""
         print(f"| {size} {series}{over} | {middle(size, lambda each: each.engine):.2f} | {middle(size, lambda each: each.bound):.2f} | "
               f"{statistics.median(walls):.2f} ({min(walls):.2f} to {max(walls):.2f}) | {cpu[i]:.2f} | {least[i]:.2f} | {parts[i]:.2f} | {shown(grown[i])} |", flush=True)
+    # Exponents are judged by their limits: near 0, or below, one is no ratio.
+    ratios.report(f"growth/{sizes[-1]}-{series}/cpu-over-bound", [statistics.median(each.cpu_ratio) for each in rounds[sizes[-1]]])
     return grown[-1]
 
 
@@ -128,8 +130,6 @@ def main():
             print("| simulate | CPU (ms) | exponent |\n|---|---:|---:|")
             last[f"simulate/{series}"] = simulated(args, directory, series, sizes)
             print()
-    for name, exponent in last.items():
-        ratios.report(f"growth/{name}", [exponent])
     above = [name for name, exponent in last.items() if exponent > (0.1 if name == "engine/ranks" else LIMIT)]
     print(f"superlinear: {', '.join(above)}" if above else "nothing is superlinear")
     return 1 if above else 0

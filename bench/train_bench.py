@@ -56,7 +56,7 @@ LARGE = {BOUND: 1.15, BOUND_DDP: 1.15, FSDP2: 0.58, FSDP1: 0.7, DDP: 0.82, PER: 
 MODELS = {
     "llama-tiny": Work([], 2, 64, limits={FSDP2: 0.35, FSDP1: 0.6, DDP: 0.9}, wanted={BOUND: 2, BOUND_DDP: 2, FSDP2: 0.26, FSDP1: 0.38, DDP: 0.5, PER: 1.05}),
     "six-layers": Work(SIX_LAYERS, 4, 128, limits={FSDP2: 0.9, FSDP1: 0.9}, wanted=LARGE),
-    "eight-blocks": Work(EIGHT_BLOCKS, 2, 128, steps=0.5, wanted=LARGE),
+    "eight-blocks": Work(EIGHT_BLOCKS, 2, 128, steps=0.5, wanted=LARGE, only=(SHARDED, PER, BOUND, FSDP2, FSDP1, REPLICATED, BOUND_DDP, DDP)),
     "hsdp-2x2": Work(SIX_LAYERS, 2, 128, steps=0.5, ranks=4, replicas=2, wanted={BOUND: 1.15, FSDP2: 0.58, FSDP1: 0.7, PER: 1.05},
                      only=(SHARDED, PER, FSDP2, FSDP1, BOUND)),
 }

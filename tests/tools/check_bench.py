@@ -51,35 +51,40 @@ class Judgement(unittest.TestCase):
         self.assertEqual(run.absent({"train/a": [1, 1, 1]}, recorded, ["host", "train"]), ["train/b", "host/c"])
 
     def checked(self, ratios, exits=(0, 0)):
-        """Exit code of --check, and what it prints, where the one benchmark reports these ratios one run after the other."""
+        """Exit code of --check, what it prints, and how often it ran each, where a program of the one benchmark reports these ratios one run after the
+        other, and another a good one."""
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
-            (folder / "ratios.json").write_text(json.dumps({"one/ratio": {"recorded": [0.4]}}))
-            program = folder / "program.py"
-            program.write_text(f"import pathlib, sys\ncount = pathlib.Path({str(folder / 'runs')!r})\n"
-                               "runs = len(count.read_text()) if count.exists() else 0\ncount.write_text('x' * (runs + 1))\n"
-                               f"print('ratio one/ratio', {list(ratios)}[runs])\nsys.exit({list(exits)}[runs])\n")
+            (folder / "ratios.json").write_text(json.dumps({name: {"recorded": [0.4]} for name in ("one/ratio", "one/other")}))
+            programs = []
+            for name, values, codes in (("ratio", list(ratios), list(exits)), ("other", [0.4], [0])):
+                programs.append(folder / f"{name}.py")
+                programs[-1].write_text(f"import pathlib, sys\ncount = pathlib.Path({str(folder / name)!r})\n"
+                                        "runs = len(count.read_text()) if count.exists() else 0\ncount.write_text('x' * (runs + 1))\n"
+                                        f"print('ratio one/{name}', {values}[runs])\nsys.exit({codes}[runs])\n")
             with mock.patch.object(run, "RECORDED", folder / "ratios.json"), mock.patch.object(run, "used_by_others", lambda: 0.0), \
-                    mock.patch.object(run, "benchmarks", lambda options: {"one": ("A benchmark", [[str(program)]])}), \
+                    mock.patch.object(run, "benchmarks", lambda options: {"one": ("A benchmark", [[str(program)] for program in programs])}), \
                     mock.patch.object(sys, "argv", ["run.py", "--bin", str(folder), "--work", str(folder / "work"), "--check"]), \
                     contextlib.redirect_stdout(io.StringIO()) as shown:
                 code = run.main()
-            return code, shown.getvalue(), len((folder / "runs").read_text())
+            return code, shown.getvalue(), *(len((folder / name).read_text()) for name in ("ratio", "other"))
 
     def test_what_is_worse_is_measured_once_more(self):
-        self.assertEqual(self.checked([0.4])[::2], (0, 1))
-        code, shown, runs = self.checked([0.9, 0.4])
-        self.assertEqual((code, runs), (0, 2))
+        code, _, *runs = self.checked([0.4])
+        self.assertEqual((code, runs), (0, [1, 1]))
+        code, shown, *runs = self.checked([0.9, 0.4])
+        self.assertEqual((code, runs), (0, [2, 1]))
         self.assertIn("WORSE than 0.4", shown)
         self.assertIn("no ratio is worse", shown)
-        code, shown, runs = self.checked([0.9, 0.8])
-        self.assertEqual((code, runs), (1, 2))
+        code, shown, *runs = self.checked([0.9, 0.8])
+        self.assertEqual((code, runs), (1, [2, 1]))
         self.assertIn("worse than recorded: one/ratio", shown)
 
     def test_a_limit_of_its_own_is_checked_once_more(self):
-        self.assertEqual(self.checked([0.4, 0.4], exits=(1, 0))[::2], (0, 2))
-        code, shown, runs = self.checked([0.4, 0.4], exits=(1, 1))
-        self.assertEqual((code, runs), (1, 2))
+        code, _, *runs = self.checked([0.4, 0.4], exits=(1, 0))
+        self.assertEqual((code, runs), (0, [2, 1]))
+        code, shown, *runs = self.checked([0.4, 0.4], exits=(1, 1))
+        self.assertEqual((code, runs), (1, [2, 1]))
         self.assertIn("above a limit of its own, or failed: one", shown)
 
     def test_lines_of_ratios_are_read_and_the_rest_is_shown(self):
