@@ -78,7 +78,7 @@ class ThreadRecords {
     }
 
    private:
-    std::array<T, kSize> entries_;
+    std::array<T, kSize> entries_{};
     std::atomic<size_t> written_{0}, taken_{0};  // since the start
   };
 
