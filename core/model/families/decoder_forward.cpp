@@ -452,7 +452,7 @@ class DecoderForward {
       build_.leave();
       shared(name);
       if (build_.program() != Program::kTorchtitan03) {
-        torchtitan_expert_sum(build_, config_.experts, config_.hidden_size);
+        torchtitan_expert_sum(build_, config_.experts, config_.hidden_size, 1);
       }
     } else {
       routed(experts);

@@ -113,8 +113,6 @@ void DividedExperts::sum_rows() {
   if (gathers_) {
     return build_.await_tokens();
   }
-  const int64_t copies = tokens_ * config_.experts.per_token;
-  const double own = ratio(rows_.own, copies), token = ratio(tokens_, copies);
   build_.await_tokens();
   if (build_.program() == Program::kTorchtitan03) {
     build_.set_rows(rows_.own);
@@ -122,26 +120,9 @@ void DividedExperts::sum_rows() {
     build_.set_rows(tokens_);
     return;
   }
-  const Piece back[] = {{.name = "aten::index_put_", .read = own, .written = 1},
-                        {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
-                        {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};
-  const Piece forth[] = {
-      {.name = "aten::bmm", .read_f32 = 1 + token},
-      {.name = "aten::bmm",
-       .read_f32 = token,
-       .written_f32 = 1,
-       .takes = kTakesGradient,
-       .frees = 2,
-       .column = config_.experts.per_token,
-       .row = config_.hidden_size},
-      {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-      {.name = "aten::index", .read = own, .written = own},
-  };
-  over(copies, {back, forth, 0, 1});
-  // The rows to the experts, and back in two orders.
-  cast_expert_sum(build_, config_.hidden_size, token,
-                  1 + 2 * own + (config_.experts.shared > 0 ? token : 0));
   build_.set_rows(tokens_);
+  torchtitan_expert_sum(build_, config_.experts, config_.hidden_size,
+                        ratio(rows_.own, tokens_ * config_.experts.per_token));
 }
 
 }  // namespace shardlens::plan

@@ -77,9 +77,10 @@ void torchtitan_experts(WorkloadBuilder& build,
 
 void torchtitan_expert_sum(WorkloadBuilder& build,
                            const ModelConfig::Experts& experts,
-                           int64_t hidden) {
+                           int64_t hidden,
+                           double own) {
   const double token = 1 / static_cast<double>(experts.per_token);
-  const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1},
+  const Piece back[] = {{.name = "aten::index_put_", .read = own, .written = 1},
                         {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
                         {.name = "aten::bmm", .read_f32 = 1, .written_f32 = token}};
   const Piece forth[] = {
@@ -92,11 +93,18 @@ void torchtitan_expert_sum(WorkloadBuilder& build,
        .column = experts.per_token,
        .row = hidden},
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1},
-      {.name = "aten::index", .read = 1, .written = 1},
+      {.name = "aten::index", .read = own, .written = own},
   };
   build.unfused({back, forth, 0, 1}, OperatorKind::kElementwise, experts.per_token * hidden);
-  // The rows to the experts, and back in two orders.
-  cast_expert_sum(build, experts.per_token * hidden, token, 3 + (experts.shared > 0 ? token : 0));
+  // The layer's last operator saves nothing, so its backward comes before a checkpoint runs the
+  // layer again. Scratch: the rows to the experts, and back in two orders, and the result of the
+  // shared experts, which is not added yet.
+  const Piece cast[] = {{.name = "aten::_to_copy",
+                         .read_f32 = token,
+                         .written = token,
+                         .scratch = 1 + 2 * own + (experts.shared > 0 ? token : 0)}};
+  const Piece uncast[] = {{.name = "aten::_to_copy", .read = token, .written_f32 = token}};
+  build.unfused({cast, uncast}, OperatorKind::kElementwise, experts.per_token * hidden);
 }
 
 void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double token) {
@@ -128,13 +136,6 @@ void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double t
       {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
   };
   build.unfused({add, gather}, OperatorKind::kElementwise, features);
-}
-
-void cast_expert_sum(WorkloadBuilder& build, int64_t features, double token, double scratch) {
-  const Piece forward[] = {
-      {.name = "aten::_to_copy", .read_f32 = token, .written = token, .scratch = scratch}};
-  const Piece backward[] = {{.name = "aten::_to_copy", .read = token, .written_f32 = token}};
-  build.unfused({forward, backward}, OperatorKind::kElementwise, features);
 }
 
 }  // namespace shardlens::plan

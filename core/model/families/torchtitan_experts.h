@@ -26,20 +26,16 @@ void torchtitan_experts(WorkloadBuilder& build,
                         const ModelConfig::Experts& experts,
                         int64_t hidden);
 // After the shared experts: a copy into the order of the tokens, and for each token a product in
-// fp32 with its experts' weights.
+// fp32 with its experts' weights. `own`: part of the rows that this rank has results of; the others
+// are zeros.
 void torchtitan_expert_sum(WorkloadBuilder& build,
                            const ModelConfig::Experts& experts,
-                           int64_t hidden);
+                           int64_t hidden,
+                           double own);
 
 // Version 0.3, before the shared experts: the results are weighed in fp32 and added up in the
 // places of their tokens, without atomic operations. `features` of `rows` rows, `token`: numbers of
 // the tokens for each of theirs.
 void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double token);
-
-// Casts the weighted sum of a token's results, `token` of `features` numbers, from fp32: the last
-// operator of the layer, at which `scratch` of them are in other tensors (also the result of the
-// shared experts, which is not added yet). It saves
-// nothing, so that its backward comes before a checkpoint runs the layer again.
-void cast_expert_sum(WorkloadBuilder& build, int64_t features, double token, double scratch);
 
 }  // namespace shardlens::plan
