@@ -70,7 +70,7 @@ def engine(args, directory, series, sizes):
             ranks, units = (size, UNITS[0]) if series == "ranks" else (RANKS[0], size)
             flags = ["--model", str(model_of(directory, units)), "--tokens", str(tokens), "--batch", "1", "--seq", "32", "--steps", str(args.steps)]
             rounds[size].append(bound.measure(args.bin, flags, ranks))
-            print(f"  {series} {size}: {rounds[size][-1]}", file=sys.stderr, flush=True)
+            print(f"  {series} {size}: {rounds[size][-1].engine:.1f} ms, bound {rounds[size][-1].bound:.1f} ms", file=sys.stderr, flush=True)
 
     def middle(size, figure):
         return statistics.median(figure(each) for each in rounds[size])
