@@ -1,7 +1,6 @@
 #include "profiler/record/host/spool_recorder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -21,9 +20,6 @@ namespace {
 
 using trace::SpoolRecord;
 using trace::SpoolType;
-
-// What was recorded is in the file after at most this long.
-constexpr std::chrono::milliseconds kPause{20};
 
 SpoolRecord step_record(SpoolType type, int64_t step, int64_t dropped) {
   SpoolRecord record;
@@ -56,7 +52,7 @@ SpoolRecorder::~SpoolRecorder() {
     const std::lock_guard lock(mutex_);
     collect();
     stop_ = true;
-    ask_to_write(/*soon=*/false);
+    ask_to_write();
   }
   writer_.join();
 }
@@ -121,7 +117,7 @@ void SpoolRecorder::step_end() {
   {
     const std::lock_guard lock(mutex_);
     const bool makes_room = options_.keep_newest && accepted_ > options_.budget / 2;
-    ask_to_write(/*soon=*/!makes_room);
+    ask_to_write();
   }
   if (warning_listener_) {
     warn_once();
@@ -290,7 +286,7 @@ void SpoolRecorder::note(std::string_view message) {
 void SpoolRecorder::flush() {
   std::unique_lock lock(mutex_);
   collect();
-  ask_to_write(/*soon=*/false);
+  ask_to_write();
   written_changed_.wait(lock, [this, mine = asked_] { return written_ >= mine; });
 }
 
@@ -394,7 +390,7 @@ void SpoolRecorder::collect() {
     }
   });
   if (buffer_.size() >= options_.buffer_records && asked_ == taken_) {
-    ask_to_write(/*soon=*/false);
+    ask_to_write();
   }
 }
 
@@ -422,19 +418,13 @@ size_t SpoolRecorder::take_first(std::span<const RanOperator> added) {
   return static_cast<size_t>(events_in(packed));
 }
 
-// The writer writes now or, with `soon`, after its pause. The caller holds mutex_.
-void SpoolRecorder::ask_to_write(bool soon) {
+// The caller holds mutex_.
+void SpoolRecorder::ask_to_write() {
   ++asked_;
-  if (!soon) {
-    urgent_ = asked_;
-  }
-  if (!soon || !pausing_) {
-    asked_changed_.notify_one();
-  }
+  asked_changed_.notify_one();
 }
 
-// The writer's thread. It pauses after each time, so that short steps are written several at a time
-// and do not wake it each.
+// The writer's thread.
 void SpoolRecorder::write_when_asked() {
   std::vector<SpoolRecord> batch;
   batch.reserve(options_.buffer_records);
@@ -461,9 +451,6 @@ void SpoolRecorder::write_when_asked() {
     batch.clear();
     written_ = mine;
     written_changed_.notify_all();
-    pausing_ = true;
-    asked_changed_.wait_for(lock, kPause, [this] { return urgent_ > taken_; });
-    pausing_ = false;
   } while (!stop_ || asked_ > taken_);
 }
 

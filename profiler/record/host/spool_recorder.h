@@ -63,10 +63,9 @@ struct InputShapes {
 // host/finish.h convert the spool to a trace; after a fault the spool remains.
 //
 // Writing     each thread adds to a batch of its own, without a lock. A thread of the recorder's
-//             own writes the file, after steps (after several, if they take less than 20 ms) and
-//             whenever the buffer is full; no other thread waits for it, except in flush() and
-//             finish(). If the process is killed, what was recorded in the last 20 ms may be
-//             missing.
+//             own writes the file, after every step and whenever the buffer is full; no other
+//             thread waits for it, except in flush() and finish(). If the process is killed, what
+//             was recorded in the last moments may be missing.
 // Threads     as Recorder; op(), text(), collective(), device() and note() from any thread.
 // Errors      the constructor throws RuntimeFault; recording never throws. If the disk is full, the
 //             spool ends: see error().
@@ -160,7 +159,7 @@ class SpoolRecorder final : public Recorder {
   size_t take_first(std::span<const trace::SpoolRecord> added);
   size_t take_first(std::span<const RanOperator> added);
   [[nodiscard]] bool wanted(int64_t step);
-  void ask_to_write(bool soon);
+  void ask_to_write();
   void write_when_asked();
   void make_room();
   void warn_once();
@@ -193,8 +192,8 @@ class SpoolRecorder final : public Recorder {
   std::string error_;   // of the file
   int64_t kept_ = 0, dropped_ = 0, device_dropped_ = 0, removed_steps_ = 0;
   // Requests to write: made, the last one that cannot wait, taken by the writer, and done.
-  uint64_t asked_ = 0, urgent_ = 0, taken_ = 0, written_ = 0;
-  bool finished_ = false, stop_ = false, pausing_ = false;
+  uint64_t asked_ = 0, taken_ = 0, written_ = 0;
+  bool finished_ = false, stop_ = false;
   std::unordered_map<std::string, uint32_t> texts_, notes_;
 
   std::thread writer_;  // last: it uses all others
