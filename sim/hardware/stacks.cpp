@@ -41,8 +41,19 @@ Names texts(const JsonNode& parent, std::string_view key) {
   return node ? node->strings("a list of strings") : Names();
 }
 
+FittedKinds read_fits(const JsonNode& node) {
+  static const Names kKinds{"products", "attention", "memory", "collectives", "step"};
+  FittedKinds out{
+      .products = false, .attention = false, .memory = false, .collectives = false, .step = false};
+  bool* const kOf[] = {&out.products, &out.attention, &out.memory, &out.collectives, &out.step};
+  for (const JsonNode& each : node.items("a list of kinds of work")) {
+    *kOf[each.one_of(kKinds)] = true;
+  }
+  return out;
+}
+
 Stack read_stack(const JsonNode& node, const std::string& source) {
-  static const Names kKeys{"name",    "default", "program",  "rows", "gpu_types",
+  static const Names kKeys{"name",    "default", "program",  "rows", "fits",    "gpu_types",
                            "sources", "notes",   "hardware", "plan", "software"};
   static const Names kPrograms{"engine", "pytorch"};
   node.expect_object("a stack");
@@ -57,6 +68,9 @@ Stack read_stack(const JsonNode& node, const std::string& source) {
   }
   if (const auto rows = node.find("rows")) {
     stack.rows = rows->integer(0, 1'000'000);
+  }
+  if (const auto fits = node.find("fits")) {
+    stack.fits = read_fits(*fits);
   }
   stack.gpu_types = texts(node, "gpu_types");
   stack.sources = texts(node, "sources");
@@ -187,20 +201,19 @@ HardwareSpec under_stack(HardwareSpec hardware, const Stack& stack, const Fitted
     const double more = (1 / hardware.software.collective_rate - 1) / fabric.ring_gbps;
     hardware.software.collective_rate = 1 / (1 + more * hardware.fabric.ring_gbps);
   }
-  const double share = 1 / std::sqrt(1 + static_cast<double>(own ? stack.rows : 0));
-  const auto range = [&](ConstantRange borrowed, ConstantRange stated) {
-    borrowed.faster *= share;
-    borrowed.slower *= share;
+  const double share = 1 / std::sqrt(1 + static_cast<double>(stack.rows));
+  const auto range = [&](bool fitted, ConstantRange borrowed, ConstantRange stated) {
     // What the spec's own constants are off is in the fitted ones.
-    return own ? borrowed : together(borrowed, stated);
+    return own && fitted ? ConstantRange{borrowed.faster * share, borrowed.slower * share}
+                         : together(borrowed, stated);
   };
   ConstantRanges& ranges = hardware.ranges;
   const ConstantRanges& borrowed = stacks.borrowed;
-  ranges.products = range(borrowed.products, ranges.products);
-  ranges.attention = range(borrowed.attention, ranges.attention);
-  ranges.memory = range(borrowed.memory, ranges.memory);
-  ranges.collectives = range(borrowed.collectives, ranges.collectives);
-  ranges.step_us = share * borrowed.step_us;
+  ranges.products = range(stack.fits.products, borrowed.products, ranges.products);
+  ranges.attention = range(stack.fits.attention, borrowed.attention, ranges.attention);
+  ranges.memory = range(stack.fits.memory, borrowed.memory, ranges.memory);
+  ranges.collectives = range(stack.fits.collectives, borrowed.collectives, ranges.collectives);
+  ranges.step_us = borrowed.step_us * (own && stack.fits.step ? share : 1);
   ranges.remaining = borrowed.remaining;
   ranges.experts = borrowed.experts;
   ranges.context = borrowed.context;

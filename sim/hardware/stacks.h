@@ -12,6 +12,12 @@
 
 namespace shardlens::sim {
 
+// Of which kinds of work a stack's own runs determine the constants. Others it has from another
+// stack, so that its runs say nothing of how far these may be off.
+struct FittedKinds {
+  bool products = true, attention = true, memory = true, collectives = true, step = true;
+};
+
 // A GPU type with a software stack, common to several published training runs. Its constants were
 // fitted once, by scripts/fit_published_runs.py, to the runs in FittedStacks::fitted.
 struct Stack {
@@ -20,6 +26,7 @@ struct Stack {
       false;             // GPUs of its type have its constants by default; others, of the nearest
   bool pytorch = false;  // fitted to the operators of PyTorch's programs, not to this engine's
   int64_t rows = 0;      // published runs that it was fitted to
+  FittedKinds fits;
   std::vector<std::string> gpu_types;  // prefixes of a run's GPU type
   std::vector<std::string> sources;    // substrings of a run's source; empty: any source
   std::vector<std::string> notes;      // substrings of a run's notes; empty: any notes

@@ -40,6 +40,11 @@ TEST(StacksTest, RangesGrowWithoutRunsOfTheGpu) {
   // 18 runs: the root of 19.
   EXPECT_NEAR(own.ranges.products.slower, stacks.borrowed.products.slower / std::sqrt(19), 1e-12);
   EXPECT_GT(nearest.ranges.products.slower, stacks.borrowed.products.slower);
+  // Its one run determines the clock of products: the root of 2. Attention is as on another GPU.
+  const HardwareSpec clock =
+      under_stack(load_hardware("8xH100-96"), stack_named("PyTorch H100-96GB"));
+  EXPECT_NEAR(clock.ranges.products.slower, stacks.borrowed.products.slower / std::sqrt(2), 1e-12);
+  EXPECT_GE(clock.ranges.attention.slower, stacks.borrowed.attention.slower);
   EXPECT_GT(nearest.ranges.memory.faster, own.ranges.memory.faster);
   EXPECT_EQ(nearest.software.matrix_rate, own.software.matrix_rate);
   // Real software is never faster than ideal software.

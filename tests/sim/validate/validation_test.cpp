@@ -194,6 +194,9 @@ TEST(Stacks, WhatIsWrongIsNamed) {
            software + "}]}";
   };
   EXPECT_EQ(parse_stacks(stack("{}"), "stacks.json").stacks.size(), 1U);
+  EXPECT_FALSE(
+      parse_stacks(stack(R"({}, "fits": ["products"])"), "stacks.json").stacks[0].fits.attention);
+  fails(stack(R"({}, "fits": ["product"])"), "product");
   fails(R"({"version": 2})", "#/version");
   fails(stack(R"({"matrix_rat": {"value": 1, "source": "x"}})"), "matrix_rat");
   fails(stack(R"({"matrix_rate": {"value": 1, "source": ""}})"), "where the value comes from");
