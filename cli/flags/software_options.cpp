@@ -40,12 +40,10 @@ void add_software_options(CLI::App& app, plan::Software& software) {
          "--no-cuda-graphs", [](int64_t) {}, "the host issues each kernel, as by default otherwise")
       ->excludes("--cuda-graphs");
   static const auto kDTypes = by_name<plan::MatmulDType>(plan::kMatmulDTypeCount);
-  app.add_option(
-         "--matmul-dtype", software.matmul_dtype,
-         "in what the linear layers of blocks multiply, as torchao's recipes: fp8_tensorwise, "
-         "fp8_rowwise, mxfp8, nvfp4 or mxfp8_cublas_rceil")
+  app.add_option("--matmul-dtype", software.matmul_dtype,
+                 "in what the linear layers of blocks multiply, as torchao's recipes [the plan's]")
       ->transform(CLI::CheckedTransformer(kDTypes))
-      ->option_text("DTYPE [the plan's]");
+      ->option_text("fp8_tensorwise|fp8_rowwise|mxfp8|nvfp4|mxfp8_cublas_rceil");
   app.add_option("--loss-chunks", software.loss_chunks,
                  "compute head and loss in so many parts of the rows, so that the logits of only "
                  "one exist")
