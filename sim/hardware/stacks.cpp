@@ -45,9 +45,9 @@ FittedKinds read_fits(const JsonNode& node) {
   static const Names kKinds{"products", "attention", "memory", "collectives", "step"};
   FittedKinds out{
       .products = false, .attention = false, .memory = false, .collectives = false, .step = false};
-  bool* const kOf[] = {&out.products, &out.attention, &out.memory, &out.collectives, &out.step};
+  bool* const fits[] = {&out.products, &out.attention, &out.memory, &out.collectives, &out.step};
   for (const JsonNode& each : node.items("a list of kinds of work")) {
-    *kOf[each.one_of(kKinds)] = true;
+    *fits[each.one_of(kKinds)] = true;
   }
   return out;
 }
