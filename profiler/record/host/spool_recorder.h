@@ -191,7 +191,7 @@ class SpoolRecorder final : public Recorder {
   Bytes accepted_ = 0;  // written or in the buffer
   std::string error_;   // of the file
   int64_t kept_ = 0, dropped_ = 0, device_dropped_ = 0, removed_steps_ = 0;
-  // Requests to write: made, the last one that cannot wait, taken by the writer, and done.
+  // Requests to write: made, taken by the writer, and done.
   uint64_t asked_ = 0, taken_ = 0, written_ = 0;
   bool finished_ = false, stop_ = false;
   std::unordered_map<std::string, uint32_t> texts_, notes_;
