@@ -66,6 +66,11 @@ void CompiledBuilder::compiled_result(Bytes bytes) {
   compiled_.tensors.push_back({bytes, false});
 }
 
+void CompiledBuilder::set_result(int64_t features) {
+  end_norm();
+  compiled_result(rows_ * features * size_of(make(OperatorKind::kElementwise, "").dtype));
+}
+
 bool CompiledBuilder::mixes_orders(int64_t rows, int64_t columns) {
   return rows * columns >= kLeastMixedNumbers && rows >= kLeastMixedRows &&
          rows >= kRowsPerColumn * columns;

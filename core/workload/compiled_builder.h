@@ -41,6 +41,8 @@ class CompiledBuilder : public PassBuilder {
   void enter(const std::string& module);
   void leave();
   void finish_backward();
+  // The operators that unfused() added last have made a tensor with so many features of a row.
+  void set_result(int64_t features);
 
  protected:
   void compiled_norm(std::string_view name, const Norm& shape);

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace shardlens::plan {
@@ -37,5 +38,9 @@ struct DividedRouting {
 // number of rows.
 [[nodiscard]] DividedRouting route_over(
     int64_t rows, int64_t experts, int64_t ranks, double skew, bool pads = true);
+
+// PyTorch's operator that adds the rows of an expert's tokens by atomic additions, which take
+// longer than its bytes. Its FLOPs are additions.
+inline constexpr std::string_view kAtomicSum = "aten::index_add";
 
 }  // namespace shardlens::plan

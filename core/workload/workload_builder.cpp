@@ -200,24 +200,30 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   if (shape.sums_input_grad && requires_grad_) {
     backward.push_back(gradient_sum(divided ? shape.in : shape.per_token * shape.in));
   }
-  forward(std::move(op), inputs, std::move(backward), trains);
-  if (!shape.bias) {
+  const bool trains_bias = shape.bias && !is_frozen(std::string(shape.weight) + "_bias");
+  const bool titan = is_torchtitan(program_);
+  Operator sum = make(OperatorKind::kElementwise, titan ? kAtomicSum : "aten::index_put");
+  sum.flops = rows * shape.out;
+  sum.read = outputs;
+  sum.written = experts * shape.out * element;
+  if (trains_bias && titan && compiles()) {  // inductor adds the bias where the result is read
+    backward.insert(backward.begin(), sum);
+  }
+  forward(std::move(op), inputs, std::move(backward), trains || trains_bias);
+  if (!shape.bias || (titan && compiles())) {
     return;
   }
   if (!is_engine()) {  // the bias of each row's expert
-    Operator index = make(OperatorKind::kElementwise, "aten::index");
-    index.read = index.written = outputs;
-    forward(index, outputs, {});
+    Operator index =
+        make(OperatorKind::kElementwise, titan ? "aten::repeat_interleave" : "aten::index");
+    index.read = titan ? sum.written : outputs;
+    index.written = outputs;
+    forward(index, index.read, {});
   }
   Operator add = make(OperatorKind::kElementwise, "aten::add");
   add.flops = rows * shape.out;
   add.read = 2 * outputs;
   add.written = outputs;
-  Operator sum = make(OperatorKind::kElementwise, "aten::index_put");
-  sum.flops = rows * shape.out;
-  sum.read = outputs;
-  sum.written = experts * shape.out * element;
-  const bool trains_bias = !is_frozen(std::string(shape.weight) + "_bias");
   forward(add, add.read, trains_bias ? std::vector{sum} : std::vector<Operator>(), trains_bias);
 }
 

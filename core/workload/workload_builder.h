@@ -84,6 +84,7 @@ class WorkloadBuilder : public DividedBuilder {
     bool divided = false;  // by columns, over the axis `tensor`
   };
   void masked_attention(Attention& shape);
+  void scale_by_sinks(const Attention& shape, int64_t value_dim);
   void eager_attention(const Attention& shape);
   void capped_scratch(const Attention& shape, Operator& op, Operator& backward) const;
   // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.

@@ -43,12 +43,16 @@ void WorkloadBuilder::attention(const Attention& given) {
     end_norm();
     return compiled_result(rows_ * given.heads * value_dim * size_of(plan_.param_dtype(unit())));
   }
-  if (!is_engine() && given.eager != Scores::kFused) {
+  const bool sinks = is_torchtitan(program_) && given.eager == Scores::kSinks;
+  if (!is_engine() && !sinks && given.eager != Scores::kFused) {
     eager_attention(given);
     return;
   }
   Attention shape = given;
-  const bool masked = !is_engine() && shape.window > 0 && shape.window < out_.seq;
+  // torchtitan's for heads of two sizes, which FlashAttention does not take, and for gpt_oss.
+  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
+  const bool flex = is_torchtitan(program_) && (value_dim != shape.head_dim || sinks);
+  const bool masked = !is_engine() && !flex && shape.window > 0 && shape.window < out_.seq;
   if (masked) {
     masked_attention(shape);
   }
@@ -58,9 +62,6 @@ void WorkloadBuilder::attention(const Attention& given) {
     shape.causal = false;
     shape.window = 0;
   }
-  const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
-  // torchtitan's default for deepseek_v3: FlashAttention takes heads of one size.
-  const bool flex = is_torchtitan(program_) && value_dim != shape.head_dim;
   Operator op = make(OperatorKind::kAttention, capped ? "shardlens::capped_attention"
                                                : flex ? kFlexAttention
                                                       : "aten::scaled_dot_product_attention");
@@ -99,6 +100,51 @@ void WorkloadBuilder::attention(const Attention& given) {
   forward(op, op.read, {grad});
   end_norm();
   compiled_result(outputs);
+  if (sinks) {
+    scale_by_sinks(shape, value_dim);
+  }
+}
+
+// Multiplies the result of each head, which attention has saved, by sigmoid(log-sum of the row -
+// the head's number), in fp32 up to the product. The gradient that attention takes comes last.
+// Source  models/gpt_oss/model.py of torchtitan at 58b0344 (May 2026); model/model.py of 0.2.2.
+void WorkloadBuilder::scale_by_sinks(const Attention& shape, int64_t value_dim) {
+  const int64_t features = shape.heads * value_dim;
+  const auto row = static_cast<double>(shape.heads);
+  const bool trains = !is_frozen("sinks");
+  if (compiles()) {  // one kernel in each pass, and a small one for the gradient of the sinks
+    const Piece scale[] = {
+        {.name = "triton_poi_fused_mul_sigmoid_sub", .read = 1, .written = 1, .read_row = row}};
+    const Piece unscale[] = {
+        {.name = "triton_red_fused_neg_sum", .read_row = row},
+        {.name = "triton_per_fused_mul_sigmoid_backward_sum",
+         .read = 2,
+         .written = 1,
+         .read_row = row,
+         .written_row = row,
+         .takes = kTakesGradient},
+    };
+    unfused({scale, std::span(unscale).subspan(trains ? 0 : 1)}, OperatorKind::kElementwise,
+            features, 1, false, trains);
+    return set_result(features);
+  }
+  const Piece scale[] = {
+      {.name = "aten::sub", .read_row = row, .written_row = row},
+      {.name = "aten::sigmoid", .read_row = row, .written_row = row},
+      {.name = "aten::_to_copy", .read_row = row, .written_row = row / 2},
+      {.name = "aten::mul", .read = 1, .written = 1, .read_row = row / 2},
+  };
+  const Piece unscale[] = {
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+      {.name = "aten::sum", .read = 1, .written_row = row / 2},
+      {.name = "aten::_to_copy", .read_row = row / 2, .written_row = row},
+      {.name = "aten::sigmoid_backward", .read_row = 2 * row, .written_row = row},
+      {.name = "aten::neg", .read_row = row, .written_row = row},
+      {.name = "aten::sum", .read_row = row},
+      {.name = "aten::mul", .read = 1, .written = 1, .read_row = row / 2, .takes = kTakesGradient},
+  };
+  unfused({scale, unscale, 0, 0, 1.5 * row}, OperatorKind::kElementwise, features, 1, false,
+          trains);
 }
 
 // A kernel with a mask takes as many heads of keys and values as of queries, and the mask as

@@ -263,7 +263,8 @@ class DecoderForward {
   void copied_parts(const std::string& name) {
     visit(path(name, family_.attention, Part::kKey));
     visit(path(name, family_.attention, Part::kValue));
-    copied_projections(build_, config_, path(name, family_.attention, Part::kQuery));
+    copied_projections(build_, config_, path(name, family_.attention, Part::kQuery),
+                       has_bias(family_.query_bias, config_.attention_bias));
     if (config_.query_key_norms) {
       norm(path(name, family_.attention, Part::kQueryNorm), config_.head_dim, false, config_.heads);
       norm(path(name, family_.attention, Part::kKeyNorm), config_.head_dim, false,
@@ -448,7 +449,7 @@ class DecoderForward {
       divided(name, experts);
     } else if (is_torchtitan(build_.program())) {
       build_.enter(experts);
-      torchtitan_experts(build_, config_.experts, config_.hidden_size);
+      torchtitan_experts(build_, config_.experts, config_.hidden_size, family_.expert_bias);
       build_.leave();
       shared(name);
       if (build_.program() != Program::kTorchtitan03) {
@@ -498,7 +499,8 @@ class DecoderForward {
     build_.enter(experts);
     sent.run([&](std::span<const int64_t> rows) {
       if (is_torchtitan(build_.program())) {
-        torchtitan_products(build_, config_.experts, config_.hidden_size, rows);
+        torchtitan_products(build_, config_.experts, config_.hidden_size, family_.expert_bias,
+                            rows);
       } else {
         products(experts, rows);
       }

@@ -126,6 +126,7 @@ const std::array kSparseDecoders{
                   .expert_bias = true,
                   .fp32_routing = false,
                   .eager = Scores::kSinks,
+                  .torchtitan = Titan::kHalves,
                   .own_keys = kGptOssKeys,
                   .read_own = read_gpt_oss},
     DecoderFamily{.model_type = "deepseek_v3",

@@ -4,9 +4,10 @@ namespace shardlens::plan {
 
 void copied_projections(WorkloadBuilder& build,
                         const ModelConfig& config,
-                        const std::string& product) {
+                        const std::string& product,
+                        bool bias) {
   const int64_t q = config.heads * config.head_dim, kv = config.kv_heads * config.head_dim;
-  build.linear(product, {.in = config.hidden_size, .out = q + 2 * kv});
+  build.linear(product, {.in = config.hidden_size, .out = q + 2 * kv, .bias = bias});
   const auto all = static_cast<double>(q + 2 * kv);
   const double queries = static_cast<double>(q) / all, keys = static_cast<double>(kv) / all;
   const Piece forward[] = {{.name = "aten::clone", .read = queries, .written = queries},

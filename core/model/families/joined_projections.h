@@ -9,10 +9,11 @@
 namespace shardlens::plan {
 
 // Queries, keys and values by one product, the linear layer `product`, of whose result they are
-// copies.
+// copies. `bias`: it has one.
 void copied_projections(WorkloadBuilder& build,
                         const ModelConfig& config,
-                        const std::string& product);
+                        const std::string& product,
+                        bool bias);
 
 // After one product that makes queries (`q` features), keys and values (`kv` each): queries and
 // keys, of which a part was rotated, are put together from that and the rest; values are views of

@@ -53,10 +53,14 @@ void require_torchtitan(const ModelConfig& config) {
   if (config.head != ModelHead::kCausal) {
     refuse(fmt::format("it has no {}", config.torch_type));
   }
-  if (config.attention_bias || config.mlp_bias) {
+  if (family->expert_bias && !config.attention_bias) {
+    refuse(fmt::format("the linear layers of its {} have biases", config.family));
+  }
+  if ((config.attention_bias && !family->expert_bias) || config.mlp_bias) {
     refuse("its linear layers have no biases");
   }
-  if (std::ranges::any_of(config.windowed, [](bool windowed) { return windowed; })) {
+  if (!family->sinks &&
+      std::ranges::any_of(config.windowed, [](bool windowed) { return windowed; })) {
     refuse("its attention has no windows");
   }
 }

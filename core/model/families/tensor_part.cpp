@@ -54,6 +54,12 @@ class TensorPart {
       refuse(
           fmt::format("family {} has layers that are not simulated in parts yet", config_.family));
     }
+    if (family->whole_norms || family->parallel || family->sinks || has(Part::kPositions) ||
+        !has(Part::kInputNorm) || !config_.norm_before || config_.head != ModelHead::kCausal ||
+        (has(Part::kQueryKeyValue) && !family->rotary)) {
+      refuse(fmt::format("layers of {} are not simulated in parts yet",
+                         config_.torch_type.empty() ? config_.family : config_.torch_type));
+    }
     if (config_.experts.count > 0 && plan_.expert_mesh.size(mesh::kExpert) == 1) {
       refuse(
           "experts are divided over the axis expert only, so that each of them is whole on its "
@@ -65,12 +71,6 @@ class TensorPart {
     if (config_.latent.key_value_rank > 0) {
       refuse(fmt::format("latent attention of family {} is not simulated in parts yet",
                          config_.family));
-    }
-    if (family->whole_norms || family->parallel || family->sinks || has(Part::kPositions) ||
-        !has(Part::kInputNorm) || !config_.norm_before || config_.head != ModelHead::kCausal ||
-        (has(Part::kQueryKeyValue) && !family->rotary)) {
-      refuse(fmt::format("layers of {} are not simulated in parts yet",
-                         config_.torch_type.empty() ? config_.family : config_.torch_type));
     }
   }
 

@@ -19,10 +19,88 @@ void torchtitan_scores(WorkloadBuilder& build, int64_t experts) {
       OperatorKind::kElementwise, experts);
 }
 
+namespace {
+
+// swiglu() of models/gpt_oss/moe.py (May 2026, and 0.2.2): gate and linear part are every second
+// number of a row, so that a kernel that reads one of them reads both, and a gradient of one is
+// written among zeros, which were written before.
+void clamped_gate(WorkloadBuilder& build, int64_t features) {
+  if (build.compiles()) {
+    const Piece forward[] = {{.name = "triton_poi_fused_clamp_mul", .read = 2, .written = 1}};
+    const Piece backward[] = {
+        {.name = "triton_poi_fused_clamp_mul_backward", .read = 3, .written = 1},
+        {.name = "triton_poi_fused_clamp_slice_backward",
+         .read = 5,
+         .written = 2,
+         .takes = kTakesGradient | takes_before(1)}};
+    return build.unfused({forward, backward, 2}, OperatorKind::kElementwise, features);
+  }
+  const Piece forward[] = {
+      {.name = "aten::clamp", .read = 2, .written = 1},
+      {.name = "aten::clamp", .read = 2, .written = 1},
+      {.name = "aten::mul", .read = 1, .written = 1},
+      {.name = "aten::sigmoid", .read = 1, .written = 1},
+      {.name = "aten::mul", .read = 2, .written = 1},
+      {.name = "aten::add", .read = 1, .written = 1},
+      {.name = "aten::mul", .read = 2, .written = 1},
+  };
+  constexpr uint32_t kBoth = takes_before(1) | takes_before(2);
+  const Piece backward[] = {
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3), .frees = 1},
+      {.name = "aten::sigmoid_backward",
+       .read = 2,
+       .written = 1,
+       .takes = takes_before(2),
+       .frees = 1},
+      {.name = "aten::mul", .read = 1, .written = 1},
+      {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
+      {.name = "aten::ge", .read = 2, .written = 0.5, .takes = kTakesSaved},
+      {.name = "aten::le", .read = 2, .written = 0.5, .takes = kTakesSaved},
+      {.name = "aten::logical_and_", .read = 1, .written = 0.5, .takes = kBoth},
+      {.name = "aten::where",
+       .read = 1.5,
+       .written = 1,
+       .takes = takes_before(1) | takes_before(9)},
+      {.name = "aten::le", .read = 2, .written = 0.5, .takes = kTakesSaved},
+      {.name = "aten::where",
+       .read = 1.5,
+       .written = 1,
+       .takes = takes_before(1) | takes_before(6)},
+      {.name = "aten::slice_backward", .read = 3, .written = 2, .takes = takes_before(3)},
+      {.name = "aten::slice_backward", .read = 3, .written = 2, .takes = takes_before(2)},
+      {.name = "aten::add_", .read = 4, .written = 2, .takes = kBoth},
+  };
+  build.unfused({forward, backward, 6}, OperatorKind::kElementwise, features);
+}
+
+}  // namespace
+
 void torchtitan_products(WorkloadBuilder& build,
                          const ModelConfig::Experts& experts,
                          int64_t hidden,
+                         bool biased,
                          std::span<const int64_t> rows) {
+  const int64_t inner =
+      rows.empty() ? experts.per_token * experts.intermediate_size : experts.intermediate_size;
+  WorkloadBuilder::Grouped down{.experts = experts.count,
+                                .per_token = experts.per_token,
+                                .in = experts.intermediate_size,
+                                .out = hidden,
+                                .weight = "down_proj",
+                                .bias = biased,
+                                .rows = rows};
+  if (biased) {
+    WorkloadBuilder::Grouped up = down;
+    up.in = hidden;
+    up.out = 2 * experts.intermediate_size;
+    up.weight = "gate_up_proj";
+    build.grouped_linear(up);
+    clamped_gate(build, inner);
+    return build.grouped_linear(down);
+  }
   WorkloadBuilder::Grouped shape{.experts = experts.count,
                                  .per_token = experts.per_token,
                                  .in = hidden,
@@ -33,24 +111,23 @@ void torchtitan_products(WorkloadBuilder& build,
   build.grouped_linear(shape);
   shape.sums_input_grad = shape.keeps_input = false;
   build.grouped_linear(shape);
-  build.silu_multiply(rows.empty() ? experts.per_token * experts.intermediate_size
-                                   : experts.intermediate_size);
-  build.grouped_linear({.experts = experts.count,
-                        .per_token = experts.per_token,
-                        .in = experts.intermediate_size,
-                        .out = hidden,
-                        .weight = "down_proj",
-                        .rows = rows});
+  build.silu_multiply(inner);
+  build.grouped_linear(down);
 }
 
 void torchtitan_experts(WorkloadBuilder& build,
                         const ModelConfig::Experts& experts,
-                        int64_t hidden) {
+                        int64_t hidden,
+                        bool biased) {
   const double token = 1 / static_cast<double>(experts.per_token);
   if (build.program() == Program::kTorchtitan03) {
     copy_expert_rows(build, experts.per_token * hidden, token);
-    torchtitan_products(build, experts, hidden, {});
-    return torchtitan_weighted_rows(build, experts.per_token * hidden, token);
+    torchtitan_products(build, experts, hidden, biased, {});
+    torchtitan_weighted_rows(build, experts.per_token * hidden, token);
+    if (biased) {
+      build.set_result(hidden);
+    }
+    return;
   }
   const Piece to_experts[] = {{.name = "aten::index", .read = 1, .written = 1},
                               {.name = "aten::cat", .read = 1, .written = 1},
@@ -68,7 +145,7 @@ void torchtitan_experts(WorkloadBuilder& build,
        .takes = takes_before(2) | takes_before(1)},
   };
   build.unfused({to_experts, from_experts}, OperatorKind::kElementwise, experts.per_token * hidden);
-  torchtitan_products(build, experts, hidden, {});
+  torchtitan_products(build, experts, hidden, biased, {});
   const Piece back[] = {{.name = "aten::index_put_", .read = 1, .written = 1}};
   const Piece forth[] = {{.name = "aten::slice_backward", .read = 1, .written = 1},
                          {.name = "aten::index", .read = 1, .written = 1}};

@@ -313,7 +313,7 @@ TEST(UnfusedTest, ModelsThatTorchtitanDoesNotHaveAreRefused) {
   };
   EXPECT_EQ(error_of(R"({"model_type": "gpt2"})"),
             "config.json: torchtitan: its model of 'gpt2' is not described; known: llama, qwen3, "
-            "qwen3_moe, deepseek_v3");
+            "qwen3_moe, gpt_oss, deepseek_v3");
   EXPECT_EQ(error_of(R"({"model_type": "llama", "attention_bias": true})"),
             "config.json: torchtitan: its linear layers have no biases");
 }
