@@ -4,7 +4,7 @@
     bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv tests/data/one_node_more.csv tests/data/one_node_unseen.csv]
 
 Rows that are not simulated (tensor parallelism with LoRA, other trainers, several nodes) are counted with the reason. What a source does not
-print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints. "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
+print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints (whole blocks of its gpt-oss). "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
 sharded over 4; the row with DeepEP is simulated with c10d's all-to-alls. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
 torchtitan's rows with experts after April 2026, when it stopped to pad rows (pull request 2774), are simulated as its version 0.3, which it was but for the number. The configurations of
@@ -48,8 +48,10 @@ LLAMA_124M = {"model_type": "llama", "hidden_size": 768, "intermediate_size": 20
 LLAMA_2_8B = {"model_type": "llama", "hidden_size": 2560, "intermediate_size": 6912, "num_hidden_layers": 34, "num_attention_heads": 20, "num_key_value_heads": 20,
               "vocab_size": 50304, "max_position_embeddings": 2048, "tie_word_embeddings": True}
 GPT_2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50304, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+GPT_OSS_20B = {"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+               "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "vocab_size": 201088, "max_position_embeddings": 131072, "tie_word_embeddings": False}
 MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B, "Qwen3-MoE-30B": QWEN3_30B, "Qwen3-32B": QWEN3_32B,
-          "Llama2-7B": LLAMA2_7B, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2}
+          "GPT-OSS-20B": GPT_OSS_20B, "Llama2-7B": LLAMA2_7B, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2}
 TOKENS = {"DeepSeek-V3-16B": "4096"}
 HARDWARE = {"H100": "8xH100", "H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200",
             "H200": "8xH200", "A100-80GB": "8xA100-80"}
@@ -65,7 +67,7 @@ def team_of(row):
 
 
 def has_experts(row):
-    return "moe_intermediate_size" in MODELS[row["model"]]
+    return not {"moe_intermediate_size", "num_local_experts"}.isdisjoint(MODELS[row["model"]])
 
 
 def program_of(row):
@@ -133,6 +135,8 @@ def saves_of(row):
 
 
 def checkpoints_of(row):
+    if row["model"] == "GPT-OSS-20B":  # its configurations in models/gpt_oss/config_registry.py
+        return "full"
     return "full" if row["source"].startswith("NVIDIA-NeMo") else "none" if row["source"].endswith("torchtitan#2080") else row["ac"]
 
 
