@@ -37,6 +37,8 @@ def configurations():
     rows += [{"model": "llama", "reshard": True, "world": 2}, {"model": "llama", "reshard": False, "layers": 4, "seq": 512}]
     for model in ("deepseek", "deepseek_moe", "qwen3_moe", "deepseek_moe-bytes", "qwen3_moe-bytes"):
         rows += [{"model": model, "dtype": "mixed"}, {"model": model, "checkpoint": "all", "layers": 4}, {"model": model, "checkpoint": "selective", "layers": 4}]
+    for model in ("gpt_oss", "gpt_oss-bytes"):  # what is in place of FlexAttention is none that selective checkpoints keep
+        rows += [{"model": model, "dtype": "mixed"}, {"model": model, "checkpoint": "all", "layers": 4}]
     return named(rows)
 
 
@@ -69,9 +71,42 @@ def latent_layers(values, shape, rope):
         moe_comm_backend="standard", non_blocking_capacity_factor=None, linear_init={}, norm_init={}, depth_init=lambda layer: {}, depth_experts_init=lambda layer: {}, rope=rope)
 
 
+def attention_with_sums():
+    """In place of FlexAttention: a kernel that keeps its inputs, its result and the log-sums of its rows, which gpt_oss takes."""
+    from dataclasses import dataclass
+
+    import torch
+    from torchtitan.models.common.attention import FlexAttention
+    from torchtitan.protocols.module import Module
+
+    class Kernel(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, q, k, v):
+            out, sums = torch.empty_like(q), torch.empty(*q.shape[:-1], dtype=torch.float32)
+            ctx.save_for_backward(q, k, v, out, sums)
+            return out, sums
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return tuple(torch.empty_like(each) for each in ctx.saved_tensors[:3])
+
+    class Attention(Module):
+        @dataclass(kw_only=True, slots=True)
+        class Config(FlexAttention.Config):
+            pass
+
+        def __init__(self, config):
+            super().__init__()
+
+        def forward(self, q, k, v, *, out_transform, **others):
+            return out_transform(*Kernel.apply(q, k, v))
+
+    return Attention.Config()
+
+
 def model_config(row):
     """torchtitan's own description of the model, made as its registry makes those of published models."""
-    from torchtitan.models import deepseek_v3, llama3, qwen3
+    from torchtitan.models import deepseek_v3, gpt_oss, llama3, qwen3
     from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear, RMSNorm
     from torchtitan.models.common.attention import ScaledDotProductAttention
 
@@ -87,6 +122,14 @@ def model_config(row):
     elif family == "deepseek_v3":
         rope = ComplexRoPE.Config(dim=values["qk_rope_head_dim"], max_seq_len=row["seq"], theta=10000.0)
         model, layers = deepseek_v3.DeepSeekV3Model, latent_layers(values, shape, rope)
+    elif family == "gpt_oss":
+        rope = CosSinRoPE.Config(dim=values["head_dim"], max_seq_len=row["seq"], theta=150000.0)
+        model = gpt_oss.GptOssModel
+        layers = gpt_oss._build_gptoss_layers(
+            dim=dim, n_layers=shape["n_layers"], hidden_dim=values["intermediate_size"], num_experts=values["num_local_experts"], top_k=values["num_experts_per_tok"], load_balance_coeff=1e-3,
+            moe_comm_backend="standard", rope=rope)
+        for layer in layers:
+            layer.attention.inner_attention = attention_with_sums()
     else:
         rope = CosSinRoPE.Config(dim=values["head_dim"], max_seq_len=row["seq"], theta=1000000.0)
         own = {"head_dim": values["head_dim"], "rope": rope}
@@ -107,7 +150,7 @@ def make(row):
     for layer in model.layers.values():
         if getattr(layer, "moe_enabled", False):
             gate = layer.moe.router.gate  # autocast to fp32, which a CPU does not do
-            gate.forward = lambda x, gate=gate: torch.nn.functional.linear(x.float(), gate.weight.float())
+            gate.forward = lambda x, gate=gate: torch.nn.functional.linear(x.float(), gate.weight.float(), None if gate.bias is None else gate.bias.float())
     of_all = CrossEntropyLoss.Config(global_vocab_size=config_of(row)["vocab_size"])
     in_parts = row["parts"] > 1
     loss_of = (ChunkedLossWrapper.Config(num_chunks=row["parts"], loss_fn=of_all) if in_parts else of_all).build(compile_config=None)

@@ -23,6 +23,10 @@ MODELS = {
     "qwen3_moe": {"model_type": "qwen3_moe", "vocab_size": 32000, **SHAPE, "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 704, "decoder_sparse_step": 1,
                   "mlp_only_layers": []},
 }
+# Of torchtitan 0.3 only. Its heads are those of the published models.
+MODELS["gpt_oss"] = {"model_type": "gpt_oss", "vocab_size": 32000, **SHAPE, "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 704, "num_local_experts": 8,
+                     "num_experts_per_tok": 2, "sliding_window": 128}
+MODELS["gpt_oss-bytes"] = {**MODELS["gpt_oss"], "vocab_size": 256}
 for _name in ("llama", "qwen3"):
     MODELS[f"{_name}-small"] = {**MODELS[_name], "vocab_size": 2048, "hidden_size": 256, "intermediate_size": 704, "num_attention_heads": 4, "num_key_value_heads": 4}
 MODELS["deepseek_moe-bytes"] = {**MODELS["deepseek_moe"], "vocab_size": 256}
