@@ -124,8 +124,9 @@ TEST(BiasedExperts, AttentionOfTorchtitanIsScaledBySinks) {
   }
 }
 
-// What inductor of torch 2.15 schedules of such a block (numbers of N·I): the biases are added
-// where the results of products are read, and their gradients remain an operator of ATen.
+// What inductor of torch 2.15 schedules of such a block (tests/tools/inductor_experts.py): the
+// biases are added where the results of products are read, and their gradients remain an operator
+// of ATen.
 TEST(BiasedExperts, CompiledOnesAreFused) {
   const Workload workload = oss_step(Program::kTorchtitan03, Compile::kBlock);
   const std::string module = "model.layers.0.mlp.experts";
