@@ -74,7 +74,7 @@ bool GpuCostModel::takes_cores(CollectiveKind kind) const {
   return !on_copy_engines(spec_.fabric.transport, kind);
 }
 
-// The stack's factors are for eager operators; what inductor makes is one fused kernel.
+// The factors are for eager operators; what inductor makes is one fused kernel.
 double GpuCostModel::passes(const plan::Operator& op) const {
   if (op.name.starts_with("triton_")) {
     return 1;
@@ -88,7 +88,7 @@ double GpuCostModel::passes(const plan::Operator& op) const {
     case plan::OperatorKind::kAttention:
       return 1;
     default:
-      return spec_.software.elementwise_passes;
+      return spec_.software.elementwise_passes / spec_.gpu.elementwise_rate;
   }
 }
 

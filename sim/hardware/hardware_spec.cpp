@@ -97,6 +97,7 @@ GpuSpec read_gpu(const JsonNode& node) {
                            "memory_bytes",
                            "memory_gbps",
                            "copy_efficiency",
+                           "elementwise_rate",
                            "fp32_tflops",
                            "half_tflops",
                            "fp8_tflops",
@@ -127,6 +128,8 @@ GpuSpec read_gpu(const JsonNode& node) {
   gpu.memory = static_cast<Bytes>(constant(node, "memory_bytes", 1, kMost));
   gpu.memory_gbps = constant(node, "memory_gbps", kLeast, kMost);
   gpu.copy_efficiency = constant(node, "copy_efficiency", kLeast, 1);
+  gpu.elementwise_rate =
+      node.find("elementwise_rate") ? constant(node, "elementwise_rate", kLeast, 1) : 1;
   gpu.fp32_tflops = constant(node, "fp32_tflops", kLeast, kMost);
   gpu.half_tflops = constant(node, "half_tflops", kLeast, kMost);
   for (const auto& [key, rate] : {std::pair{"fp8_tflops", &gpu.fp8_tflops},

@@ -34,7 +34,10 @@ struct GpuSpec {
   int64_t sms = 0;
   Bytes memory = 0;
   double memory_gbps = 0;      // 1e9 bytes per second
-  double copy_efficiency = 0;  // share of memory_gbps that copies and element-wise kernels reach
+  double copy_efficiency = 0;  // share of memory_gbps that copies reach
+  // Bandwidth of PyTorch's own element-wise kernels and reductions over that of copies. Kernels
+  // that a compiler makes reach that of copies.
+  double elementwise_rate = 1;
   double fp32_tflops = 0, half_tflops = 0;  // matrix products in fp32 (no TF32), in bf16 and fp16
   // Dense products in 8 bits, in 8 bits with a scale for each 32 numbers, and in 4 bits; 0: the GPU
   // has none.
