@@ -14,6 +14,8 @@ steps of that source are off by -7.8 to +8.2 % (the ratios by 3 to 6 points, GPT
 "B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
 8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says. Automodel checkpoints whole blocks (its qwen3_moe_30b_te_deepep.yaml).
 
+KempnerForge's nodes have four H200: without NVSwitch (spec 4xH200).
+
 The third list was written down before it was predicted for the first time, and nothing was fitted to it. Other programs than torchtitan are stated as the nearest that has a stack:
 KempnerForge as torchtitan (parameters in bf16, the root's unit freed after forward, one H200 without FSDP), gpt-simple, minigpt (both DDP) and ColossalAI as transformers; ColossalAI's ZeRO-2
 is FSDP2 that keeps parameters after forward.
@@ -94,7 +96,7 @@ def flags_of(row):
         return f"another trainer, {row['engine']}"
     if row["other_metric"] == "cuDNN":
         return "cuDNN's attention beside norms of several kernels"
-    hardware = HARDWARE[row["gpu"]]
+    hardware = "4xH200" if row["source"].startswith("Kempner") else HARDWARE[row["gpu"]]
     out = ["--hardware", hardware, "--stack", program_of(row), "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
     if not hardware.startswith(row["gpus"] + "x"):
         out += ["--world-size", row["gpus"]]

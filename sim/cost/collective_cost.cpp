@@ -9,6 +9,7 @@
 #include "sim/cost/alpha_beta_timer.h"
 #include "sim/cost/collective_curve.h"
 #include "sim/cost/transport.h"
+#include "sim/hardware/topology.h"
 
 namespace shardlens::sim {
 namespace {
@@ -59,8 +60,8 @@ double FabricTimer::model_us(CollectiveKind kind,
 }
 
 double FabricTimer::bus_gbps(int ranks, int ranks_per_node) const {
-  return ranks > ranks_per_node ? std::min(fabric_.ring_gbps, fabric_.network_gbps * ranks_per_node)
-                                : fabric_.ring_gbps;
+  const double within = group_gbps(fabric_.links, ranks_per_node, fabric_.ring_gbps);
+  return ranks > ranks_per_node ? std::min(within, fabric_.network_gbps * ranks_per_node) : within;
 }
 
 double FabricTimer::ring_us(CollectiveKind kind, int ranks, int ranks_per_node, Bytes bytes) const {
@@ -73,7 +74,8 @@ double FabricTimer::ring_us(CollectiveKind kind, int ranks, int ranks_per_node, 
   const int nodes = ranks / ranks_per_node;
   const double between = twice * (nodes - 1);
   const double ratio = kind == CollectiveKind::kReduceScatter ? fabric_.reduce_scatter_ratio : 1.0;
-  const double bus = std::min(bus_gbps(ranks, ranks_per_node), fabric_.ring_gbps * ratio);
+  const double within = bus_gbps(ranks_per_node, ranks_per_node);
+  const double bus = std::min(bus_gbps(ranks, ranks_per_node), within * ratio);
   const std::array<double, 3> of_protocol{std::min(fabric_.ll_gbps, kLlShare * bus),
                                           kLl128Share * bus, bus};
   const auto& step = fabric_.link == Link::kNvlink ? kNvlinkStep : kPcieStep;
@@ -92,8 +94,9 @@ double FabricTimer::exchange_us(int ranks, int ranks_per_node, Bytes bytes) cons
   const bool network = ranks > ranks_per_node;
   const double of_peer = static_cast<double>(bytes) / ranks;
   const auto& step = fabric_.link == Link::kNvlink ? kNvlinkStep : kPcieStep;
+  const double all = bus_gbps(ranks_per_node, ranks_per_node);
   const auto exchange = [&](size_t protocol, double share, double most_gbps) {
-    const double bus = std::min(most_gbps, share * fabric_.ring_gbps);
+    const double bus = std::min(most_gbps, share * all);
     const double within = of_peer * (ranks_per_node - 1) / (bus * 1e3);
     const double across =
         network ? of_peer * (ranks - ranks_per_node) / (share * fabric_.network_gbps * 1e3) : 0;
@@ -101,8 +104,7 @@ double FabricTimer::exchange_us(int ranks, int ranks_per_node, Bytes bytes) cons
            std::max(within, across);
   };
   constexpr size_t kLl = 0, kSimple = 2;
-  const double best =
-      std::min(exchange(kLl, kLlShare, fabric_.ll_gbps), exchange(kSimple, 1, fabric_.ring_gbps));
+  const double best = std::min(exchange(kLl, kLlShare, fabric_.ll_gbps), exchange(kSimple, 1, all));
   return std::max(kLeastExchange, best);
 }
 

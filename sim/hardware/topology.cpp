@@ -126,4 +126,25 @@ double ring_gbps(const std::vector<TopologyLink>& links, int gpus) {
              : gbps_of_ring(links, n, [&](size_t i) { return wiring.route(i, (i + 1) % n); });
 }
 
+double group_gbps(const std::vector<TopologyLink>& links, int ranks, double all_gbps) {
+  const std::string first = "gpu0";
+  double all = 0, within = 0;
+  for (const TopologyLink& link : links) {
+    if (link.a != first && link.b != first) {
+      continue;
+    }
+    if (link.gbps >= all_gbps) {  // one link has a whole ring
+      return all_gbps;
+    }
+    const std::string& other = link.a == first ? link.b : link.a;
+    bool reaches = !other.starts_with("gpu");
+    for (int gpu = 1; gpu < ranks && !reaches; ++gpu) {
+      reaches = other == fmt::format("gpu{}", gpu);
+    }
+    all += link.gbps;
+    within += reaches ? link.gbps : 0;
+  }
+  return within > 0 ? all_gbps * within / all : all_gbps;
+}
+
 }  // namespace shardlens::sim

@@ -20,4 +20,10 @@ struct TopologyLink {
 // Source  NCCL builds its rings in the same manner from the node's topology (graph/search.cc).
 [[nodiscard]] double ring_gbps(const std::vector<TopologyLink>& links, int gpus);
 
+// The part of `all_gbps`, the bandwidth of all rings of a node, that the first `ranks` GPUs have
+// among themselves. Where GPUs are linked in pairs without a switch, and all rings together are
+// faster than one link, each link carries some of them; a group of fewer GPUs has only its own
+// links.
+[[nodiscard]] double group_gbps(const std::vector<TopologyLink>& links, int ranks, double all_gbps);
+
 }  // namespace shardlens::sim

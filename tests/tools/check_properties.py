@@ -175,7 +175,7 @@ def simulate(chance, folder):
             expect(figures["steps"][0][name] == made[name], f"{flags}: {name} of the trace is {figures['steps'][0][name]}, predicted {made[name]}")
 
 
-NODES = {"8xA100-40": 8, "8xA100-80": 8, "8xH100": 8, "8xH100-96": 8, "8xH200": 8, "8xB200": 8, "8xB300": 8, "4xGB200": 4, "4xGB300": 4, "8xL40S": 8, "8xRTXPRO6000": 8,
+NODES = {"8xA100-40": 8, "8xA100-80": 8, "8xH100": 8, "8xH100-96": 8, "8xH200": 8, "4xH200": 4, "8xB200": 8, "8xB300": 8, "4xGB200": 4, "4xGB300": 4, "8xL40S": 8, "8xRTXPRO6000": 8,
          "4xPCIe": 4}
 BITS = ("fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4")
 

@@ -13,7 +13,7 @@ import parity_rows
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("traces", "tests/data")
 STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "replicate")
-MACHINES = ("8xA100-40", "8xA100-80", "8xH100", "8xH100-96", "8xH200", "8xB200", "8xB300", "4xGB200", "4xGB300", "8xL40S", "8xRTXPRO6000", "4xPCIe")
+MACHINES = ("8xA100-40", "8xA100-80", "8xH100", "8xH100-96", "8xH200", "4xH200", "8xB200", "8xB300", "4xGB200", "4xGB300", "8xL40S", "8xRTXPRO6000", "4xPCIe")
 TABLES = ("unit", "collective", "step", "rank", "stream", "span", "order", "group")
 
 # Plans that fit any model, or those whose blocks are called as model.layers.0; where one does not fit, the message is what is compared.

@@ -36,8 +36,8 @@ std::string changed(const std::string& from, const std::string& to) {
 TEST(HardwareSpecTest, BuiltInNames) {
   EXPECT_THAT(hardware_names(),
               ::testing::UnorderedElementsAre("8xA100-40", "8xA100-80", "8xH100", "8xH100-96",
-                                              "8xH200", "8xB200", "8xB300", "4xGB200", "4xGB300",
-                                              "8xL40S", "8xRTXPRO6000", "4xPCIe"));
+                                              "8xH200", "4xH200", "8xB200", "8xB300", "4xGB200",
+                                              "4xGB300", "8xL40S", "8xRTXPRO6000", "4xPCIe"));
   for (const std::string& name : hardware_names()) {
     const HardwareSpec spec = load_hardware(name);
     EXPECT_EQ(spec.name, name);

@@ -54,5 +54,21 @@ TEST(Topology, NoRingWhereAGpuCannotBeReached) {
   EXPECT_EQ(ring_gbps({}, 2), 0);
 }
 
+// Four GPUs in six pairs: two of them have a third of a GPU's links.
+TEST(Topology, AGroupWithoutASwitchHasTheLinksOfItsPairs) {
+  std::vector<TopologyLink> links;
+  for (int a = 0; a < 4; ++a) {
+    for (int b = a + 1; b < 4; ++b) {
+      links.push_back({fmt::format("gpu{}", a), fmt::format("gpu{}", b), 150});
+    }
+  }
+  EXPECT_DOUBLE_EQ(group_gbps(links, 2, 360), 120);
+  EXPECT_DOUBLE_EQ(group_gbps(links, 3, 360), 240);
+  EXPECT_DOUBLE_EQ(group_gbps(links, 4, 360), 360);
+  EXPECT_DOUBLE_EQ(group_gbps(links, 2, 150), 150);  // a ring over one link of each GPU
+  EXPECT_DOUBLE_EQ(group_gbps(star(8, 450), 2, 344), 344);
+  EXPECT_DOUBLE_EQ(group_gbps({}, 2, 344), 344);
+}
+
 }  // namespace
 }  // namespace shardlens::sim
