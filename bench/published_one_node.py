@@ -14,7 +14,7 @@ steps of that source are off by -7.8 to +8.2 % (the ratios by 3 to 6 points, GPT
 "B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
 8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says. Automodel checkpoints whole blocks (its qwen3_moe_30b_te_deepep.yaml).
 
-KempnerForge's nodes have four H200: without NVSwitch (spec 4xH200).
+KempnerForge's nodes have four H200: without NVSwitch (spec 4xH200). Its layers gather their rows each for themselves (kempnerforge/distributed/tensor_parallel.py at 01b461a).
 
 The third list was written down before it was predicted for the first time, and nothing was fitted to it. Other programs than torchtitan are stated as the nearest that has a stack:
 KempnerForge as torchtitan (parameters in bf16, the root's unit freed after forward, one H200 without FSDP), gpt-simple, minigpt (both DDP) and ColossalAI as transformers; ColossalAI's ZeRO-2
@@ -156,6 +156,7 @@ def plan_of_others(row, blocks):
         plan["reshard_after_forward"] = row["other_metric"] != "zero2"
     if row["source"].startswith("Kempner"):
         plan["dtype"] = "bf16"
+        plan["shared_gathers"] = False
         plan["mesh"] = {axis: int(re.search(rf"\b{name}(\d+)|$", row["parallelism"])[1] or 1) for axis, name in (("shard", "FSDP"), ("tensor", "TP"))}
     if row["ac"] == "full":
         plan["activation_checkpointing"] = blocks

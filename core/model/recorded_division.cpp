@@ -167,7 +167,9 @@ class RecordedDivider {
         fail_at(each.op, "takes features of which each rank has a part; expected style row");
       } else if (has(input) == Has::kRows) {
         // PrepareModuleInput of the module that contains the layer gathers once.
-        const std::string parent = each.op.module.substr(0, each.op.module.rfind('.') + 1);
+        const std::string parent = plan_.plan.shared_gathers
+                                       ? each.op.module.substr(0, each.op.module.rfind('.') + 1)
+                                       : each.op.module;
         if (gathered_.emplace(tensor(input).storage, parent).second) {
           require_divisible(rows(), each.op, "rows");
           out.gathers_rows = true;

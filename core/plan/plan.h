@@ -111,6 +111,9 @@ struct Plan {
   // With mesh.tensor > 1: what is between the divided layers runs on a part of the sequence; the
   // loss runs on a part of the vocabulary, so that the logits are not gathered.
   bool sequence_parallel = true, loss_parallel = false;
+  // With sequence_parallel: the layers that take the same rows gather them once; false: each of
+  // them gathers them, and scatters the gradient of them, by itself.
+  bool shared_gathers = true;
   ContextMethod context_method = ContextMethod::kAllGather;    // with mesh.context > 1
   ExpertDispatch expert_dispatch = ExpertDispatch::kAllToAll;  // with mesh.expert > 1
   Dialect dialect = Dialect::kFsdp2;

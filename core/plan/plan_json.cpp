@@ -33,6 +33,7 @@ const Names kPlanKeys{"version",
                       "tensor_parallel",
                       "sequence_parallel",
                       "loss_parallel",
+                      "shared_gathers",
                       "context_parallel",
                       "expert_parallel",
                       "dialect",
@@ -390,6 +391,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   plan.tensor_parallel = read_tensor_parallel(root);
   plan.sequence_parallel = read_flag(root, "sequence_parallel", plan.sequence_parallel);
   plan.loss_parallel = read_flag(root, "loss_parallel", plan.loss_parallel);
+  plan.shared_gathers = read_flag(root, "shared_gathers", plan.shared_gathers);
   plan.context_method = read_context_method(root);
   plan.expert_dispatch = read_expert_dispatch(root);
   if (const auto node = root.find("dialect")) {
@@ -466,6 +468,9 @@ std::string to_json(const Plan& plan) {
   if (plan.mesh.tensor > 1 || !plan.sequence_parallel || plan.loss_parallel) {
     out["sequence_parallel"] = plan.sequence_parallel;
     out["loss_parallel"] = plan.loss_parallel;
+  }
+  if (!plan.shared_gathers) {
+    out["shared_gathers"] = false;
   }
   if (plan.mesh.context > 1 || plan.context_method != ContextMethod::kAllGather) {
     out["context_parallel"] = context_parallel_json(plan.context_method);

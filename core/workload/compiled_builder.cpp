@@ -124,7 +124,8 @@ void CompiledBuilder::store_current(int64_t features) {
 // result is `backward`.
 void CompiledBuilder::compiled_linear(const Linear& shape,
                                       std::vector<Operator>& backward,
-                                      bool copies) {
+                                      bool copies,
+                                      bool apart) {
   if (!compiled_.of_norm && known(compiled_.current, shape.in).size() > 1) {
     store_sum();
   }
@@ -140,7 +141,7 @@ void CompiledBuilder::compiled_linear(const Linear& shape,
   if (!shape.sums_input_grad || !requires_grad_) {
     return;
   }
-  if (compiled_.of_norm && !shape.routes) {
+  if ((compiled_.of_norm && !shape.routes) || (apart && !compiled_.norms.empty())) {
     ++compiled_.norms.back().consumers;
     return;
   }

@@ -50,8 +50,12 @@ class CompiledBuilder : public PassBuilder {
   void compiled_rotary(int64_t features);
   void compiled_add(int64_t features);
   void compiled_loss(int64_t vocabulary);
-  // `copies`: the product's backward ends with the copy of a gathered input's gradient.
-  void compiled_linear(const Linear& shape, std::vector<Operator>& backward, bool copies = false);
+  // `copies`: the product's backward ends with the copy of a gathered input's gradient. `apart`:
+  // the gradients of that input are scattered one by one, and added where the norm's are.
+  void compiled_linear(const Linear& shape,
+                       std::vector<Operator>& backward,
+                       bool copies = false,
+                       bool apart = false);
   void compiled_result(Bytes bytes);
   // What follows is no kernel of compiled code and reads the last result, of so many features.
   void store_current(int64_t features);

@@ -73,7 +73,10 @@ class ContextAttention {
 // PrepareModuleInput) as torchtitan 0.2.2 and transformers apply them, torch 2.11. Its functional
 // collectives work along the first dimension, which for activations [batch, tokens, features] is
 // not the one that is divided: a reduce-scatter's input and an all-gather's result are copied into
-// the other order. With one sample the latter is a view.
+// the other order. With one sample the latter is a view. PrepareModuleInput gathers rows once for
+// all layers of a module. ColwiseParallel with input_layouts Shard(1) does it for each layer, and
+// scatters each gradient before they are added; compiled code gathers once, as equal nodes of a
+// graph are merged, but scatters each gradient too.
 // Source  torch/distributed/_functional_collectives.py (all_gather_tensor, reduce_scatter_tensor),
 //         tests/data/tensor.
 
@@ -110,6 +113,7 @@ bool DividedBuilder::gather_rows(int64_t features) {
     store_current(features);
   }
   divided_ = Divided::kNothing;
+  gathered_ = true;
   rows_ *= tensor_ranks();
   const Bytes whole = rows_ * features * size_of(plan_.param_dtype(unit()));
   gather_rows_of(whole);
@@ -145,6 +149,7 @@ void DividedBuilder::sum_terms(int64_t features) {
 
 void DividedBuilder::add_terms(int64_t features) {
   divided_ = Divided::kNothing;
+  gathered_ = false;
   sum_terms_of(rows_ * features * size_of(plan_.param_dtype(unit())));
   if (plan_.plan.sequence_parallel) {
     rows_ /= tensor_ranks();
@@ -177,6 +182,11 @@ void DividedBuilder::split_features(int64_t features) {
 
 void DividedBuilder::sum_gradient_of(Bytes whole, size_t at) {
   communicate_in_backward(activations(CollectiveKind::kAllReduce, whole, whole), at);
+}
+
+void DividedBuilder::scatter_gradient_of(Bytes whole, size_t at) {
+  communicate_in_backward(
+      activations(CollectiveKind::kReduceScatter, whole, whole / tensor_ranks()), at);
 }
 
 // Source  loss_parallel() in torch/distributed/tensor/parallel/loss.py, torch 2.11.

@@ -27,6 +27,7 @@ class DividedBuilder : public CompiledBuilder {
   void gather_rows_of(Bytes whole);
   void gather_features_of(Bytes whole);
   void sum_gradient_of(Bytes whole, size_t at);
+  void scatter_gradient_of(Bytes whole, size_t at);  // leaves the rank's rows of the sum
   // The gradients of the innermost module's parameters are sums over the ranks of the axis, each of
   // which has a term.
   void sum_over_tensor() { CompiledBuilder::sum_over_tensor(); }
@@ -72,6 +73,8 @@ class DividedBuilder : public CompiledBuilder {
   // Gathers the rows that the ranks have before a layer that is divided by columns. Its gradient is
   // the sum over the ranks, of which each keeps its rows. Returns whether there was anything to do.
   bool gather_rows(int64_t features);
+  // Whether the gradients of gathered rows are scattered one by one.
+  [[nodiscard]] bool scatters_apart() const { return gathered_ && !plan_.plan.shared_gathers; }
   // Copies the rank's rows of a gradient that every rank has as a whole.
   [[nodiscard]] Operator slice_of_rows(int64_t features) const;
   void gather_features(int64_t features);  // of all ranks
@@ -82,6 +85,7 @@ class DividedBuilder : public CompiledBuilder {
   void context_attention(const HeadSizes& shape);
 
   Divided divided_ = Divided::kNothing;
+  bool gathered_ = false;      // the last rows, and their results are not added up yet
   bool whole_tokens_ = false;  // between gather_tokens() and sum_tokens(), on a divided sequence
 
  private:

@@ -47,10 +47,16 @@ void WorkloadBuilder::split_linear(const std::string& module, const Linear& shap
   leave();
 }
 
-void WorkloadBuilder::linear(const Linear& shape) {
+void WorkloadBuilder::linear(const Linear& given) {
+  Linear shape = given;
   const int64_t divided = divided_dimension();
   const bool by_columns = divided == 0, by_rows = divided == 1;
   const bool gathered = by_columns && gather_rows(shape.in);
+  const bool apart = by_columns && scatters_apart(), again = apart && !gathered;
+  if (again && !compiles()) {
+    gather_rows_of(rows_ * shape.in * size_of(plan_.param_dtype(unit())));
+    shape.keeps_input = true;
+  }
   Operator op = make(OperatorKind::kGemm, shape.bias ? "aten::addmm" : "aten::mm");
   const bool casts = shape.wide && size_of(op.dtype) < size_of(DType::kF32);
   if (casts) {
@@ -107,14 +113,15 @@ void WorkloadBuilder::linear(const Linear& shape) {
   if (sum_at) {
     *sum_at += backward.size() - products;
   }
-  const bool copies = gathered && requires_grad_ && out_.batch == 1;
+  const bool scatters = again && compiles() && requires_grad_;
+  const bool copies = scatters || ((gathered || again) && requires_grad_ && out_.batch == 1);
   if (compiles()) {
     if (copies) {
       backward.push_back(copy_of(rows_ * shape.in * element));
     }
-    compiled_linear(shape, backward, copies);
+    compiled_linear(shape, backward, copies, apart);
   } else if (shape.sums_input_grad && requires_grad_ && !casts) {
-    backward.push_back(gradient_sum(shape.in));
+    backward.push_back(gradient_sum(apart ? shape.in / tensor_ranks() : shape.in));
   }
   if (copies && !compiles()) {
     backward.push_back(copy_of(rows_ * shape.in * element));
@@ -126,7 +133,9 @@ void WorkloadBuilder::linear(const Linear& shape) {
   forward(std::move(op), rows_ * shape.in * element, std::move(backward),
           trains_weight || trains_bias);
   routes_ = false;
-  if (copies && compiles()) {
+  if (scatters) {
+    scatter_gradient_of(rows_ * shape.in * element, last);
+  } else if (copies && compiles()) {
     compiled_gather(static_cast<uint32_t>(out_.operators.size() - 1), last - 1);
   }
   if (sum_at) {

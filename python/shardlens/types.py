@@ -603,6 +603,7 @@ class PlanFile(TypedDict):
     tensor_parallel: NotRequired[dict[str, Literal["column", "row", "vocabulary", "sequence", "replicate"] | int] | None]  # By glob of modules: a style, or the dimension that is cut.
     sequence_parallel: NotRequired[bool]
     loss_parallel: NotRequired[bool]
+    shared_gathers: NotRequired[bool]
     context_parallel: NotRequired[PlanFileContextParallel | None]
     expert_parallel: NotRequired[PlanFileExpertParallel | None]
     dialect: NotRequired[Literal["fsdp1", "fsdp2"]]

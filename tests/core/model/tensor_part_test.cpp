@@ -1,3 +1,4 @@
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -251,6 +252,46 @@ TEST(TensorPart, CompiledBlocksCommunicateAsEagerOnes) {
       EXPECT_GT(eager.size(), 24) << keys;
       EXPECT_EQ(items(Compile::kBlock, batch, keys), eager) << keys << batch;
       EXPECT_EQ(items(Compile::kModel, batch, keys), eager) << keys << batch;
+    }
+  }
+}
+
+// Collectives that a layer adds to a step: of forward, of backward with what runs again. From
+// KempnerForge's layers on a fake group of torch 2.11, whose checkpoints are those of transformers:
+// eager blocks gather five times in forward, twice that with the repetition, and twice in backward;
+// they scatter twice, once again, and five times in backward. Compiled, equal gathers are merged.
+TEST(TensorPart, LayersMayGatherByThemselves) {
+  const auto counts = [](int64_t layers, Compile compile) {
+    const ModelConfig config = parse_model_config(
+        fmt::format(R"({{"model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+            "num_hidden_layers": {}, "num_attention_heads": 8, "num_key_value_heads": 4,
+            "vocab_size": 1024, "max_position_embeddings": 1024}})",
+                    layers),
+        "config.json");
+    StepSettings settings{.batch = 4, .seq = 64, .program = Program::kTransformers};
+    settings.software.compile = compile;
+    const Workload workload =
+        step_of(config, 2,
+                R"(, "shared_gathers": false, "activation_checkpointing": ["model.layers.*"])",
+                settings)
+            .workload;
+    std::array<std::array<int64_t, 2>, 2> out{};  // by kind: gathers, scatters
+    for (const Communication& each : workload.communications) {
+      const bool gathers = each.kind == CollectiveKind::kAllGather;
+      if (gathers || each.kind == CollectiveKind::kReduceScatter) {
+        ++out[gathers ? 0 : 1][each.phase == Phase::kForward ? 0 : 1];
+      }
+    }
+    return out;
+  };
+  using Counts = std::array<std::array<int64_t, 2>, 2>;
+  for (const auto& [compile, expected] : {std::pair{Compile::kNone, Counts{{{5, 7}, {2, 6}}}},
+                                          std::pair{Compile::kModel, Counts{{{2, 4}, {2, 6}}}}}) {
+    const Counts two = counts(2, compile), four = counts(4, compile);
+    for (size_t kind = 0; kind < 2; ++kind) {
+      for (size_t phase = 0; phase < 2; ++phase) {
+        EXPECT_EQ(four[kind][phase] - two[kind][phase], 2 * expected[kind][phase]) << kind << phase;
+      }
     }
   }
 }
