@@ -3,7 +3,7 @@
 
     bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv tests/data/one_node_more.csv tests/data/one_node_unseen.csv]
 
-Rows that are not simulated (tensor parallelism with LoRA, other trainers, several nodes) are counted with the reason. What a source does not
+Rows that are not simulated (other trainers, several nodes) are counted with the reason. What a source does not
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints (whole blocks of its gpt-oss). "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
 sharded over 4; the row with DeepEP is simulated with c10d's all-to-alls. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
@@ -14,6 +14,9 @@ steps of that source are off by -7.8 to +8.2 % (the ratios by 3 to 6 points, GPT
 "B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
 8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says. Automodel checkpoints whole blocks (its qwen3_moe_30b_te_deepep.yaml).
 
+Automodel's rows with LoRA are simulated as its recipes say, that of 70 B as of the commit that printed it (2013a4dd6, custom_llama3_3_70b_instruct_peft_benchmark.yaml): compiled blocks, attention and
+MLP are checkpointed each, adapters of rank 16 of all projections, parameters in bf16, sequence parallel; its last block and root stay unsharded after forward. That it may overlap the collectives of
+tensor parallelism with products (async TP), and adapts the head too, is not simulated. Qwen2.5 is stated as Llama, whose projections have no biases.
 KempnerForge's nodes have four H200: without NVSwitch (spec 4xH200). Its layers gather their rows each for themselves (kempnerforge/distributed/tensor_parallel.py at 01b461a).
 
 The third list was written down before it was predicted for the first time, and nothing was fitted to it. Other programs than torchtitan are stated as the nearest that has a stack:
@@ -47,6 +50,13 @@ QWEN3_32B = {"model_type": "qwen3", "hidden_size": 5120, "intermediate_size": 25
              "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": False}
 LLAMA2_7B = {"model_type": "llama", "hidden_size": 4096, "intermediate_size": 11008, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 32,
              "vocab_size": 32000, "max_position_embeddings": 4096, "tie_word_embeddings": False}
+LLAMA_70B = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+             "vocab_size": 128256, "max_position_embeddings": 131072, "tie_word_embeddings": False}
+QWEN25_7B = {"model_type": "llama", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4,
+             "vocab_size": 152064, "max_position_embeddings": 32768, "tie_word_embeddings": False}
+QWEN25_32B = {"model_type": "llama", "hidden_size": 5120, "intermediate_size": 27648, "num_hidden_layers": 64, "num_attention_heads": 40, "num_key_value_heads": 8,
+              "vocab_size": 152064, "max_position_embeddings": 32768, "tie_word_embeddings": False}
+LORA = {"lora": {"r": 16, "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}}
 LLAMA_124M = {"model_type": "llama", "hidden_size": 768, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 12, "num_key_value_heads": 12,
               "vocab_size": 128256, "max_position_embeddings": 8192, "tie_word_embeddings": False}
 LLAMA_2_8B = {"model_type": "llama", "hidden_size": 2560, "intermediate_size": 6912, "num_hidden_layers": 34, "num_attention_heads": 20, "num_key_value_heads": 20,
@@ -55,7 +65,8 @@ GPT_2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_po
 GPT_OSS_20B = {"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
                "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "vocab_size": 201088, "max_position_embeddings": 131072, "tie_word_embeddings": False}
 MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B, "Qwen3-MoE-30B": QWEN3_30B, "Qwen3-32B": QWEN3_32B,
-          "GPT-OSS-20B": GPT_OSS_20B, "Llama2-7B": LLAMA2_7B, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2}
+          "GPT-OSS-20B": GPT_OSS_20B, "Llama2-7B": LLAMA2_7B, "Llama3-70B LoRA": {**LLAMA_70B, **LORA}, "Llama3-8B LoRA": {**LLAMA_8B, **LORA},
+          "Qwen2.5-7B LoRA": {**QWEN25_7B, **LORA}, "Qwen2.5-32B LoRA": {**QWEN25_32B, **LORA}, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2}
 TOKENS = {"DeepSeek-V3-16B": "4096"}
 HARDWARE = {"H100": "8xH100", "H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200",
             "H200": "8xH200", "A100-80GB": "8xA100-80"}
@@ -86,10 +97,12 @@ def program_of(row):
     return "torchtitan-2025" if row["source_date"] < "2025-10" else "torchtitan"
 
 
+def compiles(row):
+    return row["compile"] == "yes" or row["model"] == "Llama3-70B LoRA"
+
+
 def flags_of(row):
     """The flags of simulate, or why the row is left out."""
-    if "LoRA" in row["model"]:
-        return "tensor parallelism with LoRA"
     if row["model"] not in MODELS:
         return f"the model {row['model']}"
     if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
@@ -104,7 +117,7 @@ def flags_of(row):
         out += ["--power-limit", ANY_LIMIT]
     if program_of(row) == "torchtitan-0.3":
         out += ["--no-cuda-graphs"]
-    if row["compile"] == "yes":
+    if compiles(row):
         out += ["--compile", "model" if row["other_metric"] == "compile model" else "block"]
     if row["note"].endswith("fused AdamW") and "unfused" not in row["note"]:
         out += ["--optimizer-impl", "fused"]
@@ -141,7 +154,20 @@ def saves_of(row):
 def checkpoints_of(row):
     if row["model"] == "GPT-OSS-20B":  # its configurations in models/gpt_oss/config_registry.py
         return "full"
-    return "full" if row["source"].startswith("NVIDIA-NeMo") else "none" if row["source"].endswith("torchtitan#2080") else row["ac"]
+    return row["ac"] or "full" if row["source"].startswith("NVIDIA-NeMo") else "none" if row["source"].endswith("torchtitan#2080") else row["ac"]
+
+
+def plan_of_lora(row, blocks):
+    parts = [f"{block}.{half}" for block in blocks for half in ("self_attn", "mlp")] if row["ac"] != "none" else []
+    units = [{"modules": block} for block in blocks]
+    units[-1]["reshard_after_forward"] = False
+    return {"version": 1, "layout": "per_parameter", "dtype": "bf16", "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"},
+            "units": [*units, {"modules": "", "reshard_after_forward": False}], "activation_checkpointing": parts, "mesh": mesh_with_tensor(row),
+            "sequence_parallel": not row["note"].startswith("whole sequences")}
+
+
+def mesh_with_tensor(row):
+    return {axis: int(re.search(rf"\b{name}(\d+)|$", row["parallelism"])[1] or 1) for axis, name in (("shard", "FSDP"), ("tensor", "TP"))}
 
 
 def plan_of_others(row, blocks):
@@ -156,8 +182,8 @@ def plan_of_others(row, blocks):
         plan["reshard_after_forward"] = row["other_metric"] != "zero2"
     if row["source"].startswith("Kempner"):
         plan["dtype"] = "bf16"
+        plan["mesh"] = mesh_with_tensor(row)
         plan["shared_gathers"] = False
-        plan["mesh"] = {axis: int(re.search(rf"\b{name}(\d+)|$", row["parallelism"])[1] or 1) for axis, name in (("shard", "FSDP"), ("tensor", "TP"))}
     if row["ac"] == "full":
         plan["activation_checkpointing"] = blocks
     if row["ac"] == "halves":
@@ -169,6 +195,8 @@ def plan_of(row):
     """apply_fsdp of torchtitan: until pull request 1094 of July 2025 all but the blocks was one unit, later embedding and head have units of their own."""
     model = MODELS[row["model"]]
     blocks = [f"transformer.h.{i}" for i in range(model["n_layer"])] if "n_layer" in model else [f"model.layers.{i}" for i in range(model["num_hidden_layers"])]
+    if "LoRA" in row["model"]:
+        return plan_of_lora(row, blocks)
     if row["source"].startswith("Kempner") or program_of(row) == "transformers":
         return plan_of_others(row, blocks)
     units = [*({"modules": block} for block in blocks), {"modules": ""}]
@@ -285,8 +313,8 @@ def print_table(results):
     for each in results:
         row = each["row"]
         source = row["source"].split(" ")[0].removeprefix("pytorch/").split(":")
-        software = ", ".join(part for part in ("compile" if row["compile"] == "yes" else "eager", row["precision"], row["other_metric"].split(";")[0],
-                                               "" if row["model"].startswith(("Llama3", "Llama-3")) else row["model"],
+        software = ", ".join(part for part in ("compile" if compiles(row) else "eager", row["precision"], row["other_metric"].split(";")[0],
+                                               "" if row["model"] in ("Llama3.1-8B", "Llama3-8B") else row["model"],
                                                row["parallelism"] if mesh_of(row) or row["parallelism"] != f"FSDP{row['gpus']}" else "",
                                                {"none": "no checkpoints", "every second block": row["ac"]}.get(checkpoints_of(row), ""), f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
                                                f"{row['local_batch']} samples" if int(row["local_batch"] or 1) > 1 else "") if part)

@@ -84,6 +84,12 @@ struct ModelConfig {
     int64_t rope_dim = 0, plain_dim = 0;  // of a head's query and key: rotated, not rotated
     int64_t value_dim = 0;
   } latent;
+  // Adapters of linear layers: y = W x + B A x, with `rank` rows in A. Every other parameter is
+  // frozen. `targets`: last parts of the layers' names. 0: none.
+  struct Lora {
+    int64_t rank = 0;
+    std::vector<std::string> targets;
+  } lora;
   // vit
   int64_t channels = 0, patch_height = 0, patch_width = 0;
   int64_t patches = 0;             // of an image; a sample has one token more. 0: takes tokens

@@ -38,6 +38,8 @@ void check(const plan::ModelConfig& config) {
           "quantised weights are not supported; expected a checkpoint in fp32, bf16 or fp16");
   require(config.head == plan::ModelHead::kCausal, config, "architectures",
           config.torch_type + " can be planned and simulated, not trained");
+  require(config.lora.rank == 0, config, "lora",
+          "adapters can be planned and simulated, not trained; remove them");
   require(config.experts.jitter == 0.0, config, "router_jitter_noise",
           "noise on the router's input is not supported; set it to 0");
   require(!config.experts.auxiliary_loss, config, "output_router_logits",

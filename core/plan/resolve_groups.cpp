@@ -293,6 +293,12 @@ void Resolver::divide_module(uint32_t module,
       cut(parameter, tensor, dim, pointer);
     }
   }
+  for (const uint32_t child : tree_.modules[module].children) {  // adapters, as their layer
+    const std::string_view name = last_name(tree_.modules[child]);
+    if (name == "lora_A" || name == "lora_B") {
+      divide_module(child, style, pointer);
+    }
+  }
 }
 
 void Resolver::place_in_group(const Unit& unit, uint32_t parameter) {

@@ -64,7 +64,7 @@ std::optional<Workload> merge_units(Workload workload,
     return each.purpose == Purpose::kReduceReplicas;
   });
   if (!unit_of || sums || has_several_groups(fine) || has_several_groups(coarse) ||
-      !fine.plan.frozen_parameters.empty() ||
+      !std::ranges::all_of(fine.tree.parameters, &Parameter::requires_grad) ||
       std::any_of(workload.hooks.begin(), workload.hooks.end(),
                   [](const HookEvent& event) { return event.recompute; })) {
     return std::nullopt;

@@ -30,6 +30,16 @@ PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
       }
     }
   }
+  for (const Parameter& parameter : plan.tree.parameters) {
+    constexpr std::string_view kFirst = ".lora_A";
+    const std::string& fqn = plan.tree.modules[parameter.module].fqn;
+    if (fqn.ends_with(kFirst)) {
+      const std::string layer = fqn.substr(0, fqn.size() - kFirst.size());
+      adapter_ranks_[layer] = parameter.shape.front();
+      divided_dimensions_.erase(fqn);  // WorkloadBuilder::adapt() divides both products
+      divided_dimensions_.erase(layer + ".lora_B");
+    }
+  }
   const std::vector<bool> differentiated = differentiated_parameters(plan);
   for (size_t i = 0; i < differentiated.size(); ++i) {
     const Parameter& parameter = plan.tree.parameters[i];

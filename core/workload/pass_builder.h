@@ -112,6 +112,8 @@ class PassBuilder {
   [[nodiscard]] Operator gradient_sum(int64_t features) const;
 
   const ResolvedPlan& plan_;
+  // By module with an adapter: the adapter's rank.
+  std::unordered_map<std::string, int64_t> adapter_ranks_;
   // By module: the dimension along which the plan's axis `tensor` divides its weight.
   std::unordered_map<std::string, int64_t> divided_dimensions_;
   int64_t rows_;

@@ -49,6 +49,9 @@ void WorkloadBuilder::split_linear(const std::string& module, const Linear& shap
 
 void WorkloadBuilder::linear(const Linear& given) {
   Linear shape = given;
+  const auto adapter = adapter_ranks_.find(open_.back().module);
+  const bool adapts = adapter != adapter_ranks_.end();
+  shape.sums_input_grad = given.sums_input_grad || adapts;
   const int64_t divided = divided_dimension();
   const bool by_columns = divided == 0, by_rows = divided == 1;
   const bool gathered = by_columns && gather_rows(shape.in);
@@ -141,12 +144,58 @@ void WorkloadBuilder::linear(const Linear& given) {
   if (sum_at) {
     sum_gradient_of(rows_ * shape.in * element, *sum_at);
   }
+  if (adapts) {
+    adapt(given, adapter->second);
+  }
   if (by_columns) {
     divided_ = Divided::kFeatures;
   } else if (by_rows) {
     sum_terms(shape.out);
   }
   compiled_result(rows_ * shape.out * element);
+}
+
+// Adds B (A x) to the layer's result. A layer that is divided by columns has rows of both: A's
+// result is gathered; one that is divided by rows has columns of both: A's terms are added up, and
+// the layer's and B's together. Compiled code adds in B's product. PEFT scales B's result in a
+// kernel of its own.
+// Source  Linear.forward() in peft/tuners/lora/layer.py, peft 0.17; ColwiseParallelLora and
+//         RowwiseParallelLora in nemo_automodel/components/distributed/parallel_styles.py.
+void WorkloadBuilder::adapt(const Linear& shape, int64_t rank) {
+  const std::string layer = open_.back().module;
+  const int64_t divided = divided_dimension();
+  const int64_t ranks = divided < 0 ? 1 : tensor_ranks();
+  const auto product = [&](std::string_view part, const Linear& each) {
+    linear(layer + std::string(part), each);
+  };
+  product(".lora_A", {.in = shape.in,
+                      .out = divided == 0 ? rank / ranks : rank,
+                      .keeps_input = shape.keeps_input,
+                      .sums_input_grad = shape.sums_input_grad,
+                      .input_grad = shape.input_grad});
+  if (divided >= 0) {
+    const Bytes whole = rows_ * rank * size_of(plan_.param_dtype(unit())), part = whole / ranks;
+    const Communication gather = activations(CollectiveKind::kAllGather, whole, whole);
+    const Communication scatter = activations(CollectiveKind::kReduceScatter, whole, part);
+    const bool gathers = divided == 0;
+    communicate(gathers ? gather : scatter, gathers ? part : whole, gathers ? scatter : gather);
+    forward(copy_of(whole), whole, {copy_of(whole)});
+  }
+  product(".lora_B", {.in = divided == 1 ? rank / ranks : rank, .out = shape.out});
+  if (compiles()) {
+    Operator& sum = out_.operators.back();
+    sum.name = "aten::addmm";
+    sum.read += rows_ * shape.out * size_of(sum.dtype);
+    return;
+  }
+  elementwise("aten::mul", "aten::mul",
+              {.read = shape.out,
+               .written = shape.out,
+               .flops = shape.out,
+               .backward_read = shape.out,
+               .backward_written = shape.out,
+               .backward_flops = shape.out});
+  elementwise("aten::add", "", {.read = 2 * shape.out, .written = shape.out, .flops = shape.out});
 }
 
 // What torch.autocast(dtype=torch.float32) does to a layer in half precision. Gradients are added

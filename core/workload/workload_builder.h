@@ -89,6 +89,7 @@ class WorkloadBuilder : public DividedBuilder {
   void capped_scratch(const Attention& shape, Operator& op, Operator& backward) const;
   // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.
   void batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept);
+  void adapt(const Linear& shape, int64_t rank);
   void cast_products(const Linear& shape, Operator& op, std::vector<Operator>& backward);
   void cast_to_fp32(const Linear& shape);
   void loss_of(const Unfused& part, int64_t vocabulary);

@@ -1,5 +1,7 @@
 #include "sim/scenario/scenario.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include <fmt/format.h>
@@ -219,7 +221,12 @@ double model_flops_utilization(const plan::ModelConfig& config,
                                const HardwareSpec& hardware,
                                int64_t seq,
                                double tokens_per_s) {
-  const double per_token = 6.0 * static_cast<double>(plan::active_parameters(config, plan.tree)) +
+  // Frozen weights have no gradients: their products are two of three.
+  plan::ModuleTree frozen;
+  std::ranges::copy_if(plan.tree.parameters, std::back_inserter(frozen.parameters),
+                       [](const plan::Parameter& each) { return !each.requires_grad; });
+  const double per_token = 6.0 * static_cast<double>(plan::active_parameters(config, plan.tree)) -
+                           2.0 * static_cast<double>(plan::active_parameters(config, frozen)) +
                            12.0 * static_cast<double>(config.layers * config.hidden_size * seq);
   const UnitId unit = plan.units.size() > 1 ? 1 : 0;
   const double peak = peak_tflops(hardware.gpu, plan.param_dtype(unit)) * 1e12;

@@ -211,7 +211,7 @@ class DecoderForward {
       latent(name);
     } else if (find_slot(family_.attention, Part::kQueryKeyValue) != nullptr) {
       fused(name);
-    } else if (build_.program() == Program::kTorchtitan03) {
+    } else if (build_.program() == Program::kTorchtitan03 && config_.lora.rank == 0) {
       copied_parts(name);
     } else {
       separate(name);

@@ -18,7 +18,7 @@ constexpr double kLargestModel = 1e18;
 constexpr auto kCommonKeys = std::to_array<std::string_view>(
     {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
      "head_dim", "max_position_embeddings", "tie_word_embeddings", "attention_dropout",
-     "rope_theta", "rope_scaling", "rope_parameters"});
+     "rope_theta", "rope_scaling", "rope_parameters", "lora"});
 
 void read_heads(const JsonNode& root, const DecoderFamily& family, ModelConfig& config) {
   const DecoderDefaults& defaults = family.defaults;
@@ -72,6 +72,37 @@ void require_countable(const JsonNode& root, const ModelConfig& config) {
   }
 }
 
+// {"r": 16, "target_modules": ["q_proj", …]}, as PEFT's adapter_config.json has them.
+void read_lora(const JsonNode& root, const DecoderFamily& family, ModelConfig& config) {
+  const auto node = root.find("lora");
+  if (!node || node->is_null()) {
+    return;
+  }
+  static const std::vector<std::string> kKeys{"r", "target_modules"};
+  node->expect_object("adapters: {\"r\": 16, \"target_modules\": [\"q_proj\", …]}");
+  node->allow_only(kKeys);
+  if (config.experts.count > 0) {
+    node->fail("adapters of models with experts are not described; expected a model without them");
+  }
+  config.lora.rank = node->require("r").integer(1, kLargestWidth);
+  config.lora.targets = node->require("target_modules").strings("names of linear layers");
+  std::vector<std::string> layers;
+  for (const std::span<const Slot> slots : {family.layer, family.attention, family.mlp}) {
+    for (const Slot& slot : slots) {
+      if (slot.type.empty() && slot.part != Part::kActivation) {
+        layers.emplace_back(slot.name);
+      }
+    }
+  }
+  for (const std::string& target : config.lora.targets) {
+    if (std::ranges::find(layers, target) == layers.end()) {
+      node->require("target_modules")
+          .fail(fmt::format("the layers of {} have no linear layer '{}'; expected of {}",
+                            config.torch_type, target, quoted_list(layers)));
+    }
+  }
+}
+
 }  // namespace
 
 void read_decoder(const JsonNode& root, ModelConfig& config) {
@@ -110,6 +141,7 @@ void read_decoder(const JsonNode& root, ModelConfig& config) {
     family.read_own(root, config);
   }
   require_countable(root, config);
+  read_lora(root, family, config);
   const std::array names{keys.hidden_size, keys.intermediate_size, keys.layers,  keys.heads,
                          keys.positions,   keys.activation,        keys.norm_eps};
   constexpr std::array<std::string_view, 2> kBiases{"attention_bias", "mlp_bias"};

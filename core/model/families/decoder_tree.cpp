@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -28,7 +29,13 @@ class DecoderTree {
       add_to_model(model, slot);
     }
     add_head(build_, config_, config_.embedding_size, embedding_);
-    return build_.take();
+    ModuleTree tree = build_.take();
+    for (Parameter& each : tree.parameters) {
+      const std::string& owner = tree.modules[each.module].fqn;
+      each.requires_grad =
+          config_.lora.rank == 0 || owner.ends_with(".lora_A") || owner.ends_with(".lora_B");
+    }
+    return tree;
   }
 
  private:
@@ -36,7 +43,13 @@ class DecoderTree {
     return build_.module(parent, std::string(slot.name), type_of(family_, slot.type));
   }
   void linear(uint32_t parent, const Slot& slot, int64_t in, int64_t out, bool bias) {
-    build_.linear(parent, std::string(slot.name), in, out, bias);
+    const std::string name(slot.name);
+    const uint32_t layer = build_.linear(parent, name, in, out, bias);
+    const ModelConfig::Lora& lora = config_.lora;
+    if (lora.rank > 0 && std::ranges::find(lora.targets, name) != lora.targets.end()) {
+      build_.linear(layer, "lora_A", in, lora.rank, false);
+      build_.linear(layer, "lora_B", lora.rank, out, false);
+    }
   }
   void norm(uint32_t parent, const Slot& slot, const std::vector<int64_t>& shape) {
     const uint32_t index = module(parent, slot);

@@ -221,6 +221,9 @@ class TensorPart {
       sizes.insert(sizes.begin(),
                    {{config_.heads, "heads"}, {config_.kv_heads, "heads of keys and values"}});
     }
+    if (config_.lora.rank > 0) {
+      sizes.push_back({config_.lora.rank, "rows of the adapters"});
+    }
     if (divides_vocabulary_) {
       sizes.push_back({config_.vocab_size, "tokens in the vocabulary"});
     }

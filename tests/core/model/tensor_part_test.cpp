@@ -296,6 +296,57 @@ TEST(TensorPart, LayersMayGatherByThemselves) {
   }
 }
 
+// Adapters of rank 8 of two layers, by hand: forward multiplies with W, A and B; backward has the
+// gradients of both inputs, and of A and B only. Each rank has a part of A's and B's rows, or of
+// their columns. The first block's input needs no gradient.
+TEST(TensorPart, DividesAdapters) {
+  const ModelConfig config = parse_model_config(
+      R"({"model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+          "num_hidden_layers": 1, "num_attention_heads": 8, "num_key_value_heads": 4,
+          "vocab_size": 1024, "max_position_embeddings": 1024,
+          "lora": {"r": 8, "target_modules": ["o_proj", "up_proj"]}})",
+      "config.json");
+  const int64_t rows = 2 * 64, h = 256, i = 512, q = 256, kv = 128, v = 1024, r = 8;
+  const int64_t adapters = 2 * rows * r * (q + h + h + i);
+  const int64_t whole = 2 * rows * h * (q + 2 * kv + q + 3 * i + v);
+  // Up to the output projection, which is the first layer with an adapter, nothing needs gradients.
+  const int64_t inputs = 2 * rows * h * (3 * i + v) + 2 * rows * r * (h + h + i);
+  for (const int64_t t : {1, 2, 4}) {
+    const Step now = step_of(config, t);
+    int64_t forward = 0, backward = 0, optimized = 0, small = 0;
+    for (const Operator& op : now.workload.operators) {
+      if (op.kind == OperatorKind::kGemm) {
+        (op.phase == Phase::kForward ? forward : backward) += op.flops;
+      }
+    }
+    for (const Parameter& each : now.plan.tree.parameters) {
+      optimized += each.requires_grad ? each.numel : 0;
+    }
+    for (const Communication& each : now.workload.communications) {
+      small += each.bytes == 4 * rows * r ? 1 : 0;
+    }
+    EXPECT_EQ(forward * t, whole + adapters) << t;
+    EXPECT_EQ(backward * t, inputs + adapters) << t;
+    EXPECT_EQ(optimized, r * (q + h + h + i)) << t;
+    EXPECT_EQ(small, t == 1 ? 0 : 4) << t;  // of two layers, in both directions
+  }
+  EXPECT_THAT(refusal(config, 16), HasSubstr("tensor 16"));
+}
+
+TEST(ModelConfig, AdaptersNameLinearLayers) {
+  const auto message = [](const std::string& lora) {
+    try {
+      (void)parse_model_config(R"({"model_type": "llama", "lora": )" + lora + "}", "config.json");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(message(R"({"r": 8, "target_modules": ["q_proj"]})"), "");
+  EXPECT_THAT(message(R"({"r": 8, "target_modules": ["query"]})"), HasSubstr("'query'"));
+  EXPECT_THAT(message(R"({"r": 0, "target_modules": ["q_proj"]})"), HasSubstr("lora/r"));
+}
+
 // What compiled blocks fuse is around attention: its products over parts of the sequence, and the
 // keys and values that are exchanged between them, are those of eager blocks.
 TEST(ContextPart, CompiledBlocksHaveTheSameAttention) {

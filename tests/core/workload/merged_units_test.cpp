@@ -53,6 +53,14 @@ TEST(MergedUnitsTest, EqualsTheWorkloadOfTheLargerUnits) {
   }
 }
 
+// What is frozen decides which units have hooks in backward.
+TEST(MergedUnitsTest, NotWithFrozenParameters) {
+  ModelConfig of = config("llama");
+  of.lora = {.rank = 4, .targets = {"q_proj"}};
+  const ResolvedPlan fine = plan_of(of, 1, false), coarse = plan_of(of, 2, false);
+  EXPECT_FALSE(merge_units(step_workload(of, fine, {.batch = 1, .seq = 8}), fine, coarse));
+}
+
 // The second block's first hook is left out, so what was to wait before it waits before the block's
 // first operator.
 TEST(MergedUnitsTest, CommunicationKeepsItsPlace) {

@@ -83,6 +83,10 @@ TEST(Evaluate, UtilizationIsOfTheFormulaInTheDocs) {
   EXPECT_NEAR(model_flops_utilization(*of.model->config(), *now.priced.plan, *of.machine->spec(),
                                       1024, 1e5),
               per_token * 1e5 / (8 * 66.9e12), 1e-9);
+  plan::ResolvedPlan frozen = *now.priced.plan;  // the embedding: no product for its gradient
+  frozen.tree.parameters.front().requires_grad = false;
+  EXPECT_NEAR(model_flops_utilization(*of.model->config(), frozen, *of.machine->spec(), 1024, 1e5),
+              (per_token - 2.0 * 32000 * 1024) * 1e5 / (8 * 66.9e12), 1e-9);
 }
 
 TEST(Evaluate, TheRunHasEveryRankOfTheStep) {
