@@ -17,7 +17,8 @@ steps of that source are off by -7.8 to +8.2 % (the ratios by 3 to 6 points, GPT
 Automodel's rows with LoRA are simulated as its recipes say, that of 70 B as of the commit that printed it (2013a4dd6, custom_llama3_3_70b_instruct_peft_benchmark.yaml): compiled blocks, attention and
 MLP are checkpointed each, adapters of rank 16 of all projections, parameters in bf16, sequence parallel; its last block and root stay unsharded after forward. That it may overlap the collectives of
 tensor parallelism with products (async TP), and adapts the head too, is not simulated. Qwen2.5 is stated as Llama, whose projections have no biases.
-KempnerForge's nodes have four H200: without NVSwitch (spec 4xH200). Its layers gather their rows each for themselves (kempnerforge/distributed/tensor_parallel.py at 01b461a).
+KempnerForge's nodes have four H200: without NVSwitch (spec 4xH200). Its layers gather their rows each for themselves (kempnerforge/distributed/tensor_parallel.py at 01b461a), and only its
+last microbatch reduces gradients (maybe_no_sync in kempnerforge/training/grad.py).
 
 The third list was written down before it was predicted for the first time, and nothing was fitted to it. Other programs than torchtitan are stated as the nearest that has a stack:
 KempnerForge as torchtitan (parameters in bf16, the root's unit freed after forward, one H200 without FSDP), gpt-simple, minigpt (both DDP) and ColossalAI as transformers; ColossalAI's ZeRO-2
@@ -124,6 +125,8 @@ def flags_of(row):
     accumulated = re.search(r"\bGA (\d+)", row["other_metric"])
     if accumulated:
         out += ["--accumulate", accumulated[1]]
+        if row["source"].startswith("Kempner") and "FSDP" in row["parallelism"]:
+            out += ["--no-sync"]
     if row["other_metric"].startswith("loss_chunks"):
         out += ["--loss-chunks", row["other_metric"].split()[1]]
     if row["other_metric"] == "symm_mem on":
