@@ -174,7 +174,8 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
   app.add_option(
          "--stack", options.stack,
          "constants fitted to published runs of a software stack; \"bare\": none; "
-         "\"transformers\", \"torchtitan\" (0.2.2), \"torchtitan-2025\" (FlashAttention-2 before "
+         "\"transformers\", \"transformers-flash-2\" (FlashAttention-2, for packed samples), "
+         "\"torchtitan\" (0.2.2), \"torchtitan-2025\" (FlashAttention-2 before "
          "Blackwell), \"torchtitan-2024\" (its norms are several "
          "kernels) and \"torchtitan-0.3\" (one product for queries, keys and values, head and loss "
          "in 8 parts, a CUDA graph): a config.json's model runs the operators of that program, "

@@ -19,6 +19,7 @@ namespace {
 using plan::JsonNode;
 using Names = std::vector<std::string>;
 
+constexpr size_t kMostDigits = 4;       // of a number of nodes
 constexpr size_t kMostLinks = 100'000;  // of a node; a ring through 4096 GPUs then takes seconds
 
 // A constant is {"value": …, "source": "…"}: every number must have a source. It may have a
@@ -348,11 +349,42 @@ std::vector<std::string> hardware_names() {
   return names;
 }
 
+std::string_view node_of(std::string_view hardware) {
+  const auto is_name = [](std::string_view text) {
+    return std::ranges::any_of(builtin_specs(),
+                               [text](const BuiltinSpec& spec) { return spec.name == text; });
+  };
+  if (is_name(hardware)) {
+    return hardware;
+  }
+  const size_t digits = hardware.find_first_not_of("0123456789");
+  if (digits == 0 || digits > kMostDigits || digits == std::string_view::npos ||
+      hardware[digits] != 'x' || !is_name(hardware.substr(digits + 1))) {
+    return "";
+  }
+  return hardware.substr(digits + 1);
+}
+
 HardwareSpec load_hardware(std::string_view name_or_path) {
+  const std::string_view node = node_of(name_or_path);
   for (const BuiltinSpec& spec : builtin_specs()) {
-    if (spec.name == name_or_path) {
-      return parse_hardware(spec.json, std::string(name_or_path));
+    if (spec.name != node) {
+      continue;
     }
+    HardwareSpec out = parse_hardware(spec.json, std::string(name_or_path));
+    if (node == name_or_path) {
+      return out;
+    }
+    std::from_chars(name_or_path.data(), node.data() - 1, out.nodes);
+    out.name = name_or_path;
+    if (out.nodes == 0 || (out.nodes > 1 && out.fabric.network_gbps == 0)) {
+      throw InputError("--hardware",
+                       fmt::format("'{}': {}", name_or_path,
+                                   out.nodes == 0 ? "expected one node or more"
+                                                  : "the network between its nodes is not known; "
+                                                    "expected a spec file with network_gbps"));
+    }
+    return out;
   }
   const std::filesystem::path path{std::string(name_or_path)};
   std::error_code error;

@@ -153,9 +153,12 @@ struct HardwareSpec {
 
 // Names of the built-in specs.
 [[nodiscard]] std::vector<std::string> hardware_names();
-// Loads a spec by its name, or from a file in the same format (docs/reference/simulator_costs.md);
-// a name takes precedence over a file. Errors: InputError naming the nearest spec, or file and JSON
-// pointer.
+// The spec's name in a name of --hardware: "8xH100" of itself and of "2x8xH100", two such nodes.
+// "": it is neither.
+[[nodiscard]] std::string_view node_of(std::string_view hardware);
+// Loads a spec by its name, of one node or of several ("2x8xH100"), or from a file in the same
+// format (docs/reference/simulator_costs.md); a name takes precedence over a file. Errors:
+// InputError naming the nearest spec, or file and JSON pointer.
 [[nodiscard]] HardwareSpec load_hardware(std::string_view name_or_path);
 [[nodiscard]] HardwareSpec parse_hardware(std::string_view json, const std::string& source);
 // Reads the object "software" of a spec or of a stack (stacks.h); missing keys keep their defaults.

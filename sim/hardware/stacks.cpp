@@ -29,8 +29,9 @@ struct StackProgram {
 // torchtitan of May to October 2025: as 0.2.2, but attention is cuDNN's only on Blackwell.
 // Source  its pull requests 1196 and 1776.
 constexpr std::string_view kTorchtitan2025Stack = "torchtitan-2025";
-constexpr std::array<StackProgram, 5> kStackPrograms{
+constexpr std::array<StackProgram, 6> kStackPrograms{
     {{kTransformersStack, plan::Program::kTransformers},
+     {kTransformersFlashStack, plan::Program::kTransformers},
      {kTorchtitanStack, plan::Program::kTorchtitan},
      {kTorchtitan2025Stack, plan::Program::kTorchtitan},
      {kTorchtitan2024Stack, plan::Program::kTorchtitan2024},
@@ -181,8 +182,7 @@ const Stack* nearest_stack(const std::vector<const Stack*>& among,
 }
 
 const Stack* default_stack(std::string_view hardware, bool pytorch) {
-  const Names named = hardware_names();
-  if (std::find(named.begin(), named.end(), hardware) == named.end()) {
+  if (node_of(hardware).empty()) {
     return nullptr;
   }
   std::vector<const Stack*> all;
@@ -238,8 +238,8 @@ HardwareSpec hardware_under(const std::string& hardware, std::string_view stack,
   HardwareSpec out = load_hardware(hardware);
   const AttentionKernel& cudnn = out.gpu.cudnn_attention;
   const bool is_blackwell = out.gpu.mxfp8_tflops > 0;
-  const bool calls_flash =
-      stack == kTorchtitan2024Stack || (stack == kTorchtitan2025Stack && !is_blackwell);
+  const bool calls_flash = stack == kTransformersFlashStack || stack == kTorchtitan2024Stack ||
+                           (stack == kTorchtitan2025Stack && !is_blackwell);
   const bool calls_cudnn = pytorch && !calls_flash && cudnn.tflops > 0;
   if (calls_cudnn) {
     out.gpu.attention_tflops = cudnn.tflops;

@@ -57,6 +57,7 @@ struct FittedStacks {                      // stacks with constants fitted to pu
 // The value of --stack for the operators of transformers or torchtitan (plan::Program), under the
 // stack with Stack::pytorch of the GPU or of the nearest one.
 inline constexpr std::string_view kTransformersStack = "transformers";
+inline constexpr std::string_view kTransformersFlashStack = "transformers-flash-2";
 inline constexpr std::string_view kTorchtitanStack = "torchtitan";
 inline constexpr std::string_view kTorchtitan2024Stack = "torchtitan-2024";
 inline constexpr std::string_view kTorchtitan03Stack = "torchtitan-0.3";
@@ -102,7 +103,8 @@ inline constexpr std::string_view kBareStack = "bare";
 // PyTorch's FSDP (SoftwareSpec::unit_us) too, for programs that PyTorch runs, and with the kernel
 // of attention that they call: cuDNN's where the GPU has it.
 // Source  torchtitan 0.2.2, models/attention.py (cuDNN first; in December 2024 FlashAttention-2);
-//         torch 2.11, whose default ran traces/operators-h200.csv.
+//         torch 2.11, whose default ran traces/operators-h200.csv. "transformers-flash-2":
+//         attn_implementation="flash_attention_2", which packed samples need.
 [[nodiscard]] HardwareSpec hardware_under(const std::string& hardware,
                                           std::string_view stack,
                                           bool pytorch);

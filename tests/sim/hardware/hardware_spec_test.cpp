@@ -47,6 +47,29 @@ TEST(HardwareSpecTest, BuiltInNames) {
   EXPECT_EQ(load_hardware("8xH100").fabric.curves.size(), 9U);
 }
 
+TEST(HardwareSpecTest, ANumberBeforeANameIsThatOfItsNodes) {
+  const HardwareSpec two = load_hardware("2x8xH100");
+  EXPECT_EQ(two.name, "2x8xH100");
+  EXPECT_EQ(two.nodes, 2);
+  EXPECT_EQ(two.ranks(), 16);
+  EXPECT_EQ(two.gpu.name, load_hardware("8xH100").gpu.name);
+  EXPECT_EQ(load_hardware("1x4xPCIe").ranks(), 4);
+  EXPECT_EQ(node_of("16x8xH100"), "8xH100");
+  for (const char* other : {"x8xH100", "-2x8xH100", "2x8xH10", "12345x8xH100", "2x"}) {
+    EXPECT_EQ(node_of(other), "") << other;
+  }
+  const auto refusal = [](const char* name) {
+    try {
+      (void)load_hardware(name);
+      return std::string();
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_THAT(refusal("2x8xB200"), HasSubstr("network between its nodes is not known"));
+  EXPECT_THAT(refusal("0x8xH100"), HasSubstr("one node or more"));
+}
+
 // The bandwidth that NCCL reaches is below that of the links, but not far below.
 TEST(HardwareSpecTest, RingsThatWereMeasuredFitTheLinks) {
   for (const char* name :

@@ -28,6 +28,7 @@ TEST(StacksTest, AGpuWithoutRunsHasTheStackOfTheNearestOne) {
     EXPECT_EQ(default_of(newer), "llm-foundry H100-SXM-80GB") << newer;
     EXPECT_EQ(default_of(newer, true), pytorch) << newer;
   }
+  EXPECT_EQ(default_of("2x8xH100", true), "PyTorch H100-80GB");
   EXPECT_EQ(default_of("8xL40S"), "llm-foundry A100-SXM-40GB");
   EXPECT_EQ(default_of("a/file.json"), "none");
 }
@@ -73,6 +74,7 @@ TEST(StacksTest, ProgramsOfPyTorchCallTheirKernelOfAttention) {
   };
   EXPECT_EQ(rate("8xH100", "torchtitan", true), 616);
   EXPECT_EQ(rate("8xH200", "transformers", true), 616);
+  EXPECT_EQ(rate("2x8xH100", "transformers-flash-2", true), 328);
   EXPECT_EQ(rate("8xH100-96", "torchtitan-2024", true), 328);
   EXPECT_EQ(rate("8xH100-96", "torchtitan-2025", true), 328);
   EXPECT_EQ(rate("8xB200", "torchtitan-2025", true), rate("8xB200", "torchtitan", true));
