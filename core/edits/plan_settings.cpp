@@ -169,9 +169,10 @@ std::vector<PlanEdit> setting_values(PlanKey key, int64_t ranks) {
           key, &Plan::context_method,
           {{"all at once", ContextMethod::kAllGather}, {"in a ring", ContextMethod::kRing}});
     case kExpertDispatch:
-      return of_member(
-          key, &Plan::expert_dispatch,
-          {{"all-to-all", ExpertDispatch::kAllToAll}, {"all-gather", ExpertDispatch::kAllGather}});
+      return of_member(key, &Plan::expert_dispatch,
+                       {{"all-to-all", ExpertDispatch::kAllToAll},
+                        {"all-gather", ExpertDispatch::kAllGather},
+                        {"DeepEP", ExpertDispatch::kDeepEp}});
     case kOutputDtype:
       return dtypes(key, &MixedPrecision::output_dtype);
     case kBufferDtype:

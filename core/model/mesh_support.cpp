@@ -65,12 +65,19 @@ void require_experts(const ModelConfig& config,
     throw InputError(plan.plan.source + "#/mesh/expert",
                      fmt::format("expert {}: {}; expected 1", ranks, why));
   };
-  if (plan.plan.expert_dispatch == ExpertDispatch::kAllGather &&
-      plan.mesh.size(mesh::kTensor) > 1) {
+  if (const ExpertDispatch dispatch = plan.plan.expert_dispatch;
+      dispatch != ExpertDispatch::kAllToAll && plan.mesh.size(mesh::kTensor) > 1) {
     throw InputError(plan.plan.source + "#/expert_parallel/dispatch",
-                     fmt::format("all_gather is not simulated with tensor {}, whose ranks have the "
-                                 "same tokens; expected all_to_all, or tensor 1",
+                     fmt::format("{} is not simulated with tensor {}, whose ranks have the same "
+                                 "tokens; expected all_to_all, or tensor 1",
+                                 dispatch == ExpertDispatch::kAllGather ? "all_gather" : "deep_ep",
                                  plan.mesh.size(mesh::kTensor)));
+  }
+  if (plan.plan.ranks_per_token > std::min(ranks, config.experts.per_token)) {
+    throw InputError(
+        plan.plan.source + "#/expert_parallel/ranks_per_token",
+        fmt::format("a token has {} experts on {} ranks; expected 1 to {}",
+                    config.experts.per_token, ranks, std::min(ranks, config.experts.per_token)));
   }
   if (config.file != nullptr) {
     refuse("the experts of a model file are not simulated in parts yet");

@@ -67,7 +67,7 @@ enum class ContextMethod : uint8_t { kAllGather, kRing };
 // How the rows of tokens come to the ranks with their experts, with mesh.expert > 1. kAllToAll:
 // each rank sends each row to the ranks with its experts, after they have exchanged how many they
 // send. kAllGather: each rank gathers the tokens of all.
-enum class ExpertDispatch : uint8_t { kAllToAll, kAllGather };
+enum class ExpertDispatch : uint8_t { kAllToAll, kAllGather, kDeepEp };
 
 // One entry of a unit's "groups": parameters that are gathered and reduced together.
 struct ParameterGroupEntry {
@@ -116,6 +116,9 @@ struct Plan {
   bool shared_gathers = true;
   ContextMethod context_method = ContextMethod::kAllGather;    // with mesh.context > 1
   ExpertDispatch expert_dispatch = ExpertDispatch::kAllToAll;  // with mesh.expert > 1
+  // With kDeepEp: the ranks that have experts of a token. By default as many as a random choice of
+  // the experts gives in the mean.
+  std::optional<int64_t> ranks_per_token;
   Dialect dialect = Dialect::kFsdp2;
   Layout layout = Layout::kFlat;
   Views views = Views::kFresh;

@@ -394,6 +394,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
   plan.shared_gathers = read_flag(root, "shared_gathers", plan.shared_gathers);
   plan.context_method = read_context_method(root);
   plan.expert_dispatch = read_expert_dispatch(root);
+  plan.ranks_per_token = read_ranks_per_token(root);
   if (const auto node = root.find("dialect")) {
     plan.dialect = static_cast<Dialect>(node->one_of(kDialects));
   }
@@ -476,7 +477,7 @@ std::string to_json(const Plan& plan) {
     out["context_parallel"] = context_parallel_json(plan.context_method);
   }
   if (plan.mesh.expert > 1 || plan.expert_dispatch != ExpertDispatch::kAllToAll) {
-    out["expert_parallel"] = expert_parallel_json(plan.expert_dispatch);
+    out["expert_parallel"] = expert_parallel_json(plan);
   }
   out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];
   out["layout"] = kLayouts[static_cast<size_t>(plan.layout)];

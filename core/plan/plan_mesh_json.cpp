@@ -21,11 +21,11 @@ const Names kParameterGroupKeys{"parameters", "mesh", "shard_dim"};
 const Names kParameterMeshes{"dense", "expert"};
 const Names kContextKeys{"method"};
 const Names kContextMethods{"all_gather", "ring"};
-const Names kExpertKeys{"dispatch"};
-const Names kExpertDispatches{"all_to_all", "all_gather"};
+const Names kExpertKeys{"dispatch", "ranks_per_token"};
+const Names kExpertDispatches{"all_to_all", "all_gather", "deep_ep"};
 constexpr int64_t kMostDims = 16;  // of a parameter
 
-// The index in `values` of the only key in the object `name`; 0: absent.
+// The index in `values` of the first of `keys` in the object `name`; 0: absent.
 size_t read_choice(const JsonNode& root, const char* name, const Names& keys, const Names& values) {
   const auto node = root.find(name);
   if (!node || node->is_null()) {
@@ -82,6 +82,18 @@ ContextMethod read_context_method(const JsonNode& root) {
 ExpertDispatch read_expert_dispatch(const JsonNode& root) {
   return static_cast<ExpertDispatch>(
       read_choice(root, "expert_parallel", kExpertKeys, kExpertDispatches));
+}
+
+std::optional<int64_t> read_ranks_per_token(const JsonNode& root) {
+  const auto node = root.find("expert_parallel");
+  const auto ranks = node && !node->is_null() ? node->find("ranks_per_token") : std::nullopt;
+  if (!ranks || ranks->is_null()) {
+    return std::nullopt;
+  }
+  if (read_expert_dispatch(root) != ExpertDispatch::kDeepEp) {
+    ranks->fail("only deep_ep sends a token once to each rank; expected \"dispatch\": \"deep_ep\"");
+  }
+  return ranks->integer(1, kMostRanks);
 }
 
 std::vector<ParameterGroupEntry> read_parameter_groups(const JsonNode& unit) {
@@ -154,8 +166,12 @@ ordered_json context_parallel_json(ContextMethod method) {
   return {{"method", kContextMethods[static_cast<size_t>(method)]}};
 }
 
-ordered_json expert_parallel_json(ExpertDispatch dispatch) {
-  return {{"dispatch", kExpertDispatches[static_cast<size_t>(dispatch)]}};
+ordered_json expert_parallel_json(const Plan& plan) {
+  ordered_json out{{"dispatch", kExpertDispatches[static_cast<size_t>(plan.expert_dispatch)]}};
+  if (plan.ranks_per_token) {
+    out["ranks_per_token"] = *plan.ranks_per_token;
+  }
+  return out;
 }
 
 ordered_json parameter_groups_json(const std::vector<ParameterGroupEntry>& groups) {

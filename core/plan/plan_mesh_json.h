@@ -19,6 +19,7 @@ namespace shardlens::plan {
 [[nodiscard]] std::map<std::string, TensorStyle> read_tensor_parallel(const JsonNode& root);
 [[nodiscard]] ContextMethod read_context_method(const JsonNode& root);    // "context_parallel"
 [[nodiscard]] ExpertDispatch read_expert_dispatch(const JsonNode& root);  // "expert_parallel"
+[[nodiscard]] std::optional<int64_t> read_ranks_per_token(const JsonNode& root);  // the same
 [[nodiscard]] std::vector<ParameterGroupEntry> read_parameter_groups(const JsonNode& unit);
 
 [[nodiscard]] nlohmann::ordered_json mesh_json(const MeshSizes& mesh);  // "mesh"
@@ -29,7 +30,7 @@ namespace shardlens::plan {
 [[nodiscard]] nlohmann::ordered_json tensor_parallel_json(
     const std::map<std::string, TensorStyle>& styles);
 [[nodiscard]] nlohmann::ordered_json context_parallel_json(ContextMethod method);
-[[nodiscard]] nlohmann::ordered_json expert_parallel_json(ExpertDispatch dispatch);
+[[nodiscard]] nlohmann::ordered_json expert_parallel_json(const Plan& plan);
 [[nodiscard]] nlohmann::ordered_json parameter_groups_json(
     const std::vector<ParameterGroupEntry>& groups);
 

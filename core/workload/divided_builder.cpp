@@ -327,7 +327,8 @@ Operator DividedBuilder::slice_of_rows(int64_t features) const {
 }
 
 DividedRouting DividedBuilder::divided_routing(int64_t experts, int64_t per_token) const {
-  const bool pads = !gathers_tokens() && program_ != Program::kTorchtitan03;
+  const bool pads =
+      plan_.plan.expert_dispatch == ExpertDispatch::kAllToAll && program_ != Program::kTorchtitan03;
   return route_over(rows_ * per_token / tensor_ranks(), experts, expert_ranks(), expert_skew_,
                     pads);
 }
@@ -351,7 +352,7 @@ Communication DividedBuilder::tokens(const DividedRouting& rows,
   const int64_t most = std::max(rows.own, rows.received);
   Communication out =
       collective(CollectiveKind::kAllToAll, Purpose::kTokens, plan_.group_named(mesh::kExpert),
-                 most * row, (back ? rows.own : rows.received) * row);
+                 most * row, (back ? rows.returned : rows.received) * row);
   if (rows.own != rows.received) {
     for (const int64_t sent : rows.sent) {
       out.parts.push_back(sent * row);
@@ -363,7 +364,7 @@ Communication DividedBuilder::tokens(const DividedRouting& rows,
 
 void DividedBuilder::send_tokens(const DividedRouting& rows, int64_t features) {
   const Bytes row = features * size_of(plan_.param_dtype(unit()));
-  communicate(tokens(rows, features, false), rows.own * row, tokens(rows, features, true));
+  communicate(tokens(rows, features, false), rows.returned * row, tokens(rows, features, true));
   if (keeps_exchanges()) {
     keep_exchange(static_cast<uint32_t>(out_.communications.size() - 1), rows.received * row);
   }
@@ -379,11 +380,19 @@ void DividedBuilder::await_tokens() {
   if (const auto index = std::exchange(returning_, std::nullopt)) {
     out_.communications[*index].waited_by = {WorkloadItem::Kind::kOperator,
                                              static_cast<uint32_t>(out_.operators.size())};
-    if (keeps_exchanges() && !gathers_tokens()) {
+    if (keeps_exchanges() && plan_.plan.expert_dispatch == ExpertDispatch::kAllToAll) {
       keep_exchange(*index, out_.communications[*index].written);
     }
   }
 }
+
+// [Note: Tokens sent once] What the MoEFlexTokenDispatcher of Megatron-Core and NeMo Automodel does
+// with DeepEP: a token goes once to each rank that has experts of it, where one kernel copies it to
+// each of them, another adds up its weighted results, and each rank's sum comes back, where DeepEP
+// adds these up. The host waits for the numbers of rows. Nothing is padded. The gate multiplies by
+// the experts' weights in the same kernel.
+// Source  nemo_automodel/components/moe/megatron/token_dispatcher.py and moe/layers.py
+//         (GroupedExpertsDeepEP), commit 8d9bfb90e.
 
 // [Note: Gathered tokens] What Megatron-Core's MoEAllGatherTokenDispatcher does: of each token a
 // rank gathers which experts it has (a byte for each of all experts), their weights (in the dtype

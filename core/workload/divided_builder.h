@@ -55,6 +55,13 @@ class DividedBuilder : public CompiledBuilder {
   [[nodiscard]] bool gathers_tokens() const {
     return plan_.plan.expert_dispatch == ExpertDispatch::kAllGather;
   }
+  // Instead, with ExpertDispatch::kDeepEp: see [Note: Tokens sent once].
+  [[nodiscard]] bool sends_tokens_once() const {
+    return plan_.plan.expert_dispatch == ExpertDispatch::kDeepEp;
+  }
+  [[nodiscard]] std::optional<int64_t> ranks_per_token() const {
+    return plan_.plan.ranks_per_token;
+  }
   void gather_routing(int64_t experts);
   void gather_all_tokens(int64_t features);
   // Compute waits for the sums where await_tokens() is called.

@@ -70,6 +70,7 @@ DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double s
     fullest = out.sent[rank] > out.sent[fullest] ? rank : fullest;
   }
   out.received = ranks * out.sent[fullest];
+  out.returned = out.own;
   if (!pads) {
     for (size_t i = 0; i < of_rank; ++i) {
       out.rows_of_experts.push_back(ranks * all[fullest * of_rank + i]);
@@ -84,6 +85,33 @@ DividedRouting route_over(int64_t rows, int64_t experts, int64_t ranks, double s
   out.padded = divided_up(out.received, kGroupRows) * kGroupRows +
                static_cast<int64_t>(of_rank) * kGroupRows;
   return out;
+}
+
+// A rank has experts of a token unless none of its choices, without one twice, is among them.
+DividedRouting sent_once(DividedRouting routing,
+                         int64_t tokens,
+                         int64_t experts,
+                         int64_t per_token,
+                         std::optional<int64_t> ranks_per_token) {
+  const auto of_ranks = static_cast<double>(routing.own);
+  int64_t own = 0, most = 0;
+  for (int64_t& sent : routing.sent) {
+    const double share = static_cast<double>(sent) / of_ranks;
+    double none = 1;
+    for (int64_t i = 0; i < per_token; ++i) {
+      const auto left = static_cast<double>(experts - i);
+      none *= std::max(0.0, 1 - share * static_cast<double>(experts) / left);
+    }
+    const double with =
+        ranks_per_token ? std::min(1.0, share * static_cast<double>(*ranks_per_token)) : 1 - none;
+    sent = std::llround(with * static_cast<double>(tokens));
+    own += sent;
+    most = std::max(most, sent);
+  }
+  routing.own = own;
+  routing.received = most * static_cast<int64_t>(routing.sent.size());
+  routing.returned = tokens;
+  return routing;
 }
 
 }  // namespace shardlens::plan

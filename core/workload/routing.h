@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,8 @@ struct DividedRouting {
   int64_t received = 0;       // rows of the fullest rank, for which the others wait
   std::vector<int64_t> rows_of_experts;  // of that rank, in products: padded to groups of rows
   int64_t padded = 0;                    // rows of that rank's tensors, with room for the groups
+  int64_t returned =
+      0;  // rows of what each rank gets back: one for each that it sent, or its tokens
 };
 // `rows`: of each rank. `ranks` divides `experts`. `pads`: false: products have groups of any
 // number of rows.
@@ -42,5 +45,14 @@ struct DividedRouting {
 // PyTorch's operator that adds the rows of an expert's tokens by atomic additions, which take
 // longer than its bytes. Its FLOPs are additions.
 inline constexpr std::string_view kAtomicSum = "aten::index_add";
+
+// What each rank sends of its `tokens`, whose rows `routing` has, if a token is sent once to each
+// rank that has experts of it, and comes back as a sum. `ranks_per_token`; nullopt:
+// what a random choice of its `per_token` of all `experts` gives in the mean.
+[[nodiscard]] DividedRouting sent_once(DividedRouting routing,
+                                       int64_t tokens,
+                                       int64_t experts,
+                                       int64_t per_token,
+                                       std::optional<int64_t> ranks_per_token);
 
 }  // namespace shardlens::plan

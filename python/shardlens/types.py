@@ -558,7 +558,8 @@ class PlanFileContextParallel(TypedDict):
 
 
 class PlanFileExpertParallel(TypedDict):
-    dispatch: NotRequired[Literal["all_to_all", "all_gather"]]
+    dispatch: NotRequired[Literal["all_to_all", "all_gather", "deep_ep"]]
+    ranks_per_token: NotRequired[int | None]
 
 
 class MixedPrecision(TypedDict):

@@ -498,7 +498,9 @@ class DecoderForward {
     sent.copy_rows();
     build_.enter(experts);
     sent.run([&](std::span<const int64_t> rows) {
-      if (is_torchtitan(build_.program())) {
+      if (build_.sends_tokens_once()) {
+        weighted_products(build_, config_.experts, config_.hidden_size, family_.expert_bias, rows);
+      } else if (is_torchtitan(build_.program())) {
         torchtitan_products(build_, config_.experts, config_.hidden_size, family_.expert_bias,
                             rows);
       } else {

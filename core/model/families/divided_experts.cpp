@@ -11,7 +11,7 @@ DividedExperts::DividedExperts(WorkloadBuilder& build, const ModelConfig& config
     : build_(build),
       config_(config),
       tokens_(build.rows()),
-      gathers_(build.gathers_tokens()),
+      copies_(!build.gathers_tokens() && !build.sends_tokens_once()),
       rows_(build.divided_routing(config.experts.count, config.experts.per_token)) {}
 
 void DividedExperts::over(int64_t rows, const Unfused& part) {
@@ -20,8 +20,8 @@ void DividedExperts::over(int64_t rows, const Unfused& part) {
 }
 
 void DividedExperts::copy_rows() {
-  if (gathers_) {
-    return;  // of the tokens of all ranks, by run()
+  if (!copies_) {
+    return;  // run() does
   }
   build_.set_rows(rows_.own);
   copy_expert_rows(build_, config_.hidden_size, ratio(tokens_, rows_.own));
@@ -30,8 +30,11 @@ void DividedExperts::copy_rows() {
 
 // The received rows get a row of zeros after them, from which padding is copied.
 void DividedExperts::run(const Products& products) {
-  if (gathers_) {
+  if (build_.gathers_tokens()) {
     return run_on_all(products);
+  }
+  if (build_.sends_tokens_once()) {
+    return run_on_sent_once(products);
   }
   const int64_t hidden = config_.hidden_size;
   build_.exchange_counts(config_.experts.count);
@@ -74,6 +77,27 @@ void DividedExperts::run_unpadded(const Products& products) {
   build_.set_rows(tokens_);
 }
 
+void DividedExperts::run_on_sent_once(const Products& products) {
+  const ModelConfig::Experts& experts = config_.experts;
+  const DividedRouting once =
+      sent_once(rows_, tokens_, experts.count, experts.per_token, build_.ranks_per_token());
+  build_.exchange_counts(experts.count);
+  build_.send_tokens(once, config_.hidden_size);
+  const double token = ratio(once.received, rows_.received);
+  const Piece copy[] = {{.name = "deep_ep::permute", .read = token, .written = 1}};
+  const Piece sum[] = {{.name = "deep_ep::unpermute", .read = 1, .written = token}};
+  const Piece sum_back[] = {
+      {.name = "deep_ep::unpermute", .read = 1, .written = token, .takes = kTakesGradient}};
+  const Piece copy_back[] = {
+      {.name = "deep_ep::permute", .read = token, .written = 1, .takes = kTakesGradient}};
+  over(rows_.received, {copy, sum_back});
+  build_.set_rows(rows_.received);
+  products(rows_.rows_of_experts);
+  over(rows_.received, {sum, copy_back});
+  build_.return_tokens(once, config_.hidden_size);
+  build_.set_rows(tokens_);
+}
+
 // The experts' results are kept, because the gradients of the weights need them. Until the last
 // operator has run, the program holds what it has gathered.
 void DividedExperts::run_on_all(const Products& products) {
@@ -110,10 +134,10 @@ void DividedExperts::run_on_all(const Products& products) {
 
 // A rank of `tensor` has results of its own part of the tokens, and zeros for the others.
 void DividedExperts::sum_rows() {
-  if (gathers_) {
-    return build_.await_tokens();
-  }
   build_.await_tokens();
+  if (!copies_) {
+    return;
+  }
   if (build_.program() == Program::kTorchtitan03) {
     build_.set_rows(rows_.own);
     torchtitan_weighted_rows(build_, config_.hidden_size, ratio(tokens_, rows_.own));

@@ -11,7 +11,8 @@ namespace shardlens::plan {
 // The operators of ranks that divide a layer's experts, between which each family's
 // experts run: torchtitan's ExpertParallel, version 0.2.2 (distributed/expert_parallel.py), or of
 // 0.3 its AllToAllTokenDispatcher (models/common/token_dispatcher.py), or with
-// ExpertDispatch::kAllGather what [Note: Gathered tokens] describes.
+// ExpertDispatch::kAllGather what [Note: Gathered tokens] describes, with kDeepEp
+// [Note: Tokens sent once].
 class DividedExperts {
  public:
   // After the router, which has chosen experts for all rows of `build`.
@@ -31,6 +32,7 @@ class DividedExperts {
  private:
   void run_unpadded(const Products& products);  // of torchtitan 0.3
   void run_on_all(const Products& products);
+  void run_on_sent_once(const Products& products);
   // Sizes of `part` are per number of `rows` rows of the hidden size.
   void over(int64_t rows, const Unfused& part);
   [[nodiscard]] static double ratio(int64_t a, int64_t b) {
@@ -40,7 +42,7 @@ class DividedExperts {
   WorkloadBuilder& build_;
   const ModelConfig& config_;
   int64_t tokens_;  // rows of the tokens that the router has seen
-  bool gathers_;    // the tokens of all ranks
+  bool copies_;     // the tokens' rows before they are sent
   DividedRouting rows_;
 };
 

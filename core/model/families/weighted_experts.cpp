@@ -1,5 +1,6 @@
 #include "core/model/families/weighted_experts.h"
 
+#include <string_view>
 #include <vector>
 
 #include "core/workload/unfused.h"
@@ -70,6 +71,35 @@ void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, b
                     {.name = "aten::_to_copy", .read = token, .written_f32 = token});
   }
   build.unfused({forward, backward, 1}, OperatorKind::kElementwise, copies);
+}
+
+// The gradients of the gate and of the weights each read the gate's input and the result's
+// gradient.
+void weighted_products(WorkloadBuilder& build,
+                       const ModelConfig::Experts& experts,
+                       int64_t hidden,
+                       bool bias,
+                       std::span<const int64_t> rows) {
+  const int64_t inner = experts.intermediate_size;
+  const auto product = [&](std::string_view weight, int64_t in, int64_t out) {
+    build.grouped_linear({.experts = experts.count,
+                          .per_token = experts.per_token,
+                          .in = in,
+                          .out = out,
+                          .weight = weight,
+                          .bias = bias,
+                          .rows = rows});
+  };
+  product("gate_up_proj", hidden, 2 * inner);
+  build.elementwise("deep_ep::weighted_swiglu", "deep_ep::weighted_swiglu_backward",
+                    {.read = 2 * inner,
+                     .written = inner,
+                     .saved = 2 * inner,
+                     .flops = 10 * inner,
+                     .backward_read = 6 * inner,
+                     .backward_written = 2 * inner,
+                     .backward_flops = 24 * inner});
+  product("down_proj", inner, hidden);
 }
 
 }  // namespace shardlens::plan

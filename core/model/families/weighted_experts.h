@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "core/model/model_config.h"
 #include "core/workload/workload_builder.h"
 
 namespace shardlens::plan {
@@ -19,5 +21,13 @@ void copy_expert_rows(WorkloadBuilder& build, int64_t copies, double token);
 // Shapes  `copies`: elements of a row's copies; `token`: a row of the result per copy; `wide`: the
 //         weights are fp32 when they multiply.
 void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, bool wide);
+
+// Experts whose gate multiplies by the experts' weights in the same kernel, as Megatron-Core's:
+// [Note: Tokens sent once]. `rows`: as in WorkloadBuilder::Grouped.
+void weighted_products(WorkloadBuilder& build,
+                       const ModelConfig::Experts& experts,
+                       int64_t hidden,
+                       bool bias,
+                       std::span<const int64_t> rows);
 
 }  // namespace shardlens::plan

@@ -109,6 +109,34 @@ TEST(ExpertPart, OneExpertGetsAllTokens) {
   }
 }
 
+// Of the 128 tokens of a rank each goes once to each rank with one of its two experts: to 1 − 6·5 /
+// (8·7) of 4 ranks, 59 to each, instead of 64 rows. Experts multiply the same rows.
+TEST(ExpertPart, DeepEpSendsATokenOnceToEachRank) {
+  const Workload workload = expert_step(R"("shard": 8, "expert": 4)", 8, 0, sparse_model(),
+                                        R"(, "expert_parallel": {"dispatch": "deep_ep"})")
+                                .workload;
+  const std::vector<Communication> sent = token_exchanges(workload);
+  ASSERT_THAT(sent, SizeIs(5));
+  EXPECT_TRUE(sent[0].read_by_host);
+  for (size_t i = 1; i < sent.size(); ++i) {
+    EXPECT_EQ(sent[i].kind, CollectiveKind::kAllToAll);
+    EXPECT_EQ(sent[i].bytes, 4 * 59 * kHidden * 4);
+    const bool sums = i == 2 || i == 4;  // results and gradients of the rank's own tokens
+    EXPECT_EQ(sent[i].written, (sums ? kBatch * kSeq : 4 * 59) * kHidden * 4) << i;
+  }
+  EXPECT_EQ(expert_flops(workload), kRows * kFlopsOfRow);
+}
+
+// One rank for each token: as few bytes as tokens.
+TEST(ExpertPart, DeepEpTakesTheRanksOfAToken) {
+  const std::string keys = R"(, "expert_parallel": {"dispatch": "deep_ep", "ranks_per_token": 1})";
+  const ExpertStep step = expert_step(R"("shard": 8, "expert": 4)", 8, 0, sparse_model(), keys);
+  EXPECT_EQ(token_exchanges(step.workload)[1].bytes, kBatch * kSeq * kHidden * 4);
+  const Plan again = parse_plan(to_json(step.plan.plan), "again.json");
+  EXPECT_EQ(again.ranks_per_token, 1);
+  EXPECT_EQ(again.expert_dispatch, ExpertDispatch::kDeepEp);
+}
+
 // Every rank has the tokens of all E ranks, with a byte and a number for each expert of each token,
 // and adds up as many.
 TEST(ExpertPart, GatheringRanksHaveTheTokensOfAll) {
@@ -227,6 +255,12 @@ TEST(ExpertPart, RefusesWhatIsNotSimulated) {
               HasSubstr("plan.json#/expert_parallel/dispatch: all_gather is not simulated with "
                         "tensor 2"));
   EXPECT_EQ(refused_mesh(mesh, 4, R"(, "expert_parallel": {"dispatch": "all_to_all"})"), "");
+  EXPECT_THAT(refused_mesh(R"("shard": 2, "tensor": 2, "expert": 2)", 4,
+                           R"(, "expert_parallel": {"dispatch": "deep_ep"})"),
+              HasSubstr("deep_ep is not simulated with tensor 2"));
+  EXPECT_THAT(refused_mesh(R"("shard": 8, "expert": 8)", 8,
+                           R"(, "expert_parallel": {"dispatch": "deep_ep", "ranks_per_token": 3})"),
+              HasSubstr("a token has 2 experts on 8 ranks; expected 1 to 2"));
   StepSettings settings{.batch = kBatch, .seq = kSeq};
   settings.software.compile = Compile::kBlock;
   EXPECT_THAT(refused_mesh(mesh, 4, "", settings), HasSubstr("--compile"));

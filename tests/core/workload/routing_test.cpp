@@ -1,5 +1,7 @@
 #include "core/workload/routing.h"
 
+#include <optional>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,6 +57,30 @@ TEST(RoutingTest, TheFullestRankHasItsRowsFromAllRanks) {
 TEST(RoutingTest, ExpertsWithoutRowsArePaddedToo) {
   EXPECT_THAT(route_over(128, 4, 2, 100).rows_of_experts, ElementsAre(256, 8));
   EXPECT_THAT(route_over(128, 4, 4, 0).rows_of_experts, ElementsAre(128));
+}
+
+// Of 8 experts two are chosen, on 4 ranks with two each: a rank has neither of them in 6·5 of 8·7
+// cases. 112 tokens then go to 1 − 30/56 of 4 ranks each.
+TEST(RoutingTest, ATokenIsSentOnceToEachRankWithItsExperts) {
+  const DividedRouting rows = route_over(224, 8, 4, 0, false);
+  const DividedRouting once = sent_once(rows, 112, 8, 2, std::nullopt);
+  EXPECT_THAT(once.sent, ElementsAre(52, 52, 52, 52));
+  EXPECT_EQ(once.own, 4 * 52);
+  EXPECT_EQ(once.received, 4 * 52);
+  EXPECT_EQ(once.returned, 112);
+}
+
+TEST(RoutingTest, RanksOfATokenMayBeGiven) {
+  const DividedRouting once = sent_once(route_over(224, 8, 4, 0, false), 112, 8, 2, 1);
+  EXPECT_THAT(once.sent, ElementsAre(28, 28, 28, 28));
+  EXPECT_EQ(once.received, 112);
+}
+
+// All tokens choose the only expert that has rows, and its rank gets those of all four ranks.
+TEST(RoutingTest, ARankWithAllRowsGetsAllTokensOnce) {
+  const DividedRouting once = sent_once(route_over(224, 8, 4, 100, false), 112, 8, 2, std::nullopt);
+  EXPECT_THAT(once.sent, ElementsAre(112, 0, 0, 0));
+  EXPECT_EQ(once.received, 4 * 112);
 }
 
 }  // namespace
