@@ -3,16 +3,21 @@
 
     bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv tests/data/one_node_more.csv tests/data/one_node_unseen.csv]
 
-Rows that are not simulated (other trainers, several nodes) are counted with the reason. What a source does not
+Rows that are not simulated (other trainers) are counted with the reason. What a source does not
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints (whole blocks of its gpt-oss). "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
-sharded over 4; the row with DeepEP is simulated with c10d's all-to-alls. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
+sharded over 4. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
 H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
 torchtitan's rows with experts after April 2026, when it stopped to pad rows (pull request 2774), are simulated as its version 0.3, which it was but for the number. The configurations of
 pull request 2080 are simulated without checkpoints, as SimpleFSDP's README starts the model.
 The ratios of eager and compiled steps of Llama 3 8B and Qwen3 32B in pull request 3105 were used to fit one constant, `elementwise_rate` of Blackwell GPUs; they are marked. Without it the
 steps of that source are off by -7.8 to +8.2 % (the ratios by 3 to 6 points, GPT-OSS's by 9).
 "B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
-8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says. Automodel checkpoints whole blocks (its qwen3_moe_30b_te_deepep.yaml).
+8 bits, as torchtitan's documents start it (docs/float8.md) and torchao's README says.
+Automodel at commit 8d9bfb90e, where its step was published: whole blocks are checkpointed and the router is FakeBalancedGate (its qwen3_moe_30b_te_deepep.yaml), which gives a token eight experts in
+a row, all on one rank; parameters stay gathered from the first microbatch to the last, which reduces (moe/parallelizer.py, moe/fsdp_mixin.py); they are bf16, and Adam has foreach. Norms, attention and
+the rest are simulated as torchtitan's.
+accelerate at commit 917e2a9, units and bf16 reductions as in its utils/fsdp_utils.py; the nodes are p5.48xlarge (trl issue 5713), with 400 Gbps for each GPU. TRL packs samples, which asks for
+FlashAttention; it is taken to be FlashAttention-2 and one sample. "Before fix" is simulated without backward prefetch. Steps of the rows that have no tokens/s are from their text.
 
 Automodel's rows with LoRA are simulated as its recipes say, that of 70 B as of the commit that printed it (2013a4dd6, custom_llama3_3_70b_instruct_peft_benchmark.yaml): compiled blocks, attention and
 MLP are checkpointed each, adapters of rank 16 of all projections, parameters in bf16, sequence parallel; its last block and root stay unsharded after forward. That it may overlap the collectives of
@@ -66,11 +71,11 @@ GPT_2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_po
 GPT_OSS_20B = {"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
                "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "vocab_size": 201088, "max_position_embeddings": 131072, "tie_word_embeddings": False}
 MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B, "Qwen3-MoE-30B": QWEN3_30B, "Qwen3-32B": QWEN3_32B,
-          "GPT-OSS-20B": GPT_OSS_20B, "Llama2-7B": LLAMA2_7B, "Llama3-70B LoRA": {**LLAMA_70B, **LORA}, "Llama3-8B LoRA": {**LLAMA_8B, **LORA},
+          "Qwen3-30B-A3B": QWEN3_30B, "GPT-OSS-20B": GPT_OSS_20B, "Llama2-7B": LLAMA2_7B, "Llama3-70B LoRA": {**LLAMA_70B, **LORA}, "Llama3-8B LoRA": {**LLAMA_8B, **LORA},
           "Qwen2.5-7B LoRA": {**QWEN25_7B, **LORA}, "Qwen2.5-32B LoRA": {**QWEN25_32B, **LORA}, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2}
 TOKENS = {"DeepSeek-V3-16B": "4096"}
 HARDWARE = {"H100": "8xH100", "H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200",
-            "H200": "8xH200", "A100-80GB": "8xA100-80"}
+            "H100 (2 nodes)": "2x8xH100", "H200": "8xH200", "A100-80GB": "8xA100-80"}
 MATMUL = {"bf16": [], "float8 tensorwise; gather bf16": ["--matmul-dtype", "fp8_tensorwise"], "float8": ["--matmul-dtype", "fp8_tensorwise"], "float8 tensorwise": ["--matmul-dtype", "fp8_tensorwise"],
           "float8 rowwise": ["--matmul-dtype", "fp8_rowwise"], "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8_cublas_rceil"]}
 ANY_LIMIT = "200:1000"
@@ -82,6 +87,18 @@ def team_of(row):
     return "mx_formats" if "limited" in row["gpu"] else row["source"].split(" ")[0]
 
 
+def measured(row):
+    """Tokens per second of a GPU."""
+    if row["tokens_per_s_per_gpu"]:
+        return float(row["tokens_per_s_per_gpu"])
+    return int(row["seq"]) * int(row["local_batch"]) / float(re.match(r"step (\d+) ms", row["other_metric"])[1]) * 1e3
+
+
+def changes(row, key):
+    """What a row was measured with, for ratios: without the result."""
+    return "" if key == "other_metric" and row[key].startswith("step ") else row[key]
+
+
 def has_experts(row):
     return not {"moe_intermediate_size", "num_local_experts"}.isdisjoint(MODELS[row["model"]])
 
@@ -91,6 +108,8 @@ def program_of(row):
     The version of #3105 (commit 58b0344 of May 2026) already has the loss of 0.3 and its rotary embedding, of CUDA graphs and one product for queries, keys and values only the latter as an option."""
     if row["source"].startswith(("lb-off/", "victorbjorsvik/", "hpcaitech/")):
         return "transformers"
+    if row["source"].startswith("huggingface/accelerate"):
+        return "transformers-flash-2"
     if row["source"].startswith("pytorch/torchtitan#3105") or has_experts(row) and row["source_date"] > "2026-04":
         return "torchtitan-0.3"
     if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2":
@@ -112,7 +131,7 @@ def flags_of(row):
         return "cuDNN's attention beside norms of several kernels"
     hardware = "4xH200" if row["source"].startswith("Kempner") else HARDWARE[row["gpu"]]
     out = ["--hardware", hardware, "--stack", program_of(row), "--batch", row["local_batch"] or "1", "--seq", row["seq"] or TOKENS.get(row["model"], "8192"), *MATMUL[row["precision"]]]
-    if not hardware.startswith(row["gpus"] + "x"):
+    if math.prod(map(int, re.findall(r"(\d+)x", hardware))) != int(row["gpus"]):
         out += ["--world-size", row["gpus"]]
     if "limited" in row["gpu"]:
         out += ["--power-limit", ANY_LIMIT]
@@ -120,6 +139,8 @@ def flags_of(row):
         out += ["--no-cuda-graphs"]
     if compiles(row):
         out += ["--compile", "model" if row["other_metric"] == "compile model" else "block"]
+    if row["source"].startswith("NVIDIA-NeMo") and has_experts(row):
+        out += ["--no-sync", "--optimizer-impl", "foreach"]
     if row["note"].endswith("fused AdamW") and "unfused" not in row["note"]:
         out += ["--optimizer-impl", "fused"]
     accumulated = re.search(r"\bGA (\d+)", row["other_metric"])
@@ -194,6 +215,16 @@ def plan_of_others(row, blocks):
     return plan
 
 
+def plan_of_accelerate(row, blocks):
+    plan = {"version": 1, "dialect": "fsdp2", "layout": "per_parameter", "activation_checkpointing": blocks,
+            "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "bf16", "output_dtype": "bf16"},
+            "units": [{"modules": "model.embed_tokens"}, *({"modules": block} for block in blocks),
+                      {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}]}
+    if "before fix" in row["engine"]:
+        plan["backward_prefetch"] = "none"
+    return plan
+
+
 def plan_of(row):
     """apply_fsdp of torchtitan: until pull request 1094 of July 2025 all but the blocks was one unit, later embedding and head have units of their own."""
     model = MODELS[row["model"]]
@@ -202,6 +233,8 @@ def plan_of(row):
         return plan_of_lora(row, blocks)
     if row["source"].startswith("Kempner") or program_of(row) == "transformers":
         return plan_of_others(row, blocks)
+    if row["source"].startswith("huggingface/accelerate"):
+        return plan_of_accelerate(row, blocks)
     units = [*({"modules": block} for block in blocks), {"modules": ""}]
     if row["source_date"] < "2025-08":
         units[-2]["reshard_after_forward"] = False
@@ -216,6 +249,10 @@ def plan_of(row):
         plan["mesh"] = mesh
         if "expert" in mesh:  # units of their own, as in torchtitan's apply_fsdp
             plan["units"].insert(0, {"modules": "model.layers.*.mlp.experts", "groups": [{"parameters": ["**"], "mesh": "expert"}]})
+    if row["source"].startswith("NVIDIA-NeMo"):
+        plan |= {"dtype": "bf16", "reshard_after_forward": False, "reshard_after_backward": False,
+                 "units": [{**unit, "reshard_after_forward": False} for unit in plan["units"]],
+                 "expert_parallel": {"dispatch": "deep_ep", "ranks_per_token": 1}}
     checkpoints = checkpoints_of(row)
     if checkpoints == "none":
         del plan["activation_checkpointing"]
@@ -292,16 +329,16 @@ def print_ratios(results):
     same = ("source", "gpu", "model", "seq", "local_batch")
     right, near, all_pairs = 0, 0, 0
     for one, other in itertools.combinations(results, 2):
-        changed = [key for key in keys if one["row"][key] != other["row"][key]]
+        changed = [key for key in keys if changes(one["row"], key) != changes(other["row"], key)]
         if len(changed) != 1 or any(one["row"][key] != other["row"][key] for key in same):
             continue
-        measured, predicted = (100 * (other[key] / one[key] - 1) for key in ("measured", "predicted"))
+        gain, predicted = (100 * (other[key] / one[key] - 1) for key in ("measured", "predicted"))
         all_pairs += 1
         fitted = changed[0] == "compile" and one["row"]["source"] == "pytorch/torchtitan#3105" and one["row"]["model"] != "GPT-OSS-20B"
-        right += measured * predicted > 0
-        near += abs(measured - predicted) <= 7
+        right += gain * predicted > 0
+        near += abs(gain - predicted) <= 7
         print(f"  {one['row']['source'].split(' ')[0].removeprefix('pytorch/')}, {one['row']['gpu']}: {one['row'][changed[0]]} to {other['row'][changed[0]]}"
-              f"{' (fitted)' if fitted else '' if changed[0] == 'compile' else ' (compiled)' if one['row']['compile'] == 'yes' else ' (eager)'}: measured {measured:+.1f} %, predicted {predicted:+.1f} %")
+              f"{' (fitted)' if fitted else '' if changed[0] == 'compile' else ' (compiled)' if one['row']['compile'] == 'yes' else ' (eager)'}: measured {gain:+.1f} %, predicted {predicted:+.1f} %")
     print(f"ratios: sign right in {right} of {all_pairs}, size within 7 points in {near}")
 
 
@@ -351,7 +388,7 @@ def main():
             ranks = int(row["gpus"])
             low, high = (each / ranks for each in predicted["tokens_per_s_interval"])
             each = {"row": row, "list": path.stem, "families": families_of(row), "team": team_of(row),
-                    "measured": float(row["tokens_per_s_per_gpu"]), "predicted": predicted["tokens_per_s"] / ranks, "low": low, "high": high,
+                    "measured": measured(row), "predicted": predicted["tokens_per_s"] / ranks, "low": low, "high": high,
                     "reserved": predicted["peak_reserved_bytes"] / 2**30, "fitted": path.stem == "one_node_2026" and row is rows[0]}
             each["constants"] = [math.sqrt(max(0.0, half ** 2 - sum(shipped[family][side] ** 2 for family in each["families"])))
                                  for side, half in enumerate(halves(each, (low, high)))]
