@@ -163,9 +163,11 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
              "recordings of one program with sequences of different length, for another --seq")
           ->option_text("PATH")
           ->allow_extra_args(false);
-  app.add_option("--hardware", run.hardware,
-                 fmt::format("{}, or a spec file; with --calibration also ab:MICROSECONDS:GBPS",
-                             fmt::join(sim::hardware_names(), ", ")))
+  app.add_option(
+         "--hardware", run.hardware,
+         fmt::format("{}, several such nodes (2x8xH100), or a spec file; with --calibration "
+                     "also ab:MICROSECONDS:GBPS",
+                     fmt::join(sim::hardware_names(), ", ")))
       ->option_text("SPEC (required without --calibration)");
   CLI::Option* calibration =
       app.add_option("--calibration", options.calibration,

@@ -164,6 +164,7 @@ void UnitMemory::release(const MemoryItem& item) {
     }
     const Bytes rest = unit.reduction(item.grads).rest;
     if (rest > 0 && !unit.pieces.empty() && unit.buffer(BufferKind::kReduceInput) != kNone) {
+      drop(unit.last_gradient);  // of the microbatch before
       unit.last_gradient = hold(rest, Stream::kCompute, MemoryCategory::kGradients, item.unit,
                                 What::kUnshardedGradient);
     }
