@@ -47,8 +47,8 @@ struct DividedRouting {
 inline constexpr std::string_view kAtomicSum = "aten::index_add";
 
 // What each rank sends of its `tokens`, whose rows `routing` has, if a token is sent once to each
-// rank that has experts of it, and comes back as a sum. `ranks_per_token`; nullopt:
-// what a random choice of its `per_token` of all `experts` gives in the mean.
+// rank that has experts of it, and comes back as a sum. `ranks_per_token`: how many these ranks
+// are; nullopt: as many as a random choice of `per_token` of all `experts` gives in the mean.
 [[nodiscard]] DividedRouting sent_once(DividedRouting routing,
                                        int64_t tokens,
                                        int64_t experts,
