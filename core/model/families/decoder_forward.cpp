@@ -475,11 +475,7 @@ class DecoderForward {
                    .sums_input_grad = true,
                    .routes = true,
                    .wide = build_.program() == Program::kTorchtitan03});
-    if (is_torchtitan(build_.program())) {
-      torchtitan_scores(build_, experts);
-    } else {
-      expert_scores(build_, experts);
-    }
+    (is_torchtitan(build_.program()) ? torchtitan_scores : expert_scores)(build_, experts);
     build_.leave();
   }
 
