@@ -13,6 +13,7 @@
 #include "profiler/analysis/figures/group_figures.h"
 #include "profiler/analysis/figures/launch_figures.h"
 #include "profiler/analysis/figures/memory_figures.h"
+#include "profiler/analysis/figures/stream_figures.h"
 #include "profiler/analysis/figures/window_figures.h"
 #include "profiler/analysis/order/observed_order.h"
 #include "profiler/analysis/order/order_checks.h"
@@ -57,12 +58,6 @@ struct StepAnalysis {  // one step of a rank
 struct StepPath {  // the critical path of one step
   CriticalPath path;
   std::vector<PathPart> parts;  // longest first
-};
-
-// One row of the timeline: a stream of the device, a thread that runs operators, or a communicator.
-struct StreamFigures {
-  std::string name;
-  Nanoseconds busy = 0;
 };
 
 // The spans and time sets that the figures summarize.

@@ -23,14 +23,6 @@ namespace {
 using trace::Severity;
 using trace::Trace;
 
-std::string stream_name(const Trace& trace, uint32_t track, bool device) {
-  const trace::Track& t = trace.tracks[track];
-  if (t.name != trace::kEmptyString) {
-    return std::string(trace.strings.view(t.name));
-  }
-  return device ? fmt::format("stream {}", t.tid) : fmt::format("thread {}", t.tid);
-}
-
 void choose_steps(Timeline& timeline, const StepRange& range) {
   std::erase_if(timeline.steps,
                 [&](const Step& s) { return s.number < range.first || s.number >= range.last; });
@@ -252,12 +244,7 @@ void add_figures(const Trace& trace,
                              intersect(timeline.copy, timeline.span)};
     rank.detail->regions = regions_of(trace, timeline);
   }
-  for (uint32_t track = 0; track < timeline.busy.size(); ++track) {
-    if (!timeline.busy[track].empty()) {
-      rank.streams.push_back({stream_name(trace, track, timeline.device),
-                              shared_length(timeline.busy[track], timeline.span)});
-    }
-  }
+  rank.streams = stream_figures(trace, timeline, timeline.span);
   out.orders = step_orders(trace, timeline, planned, of_rank);
   explain(trace, timeline, rank, of_rank);
   for (const auto* list :

@@ -43,7 +43,6 @@ analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progre
     rank.detail->idle.shrink_to_fit();
   }
   for (analysis::Timeline& timeline : out.timelines) {
-    timeline.busy = {};  // RankAnalysis::streams has the sums
     const std::function<void()> parts[] = {[&timeline] { timeline.device_events.shrink_to_fit(); },
                                            [&timeline] { timeline.collectives.shrink_to_fit(); },
                                            [&timeline] { timeline.host_events.shrink_to_fit(); },

@@ -115,6 +115,11 @@ bool contains(const IntervalSet& set, Nanoseconds instant) {
   return after != set.begin() && instant < std::prev(after)->end;
 }
 
+bool contains(const IntervalSet& set, Nanoseconds instant, size_t& near) {
+  near = partition_near(set, near, [&](const Interval& i) { return i.end <= instant; });
+  return near < set.size() && set[near].start <= instant;
+}
+
 IntervalSet clip(const IntervalSet& set, const Interval& window) {
   IntervalSet out;
   clip(set, window, out);

@@ -56,6 +56,8 @@ class UnionBuilder {
 [[nodiscard]] IntervalSet subtract(const IntervalSet& a, const IntervalSet& b);
 [[nodiscard]] Nanoseconds length_of(const IntervalSet& set);
 [[nodiscard]] bool contains(const IntervalSet& set, Nanoseconds instant);
+// The same; `near`: see length_within().
+[[nodiscard]] bool contains(const IntervalSet& set, Nanoseconds instant, size_t& near);
 // set ∩ window. Complexity: logarithmic in the set, linear in the result.
 [[nodiscard]] IntervalSet clip(const IntervalSet& set, const Interval& window);
 // The same, appended to `out`.
@@ -67,5 +69,28 @@ void clip(const IntervalSet& set, const Interval& window, IntervalSet& out);
 [[nodiscard]] Nanoseconds length_within(const IntervalSet& set,
                                         const Interval& window,
                                         size_t& near);
+
+// Asks a set about many instants, of which most lie in the interval of the one before.
+class NearSet {
+ public:
+  explicit NearSet(const IntervalSet& set) : set_(set) {}
+  [[nodiscard]] bool contains(Nanoseconds instant) {
+    return is_near(instant) || analysis::contains(set_, instant, near_);
+  }
+  // |set ∩ [start, end)|
+  [[nodiscard]] Nanoseconds length_within(const Interval& when) {
+    if (is_near(when.start) && when.end <= set_[near_].end) {
+      return when.length();
+    }
+    return analysis::length_within(set_, when, near_);
+  }
+
+ private:
+  [[nodiscard]] bool is_near(Nanoseconds instant) const {
+    return near_ < set_.size() && instant >= set_[near_].start && instant < set_[near_].end;
+  }
+  const IntervalSet& set_;
+  size_t near_ = 0;  // index of an interval
+};
 
 }  // namespace shardlens::analysis

@@ -42,30 +42,6 @@ void for_launched(const trace::Trace& trace, const Timeline& timeline, Visit vis
   }
 }
 
-// What launches need to know of a window, of which most lie in the interval of the one before.
-class LaunchWindow {
- public:
-  explicit LaunchWindow(const IntervalSet& window) : window_(window) {}
-  [[nodiscard]] bool contains(Nanoseconds instant) {
-    return is_near(instant) || analysis::contains(window_, instant);
-  }
-  // |window ∩ [start, end)|
-  [[nodiscard]] Nanoseconds length_within(const Interval& when) {
-    if (is_near(when.start) && when.end <= window_[near_].end) {
-      return when.length();
-    }
-    return analysis::length_within(window_, when, near_);
-  }
-
- private:
-  [[nodiscard]] bool is_near(Nanoseconds instant) const {
-    return near_ < window_.size() && instant >= window_[near_].start &&
-           instant < window_[near_].end;
-  }
-  const IntervalSet& window_;
-  size_t near_ = 0;  // index of an interval
-};
-
 // Sorts the launches of all streams. Those of one stream are mostly in order already.
 std::vector<Nanoseconds> sorted(const std::vector<std::vector<Nanoseconds>>& launches,
                                 std::vector<Nanoseconds> memory = {}) {
@@ -99,7 +75,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   std::vector<Nanoseconds> latencies, starts;
   latencies.reserve(timeline.device_events.size());
   starts.reserve(timeline.device_events.size());
-  LaunchWindow within(window);
+  NearSet within(window);
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
   // By stream: the times of launches that did not start at once.
   std::vector<std::vector<Nanoseconds>> queued_in(trace.tracks.size());

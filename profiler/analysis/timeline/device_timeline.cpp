@@ -142,7 +142,6 @@ class DeviceEvents {
      : seen.nature == Nature::kCommunication ? instants_.communication
                                              : instants_.copy)
         .add(when);
-    instants_.busy[event.track].add(when);
     const Launch* launch = seen.launch;
     const uint32_t thread = launch == nullptr ? event.track : launch->track;
     const uint32_t place =

@@ -90,7 +90,6 @@ class LeafOperators {
     if (frame.is_candidate && !frame.has_operators) {
       const Event& event = trace_.events[frame.event];
       const Interval when = Sources::when(event);
-      instants_.busy[event.track].add(when);
       (frame.copies ? instants_.copy : instants_.compute).add(when);
       const Owner owner = timeline_.sections.at(event.track, event.start, near_section_);
       timeline_.host_events.push_back(
@@ -139,7 +138,6 @@ void add_host_events(const Sources& sources, Timeline& timeline, Instants& insta
         c.kind = parse_collective(trace.name(event));
       }
       timeline.collectives.push_back(c);
-      instants.busy[event.track].add(when);
       instants.communication.add(when);
       widen(collectives, when);
     } else if (is_operator) {

@@ -74,9 +74,7 @@ class PlaceIndex {
 
 // The timeline's sets of instants while they are built.
 struct Instants {
-  explicit Instants(size_t tracks) : busy(tracks) {}
   UnionBuilder compute, copy, communication;
-  std::vector<UnionBuilder> busy;  // by track
 };
 
 // Whether a host event represents a collective on its communicator.

@@ -150,7 +150,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
     timeline.lists.device.clear();
   }
   timeline.device = !timeline.lists.device.empty() || !timeline.missing_kernels.empty();
-  Instants instants(trace.tracks.size());
+  Instants instants;
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);
   options.check();
@@ -159,9 +159,6 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   timeline.compute = instants.compute.take();
   timeline.copy = instants.copy.take();
   timeline.communication = instants.communication.take();
-  for (UnionBuilder& busy : instants.busy) {
-    timeline.busy.push_back(busy.take());
-  }
   options.check();
   add_steps(sources, timeline);
   if (!timeline.device) {

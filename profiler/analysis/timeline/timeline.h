@@ -145,7 +145,6 @@ struct Timeline : HostLog {
   std::vector<Step> steps;                 // by start
   std::vector<std::string> units;          // FQNs: the trace's, then those that only ranges name
   std::vector<std::string> modules;        // FQNs, of Collective::module
-  std::vector<IntervalSet> busy;           // by track: all of the above, for figures per stream
   std::vector<DeviceEvent> device_events;  // by start
   std::vector<DeviceEvent> host_events;    // leaf operators of host traces
   std::vector<Place> places;               // of device and host events

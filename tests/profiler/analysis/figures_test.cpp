@@ -1,13 +1,17 @@
+#include <map>
 #include <optional>
 #include <random>
 #include <set>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
 #include "profiler/analysis/analysis.h"
 #include "profiler/analysis/figures/figure_table.h"
+#include "profiler/analysis/figures/stream_figures.h"
 #include "profiler/analysis/figures/window_figures.h"
 #include "tests/profiler/analysis/trace_builder.h"
 
@@ -165,6 +169,7 @@ TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
   for (int round = 0; round < 400; ++round) {
     TraceBuilder b;
     std::vector<char> compute(kLength), copy(kLength), any(kLength);
+    std::map<std::string, std::set<Nanoseconds>> streams;  // the instants at which each worked
     std::vector<int> owner(kLength,
                            -1);  // exposed instants: the communication that started first
     struct Comm {
@@ -194,6 +199,7 @@ TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
       }
       for (Nanoseconds t = start; t < end; ++t) {
         (what == 0 ? copy : what == 1 ? compute : any)[static_cast<size_t>(t)] = 1;
+        streams["stream " + std::to_string(stream)].insert(t);
       }
     }
     std::stable_sort(comms.begin(), comms.end(),
@@ -229,7 +235,48 @@ TEST(FiguresTest, AgreesWithCountingEveryNanosecond) {
       units += unit.exposed();
     }
     ASSERT_EQ(units, f.exposed_comm);
+    ASSERT_EQ(result.ranks.at(0).streams.size(), streams.size());
+    for (const StreamFigures& stream : result.ranks.at(0).streams) {
+      ASSERT_EQ(stream.busy, static_cast<Nanoseconds>(streams[stream.name].size())) << stream.name;
+    }
   }
+}
+
+// Of the steps [0,10) and [20,30): stream 7 works in [5,9), [8,10) and [20,25), stream 20 in none.
+TEST(StreamFiguresTest, StreamsWorkWithinTheWindow) {
+  TraceBuilder b;
+  b.device(Category::kKernel, "gemm", 7, -1, 5, 9);
+  b.device(Category::kKernel, "gemm", 7, -1, 8, 15);
+  b.device(Category::kGpuMemcpy, "Memcpy DtoD", 7, -1, 18, 25);
+  b.device(Category::kKernel, "gemm", 20, -1, 12, 14);
+  b.device(Category::kKernel, "empty", 21, -1, 3, 3);
+  const trace::Trace trace = b.finish();
+  const std::vector<StreamFigures> streams =
+      stream_figures(trace, make_timeline(trace), {{0, 10}, {20, 30}});
+  ASSERT_EQ(streams.size(), 2U);  // no event of stream 21 takes time
+  EXPECT_EQ(streams[0].name, "stream 7");
+  EXPECT_EQ(streams[0].busy, 5 + 5);
+  EXPECT_EQ(streams[1].name, "stream 20");
+  EXPECT_EQ(streams[1].busy, 0);
+}
+
+// On the host a thread works while its leaf operators run, which may overlap, and Gloo's while a
+// collective runs.
+TEST(StreamFiguresTest, ThreadsOfTheHostWorkWhileOperatorsRun) {
+  TraceBuilder b;
+  b.op("aten::linear", 0, 30);
+  b.op("aten::mm", 10, 30);
+  b.op("aten::add", 30, 40);
+  b.gloo("all_gather", 35, 60);
+  b.op("aten::mul", 50, 55);
+  const trace::Trace trace = b.finish();
+  const std::vector<StreamFigures> streams =
+      stream_figures(trace, make_timeline(trace), {{20, 52}});
+  ASSERT_EQ(streams.size(), 2U);
+  EXPECT_EQ(streams[0].name, "thread 1");
+  EXPECT_EQ(streams[0].busy, 10 + 10 + 2);
+  EXPECT_EQ(streams[1].name, "thread 99");
+  EXPECT_EQ(streams[1].busy, 52 - 35);
 }
 
 // A member without a row would be in no output, and two rows of one member would hide another.

@@ -108,6 +108,15 @@ TEST(IntervalsTest, AgreesWithCountingEveryNanosecond) {
     }
     ASSERT_EQ(builder.take(), a);
     ASSERT_EQ(contains(a, from), ix.test(static_cast<size_t>(from)));
+    NearSet near(a);  // whichever interval is asked for before
+    for (int ask = 0; ask < 4; ++ask) {
+      const auto at = static_cast<Nanoseconds>(random() % kInstants);
+      ASSERT_EQ(near.contains(at), ix.test(static_cast<size_t>(at)));
+      const auto end =
+          std::min<Nanoseconds>(kInstants, at + static_cast<Nanoseconds>(random() % 30));
+      ASSERT_EQ(near.length_within({at, end}),
+                static_cast<Nanoseconds>((ix & instants({{at, end}})).count()));
+    }
   }
 }
 
