@@ -135,6 +135,10 @@ void clip(const IntervalSet& set, const Interval& window, IntervalSet& out) {
 }
 
 Nanoseconds length_within(const IntervalSet& set, const Interval& window) {
+  if (set.size() == 1) {  // as the span of a trace usually is
+    return std::max<Nanoseconds>(
+        0, std::min(set[0].end, window.end) - std::max(set[0].start, window.start));
+  }
   size_t near = set.size() / 2;
   return length_within(set, window, near);
 }

@@ -24,7 +24,7 @@ std::vector<CommunicationFigures> communication_figures(const WindowGroups& grou
     const bool starts_here = contains(window, c.when.start);
     sum.figures.count = sum.figures.count.value_or(0) + (starts_here ? 1 : 0);
     sum.figures.bytes += starts_here ? c.bytes : 0;
-    sum.figures.exposed += length_of(partition.exposed(i, window));
+    sum.figures.exposed += partition.exposed_length(i, window);
     sum.busy.add(c.when);
   }
   std::vector<CommunicationFigures> out;

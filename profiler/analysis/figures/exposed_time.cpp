@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "profiler/analysis/events/near_search.h"
+
 namespace shardlens::analysis {
 
 Partition::Partition(const Timeline& timeline) : timeline_(timeline) {
   overlap_ = intersect(timeline.communication, timeline.compute);
   exposed_comm_ = subtract(timeline.communication, timeline.compute);
-  exposed_copy_ = subtract(timeline.copy, unite(timeline.compute, timeline.communication));
+  exposed_copy_ = subtract(subtract(timeline.copy, timeline.compute), timeline.communication);
   own_exposed();
   std::map<std::optional<CollectiveKind>, std::vector<Interval>> kinds;
   for (const Collective& c : timeline.collectives) {
@@ -20,13 +22,18 @@ Partition::Partition(const Timeline& timeline) : timeline_(timeline) {
 
 void Partition::own_exposed() {
   std::optional<Nanoseconds> covered;  // all exposed time before this is assigned
+  size_t next = 0;                     // the first interval that ends after that
+  first_owned_.reserve(timeline_.collectives.size() + 1);
   for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {  // by start
     first_owned_.push_back(owned_.size());
     const Interval& when = timeline_.collectives[i].when;
     const Nanoseconds start = std::max(when.start, covered.value_or(when.start));
     if (start < when.end) {
-      for (const Interval& each : clip(exposed_comm_, {start, when.end})) {
-        owned_.push_back({each, i});
+      next = partition_near(exposed_comm_, next,
+                            [&](const Interval& each) { return each.end <= start; });
+      for (size_t k = next; k < exposed_comm_.size() && exposed_comm_[k].start < when.end; ++k) {
+        const Interval& each = exposed_comm_[k];
+        owned_.push_back({{std::max(each.start, start), std::min(each.end, when.end)}, i});
       }
       covered = when.end;
     }
@@ -48,6 +55,14 @@ IntervalSet Partition::exposed(size_t i, const IntervalSet& window) const {
     clip(window, owned_[k].when, out);
   }
   return out;
+}
+
+Nanoseconds Partition::exposed_length(size_t i, const IntervalSet& window) const {
+  Nanoseconds sum = 0;
+  for (size_t k = first_owned_[i]; k < first_owned_[i + 1]; ++k) {
+    sum += length_within(window, owned_[k].when);
+  }
+  return sum;
 }
 
 IntervalSet Partition::idle(const IntervalSet& window) const {

@@ -31,6 +31,7 @@ class Partition {
   // Exposed times of Timeline::collectives[i], all or only those within `window`.
   [[nodiscard]] IntervalSet exposed(size_t i) const;
   [[nodiscard]] IntervalSet exposed(size_t i, const IntervalSet& window) const;
+  [[nodiscard]] Nanoseconds exposed_length(size_t i, const IntervalSet& window) const;
   // The exposed times of all collectives: disjoint, sorted by time and therefore also by
   // collective.
   [[nodiscard]] const std::vector<Owned>& exposed_by_collective() const { return owned_; }

@@ -58,7 +58,7 @@ WindowGroups window_groups(const trace::Trace& trace,
   std::vector<std::string> numbers;
   for (size_t i = 0; i < timeline.collectives.size(); ++i) {
     const Collective& c = timeline.collectives[i];
-    if (!contains(window, c.when.start) && partition.exposed(i, window).empty()) {
+    if (!contains(window, c.when.start) && partition.exposed_length(i, window) == 0) {
       out.of.push_back(trace::kNoIndex);
       continue;
     }
@@ -121,7 +121,7 @@ std::vector<GroupFigures> group_figures(const WindowGroups& window_groups,
     const bool starts_here = contains(window, c.when.start);
     group.count += starts_here ? 1 : 0;
     group.bytes += starts_here ? c.bytes : 0;
-    group.exposed += length_of(partition.exposed(i, window));
+    group.exposed += partition.exposed_length(i, window);
     busy[place].add(c.when);
   }
   std::vector<IntervalSet> sets;

@@ -215,8 +215,7 @@ class Attribution {
 
   void add(size_t i) {
     const Collective& c = timeline_.collectives[i];
-    const IntervalSet exposed = partition_.exposed(i, window_);
-    const Nanoseconds exposed_length = length_of(exposed);
+    const Nanoseconds exposed_length = partition_.exposed_length(i, window_);
     const bool starts_here = contains(window_, c.when.start);
     if (!starts_here && exposed_length == 0) {
       return;
@@ -227,7 +226,8 @@ class Attribution {
       add_to(others_[{owner_of(c), collective_label(trace_, c)}], c, starts_here, exposed_length);
     }
     if (exposed_length > 0) {
-      exposures_.push_back({causes_.of(i, exposed), 0, part, trace::kNoIndex});
+      exposures_.push_back(
+          {causes_.of(i, partition_.exposed(i, window_)), 0, part, trace::kNoIndex});
     }
   }
 

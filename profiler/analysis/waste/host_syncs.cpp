@@ -27,8 +27,6 @@ class HostSyncs {
       return;
     }
     const std::map<size_t, std::string> names = wait_names();
-    const IntervalSet busy =
-        unite(unite(in_.timeline.compute, in_.timeline.communication), in_.timeline.copy);
     // Steps by start, each with the latest end of those up to it.
     std::vector<Interval> steps;
     for (const Step& step : in_.timeline.steps) {
@@ -65,10 +63,7 @@ class HostSyncs {
         continue;
       }
       // Only the idle time that ends with this launch.
-      const auto after = std::partition_point(
-          busy.begin(), busy.end(), [&](const Interval& each) { return each.start < until.end; });
-      const Nanoseconds begin =
-          after == busy.begin() ? until.start : std::max(until.start, std::prev(after)->end);
+      const Nanoseconds begin = busy_until(until);
       if (begin >= until.end || until.end <= waits[w].when.end) {
         continue;
       }
@@ -89,6 +84,19 @@ class HostSyncs {
     const auto after = std::partition_point(
         steps.begin(), steps.end(), [&](const Interval& s) { return s.start <= wait.start; });
     return steps.empty() || (after != steps.begin() && launch < std::prev(after)->end);
+  }
+
+  // From when on the device had nothing to do before the end of `until`; at or after that end if it
+  // was busy then.
+  [[nodiscard]] Nanoseconds busy_until(const Interval& until) const {
+    Nanoseconds begin = until.start;
+    const Timeline& timeline = in_.timeline;
+    for (const IntervalSet* busy : {&timeline.compute, &timeline.communication, &timeline.copy}) {
+      const auto after = std::partition_point(
+          busy->begin(), busy->end(), [&](const Interval& each) { return each.start < until.end; });
+      begin = after == busy->begin() ? begin : std::max(begin, std::prev(after)->end);
+    }
+    return begin;
   }
 
   // By position in host_waits(): "cudaStreamSynchronize in aten::item".

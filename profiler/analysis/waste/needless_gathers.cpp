@@ -72,7 +72,7 @@ class GatherWaste {
       if (call != nullptr && call->call == FsdpCall::kUnshard) {
         Ran& ran = out[static_cast<size_t>(call - events.data())];
         ran.known = true;
-        ran.exposed += length_of(in_.partition.exposed(i, in_.window));
+        ran.exposed += in_.partition.exposed_length(i, in_.window);
         ran.within = contains(in_.window, c.when.start);
       }
     }

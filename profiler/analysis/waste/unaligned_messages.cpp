@@ -64,7 +64,7 @@ void find_unaligned_messages(const WasteInput& in, FoundWaste& found) {
         static_cast<Nanoseconds>(std::max(0.0, static_cast<double>(c.when.length()) - possible));
     found.add(WasteKind::kUnalignedMessage,
               fmt::format("{} of {} bytes a rank", name_of(*c.kind), part),
-              std::min(longer, length_of(in.partition.exposed(i, in.window))));
+              std::min(longer, in.partition.exposed_length(i, in.window)));
   }
 }
 
