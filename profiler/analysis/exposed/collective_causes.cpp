@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/sort_runs.h"
 
 namespace shardlens::analysis {
@@ -99,7 +100,11 @@ ExposedCauses::ExposedCauses(const trace::Trace& trace,
                              const Timeline& timeline,
                              const FrozenViews* frozen_views,
                              const Dependencies* dependencies)
-    : trace_(trace), timeline_(timeline), frozen_views_(frozen_views), dependencies_(dependencies) {
+    : trace_(trace),
+      timeline_(timeline),
+      frozen_views_(frozen_views),
+      dependencies_(dependencies),
+      compute_(timeline.compute) {
   if (timeline.device && dependencies == nullptr) {
     own_dependencies_ = std::make_unique<Dependencies>(trace, timeline);
     dependencies_ = own_dependencies_.get();
@@ -165,6 +170,7 @@ void ExposedCauses::find_launches() {
   launches_.resize(trace_.tracks.size());
   device_of_.assign(timeline_.collectives.size(), trace::kNoIndex);
   const auto& events = timeline_.device_events;
+  computes_.reserve(events.size());
   uint32_t collective = 0;  // in the same order as their device events
   for (uint32_t i = 0; i < events.size(); ++i) {
     const DeviceEvent& each = events[i];
@@ -211,15 +217,14 @@ std::optional<uint32_t> ExposedCauses::producer_of(size_t i) const {
   consider(dependencies_->before_in_stream(own));
   consider(dependencies_->waited_for(own));
   if (trace_.syncs.empty() && !is_unshard(c) && c.issuer != trace::kNoIndex) {
-    const trace::Event& issuer = trace_.events[c.issuer];
-    const std::vector<uint32_t>& thread = launches_[issuer.track];
-    const auto after = std::partition_point(thread.begin(), thread.end(), [&](uint32_t k) {
-      return timeline_.device_events[k].launched < issuer.start;
+    const DeviceEvent& event = timeline_.device_events[own];
+    const std::vector<uint32_t>& thread = launches_[timeline_.place(event).thread];
+    near_launch_ = partition_near(thread, near_launch_, [&](uint32_t k) {
+      return timeline_.device_events[k].launched < event.launched;
     });
     // The last ones launched: one for each of a few streams.
-    for (auto it = after; it != thread.begin() && after - it < 8;) {
-      --it;
-      consider(*it);
+    for (size_t at = near_launch_; at > 0 && near_launch_ - at < 8;) {
+      consider(thread[--at]);
     }
   }
   return producer;
@@ -235,10 +240,11 @@ std::optional<uint32_t> ExposedCauses::blocker_of_stream(size_t i, const Start& 
   if (!start.producer || !c.issued || earlier.track != c.track || blocker == trace::kNoIndex) {
     return std::nullopt;
   }
-  const trace::Event& copy = trace_.events[timeline_.device_events[*start.producer].event];
+  const DeviceEvent& copy = timeline_.device_events[*start.producer];
   const Collective& ahead = timeline_.collectives[blocker];
-  const bool follows = copy.track == c.track && copy.start >= earlier.when.end &&
-                       copy.start - earlier.when.end <= kHandOver;
+  const bool follows = timeline_.place(copy).track == c.track &&
+                       copy.when.start >= earlier.when.end &&
+                       copy.when.start - earlier.when.end <= kHandOver;
   const bool blocked = ahead.track != c.track && *c.issued < ahead.when.end &&
                        earlier.when.start >= ahead.when.end &&
                        earlier.when.start - ahead.when.end <= kHandOver;
@@ -252,7 +258,7 @@ ExposedCauses::Start ExposedCauses::start_of(size_t i) const {
   if (timeline_.device) {
     const auto producer = producer_of(i);
     if (producer) {
-      const Nanoseconds end = trace_.events[timeline_.device_events[*producer].event].end();
+      const Nanoseconds end = timeline_.device_events[*producer].when.end;
       if (end > out.ready) {
         out.producer = producer;
         out.ready = end;
@@ -266,11 +272,10 @@ ExposedCauses::Start ExposedCauses::start_of(size_t i) const {
   const Interval wait{out.ready, std::min(before.end, c.when.start)};
   if (wait.length() > 0 && c.when.start - before.end <= kHandOver) {
     out.behind = before_[i];
-    out.queued = length_within(timeline_.compute, wait);
+    out.queued = compute_.length_within(wait);
   } else if (const auto blocker = blocker_of_stream(i, out)) {
     out.behind = blocker;
-    out.queued =
-        length_within(timeline_.compute, {*c.issued, timeline_.collectives[*blocker].when.end});
+    out.queued = compute_.length_within({*c.issued, timeline_.collectives[*blocker].when.end});
   }
   return out;
 }
@@ -360,7 +365,7 @@ bool ExposedCauses::held_in_queue(size_t i,
   }
   const Collective& c = timeline_.collectives[i];
   return is_unshard(c) && c.issued && *c.issued < c.when.start &&
-         at_least_half(length_within(timeline_.compute, {*c.issued, c.when.start}), length);
+         at_least_half(compute_.length_within({*c.issued, c.when.start}), length);
 }
 
 bool ExposedCauses::host_was_late(const IntervalSet& exposed,
@@ -370,25 +375,27 @@ bool ExposedCauses::host_was_late(const IntervalSet& exposed,
   Nanoseconds late = 0;
   std::optional<uint32_t> proven;
   for (const Interval& each : exposed) {
-    const auto after = std::partition_point(computes_.begin(), computes_.end(), [&](uint32_t i) {
-      return events[i].when.start < each.end;
-    });
-    const DeviceEvent* next = after == computes_.end() ? nullptr : &events[*after];
-    if (next == nullptr || next->launch == trace::kNoIndex) {
+    near_compute_ = partition_near(computes_, near_compute_,
+                                   [&](uint32_t i) { return events[i].when.start < each.end; });
+    if (near_compute_ == computes_.size()) {
       continue;
     }
-    const trace::Event& launch = trace_.events[next->launch];
-    const Interval before{each.start, std::clamp(launch.start, each.start, each.end)};
-    const Nanoseconds waiting = length_within(dependencies_->waiting(launch.track), before);
+    const DeviceEvent& next = events[computes_[near_compute_]];
+    if (next.launch == trace::kNoIndex) {
+      continue;
+    }
+    const Interval before{each.start, std::clamp(next.launched, each.start, each.end)};
+    const Nanoseconds waiting =
+        length_within(dependencies_->waiting(timeline_.place(next).thread), before);
     late += before.length() - waiting;
     if (before.length() > waiting) {
-      proven = next->launch;
+      proven = next.launch;
     }
   }
   if (!at_least_half(late, length)) {
     return false;
   }
-  if (proven) {
+  if (proven && proof != nullptr) {
     Proof(trace_, proof)
         .add("the next compute was launched", *proven,
              {trace_.events[*proven].start, trace_.events[*proven].end()});
@@ -403,7 +410,7 @@ OwnCause ExposedCauses::device_cause(size_t i,
                                      std::vector<CauseProof>* proof) const {
   const Collective& c = timeline_.collectives[i];
   const Interval open{start.ready, c.needed_at.value_or(c.when.end)};
-  const bool beside = open.start < open.end && length_within(timeline_.compute, open) > 0;
+  const bool beside = open.start < open.end && compute_.length_within(open) > 0;
   if (is_reduction(c) && last_[i] && !beside) {
     return {ExposedCause::kLast};
   }
@@ -415,7 +422,7 @@ OwnCause ExposedCauses::device_cause(size_t i,
   const bool captured = c.basis != Basis::kNone;
   if (is_unshard(c)) {
     const bool own = !is_prefetched(c);
-    if (!beside || (own && !captured && !contains(timeline_.compute, issued))) {
+    if (!beside || (own && !captured && !compute_.contains(issued))) {
       return {own && (captured || c.part == UnitPart::kAllGatherBackward)
                   ? ExposedCause::kNoPrefetch
               : captured ? ExposedCause::kUnknown
@@ -426,7 +433,7 @@ OwnCause ExposedCauses::device_cause(size_t i,
     if (start.producer && c.when.start - start.ready <= kHandOver) {
       return {ExposedCause::kDependency};
     }
-    if (!beside && !captured && !contains(timeline_.compute, issued)) {
+    if (!beside && !captured && !compute_.contains(issued)) {
       return {ExposedCause::kLateHost};  // the device had finished when it was issued
     }
   }
@@ -441,8 +448,8 @@ OwnCause ExposedCauses::host_cause(size_t i) const {
   const Collective& c = timeline_.collectives[i];
   const Interval open{c.issued.value_or(c.when.start), c.needed_at.value_or(c.when.end)};
   // Between a call and its wait the host runs a few views, which hide nothing.
-  const bool beside = open.start < open.end &&
-                      length_within(timeline_.compute, open) > c.when.length() / kLeastShare;
+  const bool beside =
+      open.start < open.end && compute_.length_within(open) > c.when.length() / kLeastShare;
   if (is_unshard(c)) {
     if (!is_prefetched(c)) {
       return {c.part == UnitPart::kAllGatherBackward ? ExposedCause::kNoPrefetch

@@ -72,6 +72,8 @@ struct Exposure {
 // enough, SettledCauses decides.
 //
 // Ownership  refers to what it is given.
+// Threads    one at a time, although of() is const: searches begin where the last one ended, which
+//            is fast if the collectives are asked for in their order.
 class ExposedCauses {
  public:
   // `frozen_views`: nullptr where none were found. `dependencies`: nullptr, or those of the
@@ -135,6 +137,8 @@ class ExposedCauses {
   std::vector<uint32_t> computes_;   // positions in device_events
   // By host thread: positions in device_events of compute and copies, by launch.
   std::vector<std::vector<uint32_t>> launches_;
+  mutable NearSet compute_;
+  mutable size_t near_launch_ = 0, near_compute_ = 0;  // positions in lists of launches_, computes_
 };
 
 // Completes the causes of a rank's exposed collectives by what was matched across ranks.

@@ -264,15 +264,16 @@ class CollectiveUnits {
   // When the unit's first kernel that was launched after the call of the all-gather could have
   // started.
   [[nodiscard]] std::optional<Nanoseconds> needed_on_device(const Collective& c,
-                                                            const FsdpEvent& call) const {
+                                                            const FsdpEvent& call) {
     if (call.call != FsdpCall::kUnshard) {
       return std::nullopt;
     }
-    auto it = std::lower_bound(needs_.begin(), needs_.end(), call.when.end,
-                               [](const Need& n, Nanoseconds t) { return n.launched < t; });
-    for (int looked = 0; it != needs_.end() && looked < 4096; ++it, ++looked) {
-      if (it->unit == *c.unit) {
-        return it->ready;
+    near_need_ = partition_near(needs_, near_need_,
+                                [&](const Need& n) { return n.launched < call.when.end; });
+    constexpr size_t kMost = 4096;
+    for (size_t i = near_need_; i < needs_.size() && i - near_need_ < kMost; ++i) {
+      if (needs_[i].unit == *c.unit) {
+        return needs_[i].ready;
       }
     }
     return std::nullopt;
@@ -285,7 +286,7 @@ class CollectiveUnits {
   std::optional<RangeFinder> modules_;             // Python frames; built at first use
   std::unordered_map<std::string, uint32_t> ids_;  // of the first `named_` units
   size_t named_ = 0;
-  size_t near_call_ = 0;
+  size_t near_call_ = 0, near_need_ = 0;
 };
 
 }  // namespace
