@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -34,10 +35,15 @@ void choose_steps(Timeline& timeline, const StepRange& range) {
 }
 
 bool has_module_frames(const Trace& trace) {
-  return std::any_of(trace.events.begin(), trace.events.end(), [&](const trace::Event& e) {
-    return e.category == trace::Category::kPythonFunction &&
-           trace.name(e).starts_with("nn.Module: ");
-  });
+  constexpr std::string_view kFrame = "nn.Module: ";
+  bool named = false;  // there are far fewer names than events
+  for (trace::StringId id = 0; id < trace.strings.size() && !named; ++id) {
+    named = trace.strings.view(id).starts_with(kFrame);
+  }
+  return named && std::any_of(trace.events.begin(), trace.events.end(), [&](const auto& e) {
+           return e.category == trace::Category::kPythonFunction &&
+                  trace.name(e).starts_with(kFrame);
+         });
 }
 
 int64_t count_unnumbered(const Trace& trace, const Timeline& timeline) {

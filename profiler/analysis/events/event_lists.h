@@ -35,7 +35,8 @@ struct EventLists {
   std::vector<uint32_t> ranges;       // the same by track and start, see sort_by_track_and_start()
   std::vector<uint32_t> operators;    // cpu_op
   std::vector<Call> calls;            // cuda_runtime, xpu_driver, …: trace::is_runtime_call()
-  // kernel, gpu_memcpy, gpu_memset; by start, and by event where starts are equal.
+  // kernel, gpu_memcpy, gpu_memset; by start, and by event where starts are equal. Empty in a
+  // timeline, which has device_events.
   std::vector<DeviceStart> device;
 
   // These call visit(event) for the events of a list whose name passes the test, in the list's

@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "profiler/analysis/events/prefetch.h"
 #include "profiler/analysis/timeline/communicator_of.h"
 
 namespace shardlens::analysis {
@@ -51,6 +52,7 @@ class Numbering {
 std::vector<uint32_t> communicators(const trace::Trace& trace, const Timeline& timeline) {
   Numbering<CommunicatorKey> ids;
   std::vector<uint32_t> out;
+  out.reserve(timeline.collectives.size());
   for (const Collective& c : timeline.collectives) {
     out.push_back(ids.of(communicator_of(trace, c)).first);
   }
@@ -67,7 +69,12 @@ RankCollectives rank_collectives(const trace::Trace& trace,
   Numbering<trace::StringId> names;
   const std::vector<uint32_t> communicator = communicators(trace, timeline);
   out.rows.reserve(timeline.collectives.size());
+  trace::CollectiveArgs no_args;
+  no_args.in_nelems = no_args.out_nelems = 0;
   for (size_t i = 0; i < timeline.collectives.size(); ++i) {
+    if (i + kAhead < timeline.collectives.size()) {
+      prefetch(trace.events[timeline.collectives[i + kAhead].event]);
+    }
     const Collective& c = timeline.collectives[i];
     RankCollective& row = out.rows.emplace_back();
     row.when = c.when;
@@ -90,11 +97,8 @@ RankCollectives rank_collectives(const trace::Trace& trace,
     if (new_name) {
       out.names.emplace_back(trace.strings.view(name));
     }
-    trace::CollectiveArgs args;
-    args.in_nelems = args.out_nelems = 0;
-    if (c.args != trace::kNoIndex) {
-      args = trace.collectives[c.args];
-    }
+    const trace::CollectiveArgs& args =
+        c.args == trace::kNoIndex ? no_args : trace.collectives[c.args];
     const bool listed = args.group == trace::kEmptyString && c.listed_group != trace::kNoIndex;
     const auto [group, new_group] = groups.of({args.group, args.group_ranks, args.group_description,
                                                listed ? c.listed_group : trace::kNoIndex});

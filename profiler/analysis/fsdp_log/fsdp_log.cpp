@@ -46,6 +46,7 @@ class NamedRanges {
       const Event &x = trace_.events[a], &y = trace_.events[b];
       return x.start != y.start ? x.start < y.start : x.duration > y.duration;
     });
+    log_.events.reserve(ranges.size());
     for (size_t i = 0; i < ranges.size(); ++i) {
       if (i + kAhead < ranges.size()) {
         prefetch(trace_.events[ranges[i + kAhead]]);

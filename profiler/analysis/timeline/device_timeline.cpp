@@ -40,6 +40,8 @@ class DeviceEvents {
     int64_t no_launch = 0;
     timeline_.device_events.reserve(sources_.lists.device.size());
     instants_.compute.reserve(sources_.lists.device.size());
+    timeline_.collectives.reserve(
+        std::min(trace_.collectives.size(), sources_.lists.device.size()));
     const CapturedWork captured(sources_);
     timeline_.captured = captured.any();
     std::vector<SeenEvent> waiting;

@@ -153,6 +153,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   Instants instants;
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);
+  timeline.lists.device = {};  // device_events has them all
   options.check();
   sort_runs(timeline.collectives,
             [](const Collective& a, const Collective& b) { return a.when.start < b.when.start; });

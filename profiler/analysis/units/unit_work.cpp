@@ -21,7 +21,8 @@ void visit_by_start(const Timeline& timeline, Visit visit) {
     return a.when.start < b.when.start;
   };
   std::vector<uint32_t> order;
-  if (!std::is_sorted(events.begin(), events.end(), earlier)) {  // host events are by thread
+  // Host events are by thread.
+  if (!timeline.device && !std::is_sorted(events.begin(), events.end(), earlier)) {
     order.resize(events.size());
     std::iota(order.begin(), order.end(), 0U);
     std::stable_sort(order.begin(), order.end(),
