@@ -222,7 +222,7 @@ void add_figures(const Trace& trace,
     rank.frozen_views = find_frozen_views(trace, timeline, partition, timeline.span);
   }
   const FrozenViews* frozen = rank.frozen_views ? &*rank.frozen_views : nullptr;
-  const UnitWork work = unit_work(timeline, partition);
+  const UnitWork work = unit_work(timeline, partition, timeline.span);
   const UnitContext context{frozen, &work, &dependencies,
                             options.explained ? &*options.explained : nullptr, true};
   UnitGathering gathered = gather_units(trace, timeline, partition, timeline.span, context);

@@ -71,11 +71,10 @@ class Attribution {
     for (const auto& [key, work] : work_of(made).by_owner) {
       const auto& [section, unit] = key;
       UnitFigures& f = figures_of({unit, unit == kNoUnit ? section : Section::kNone});
-      const Nanoseconds compute = shared_length(work.compute, window_);
-      f.compute += compute;
-      f.exposed_copy += shared_length(work.exposed_copy, window_);
+      f.compute += work.compute;
+      f.exposed_copy += work.exposed_copy;
       if (f.is_unit) {
-        (section == Section::kBackward ? f.compute_backward : f.compute_forward) += compute;
+        (section == Section::kBackward ? f.compute_backward : f.compute_forward) += work.compute;
       }
     }
     UnitGathering gathered;
@@ -174,7 +173,7 @@ class Attribution {
     if (context_.work != nullptr) {
       return *context_.work;
     }
-    return room = unit_work(timeline_, partition_);
+    return room = unit_work(timeline_, partition_, window_);
   }
 
   // A unit, or kNoUnit with the section of work that belongs to no unit.

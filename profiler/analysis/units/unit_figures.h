@@ -88,7 +88,7 @@ struct UnitWork;
 
 struct UnitContext {                           // what unit_figures may use; all optional
   const FrozenViews* frozen_views = nullptr;   // null: none
-  const UnitWork* work = nullptr;              // result of unit_work(); null: computed where needed
+  const UnitWork* work = nullptr;              // of the window; null: computed where needed
   const Dependencies* dependencies = nullptr;  // of the timeline; null: found again
   // Spans of this unit get the proof of their cause. nullptr: none.
   const std::string* explained = nullptr;

@@ -63,18 +63,17 @@ class CopyOuts {
 
 class Collector {
  public:
-  Collector(const Timeline& timeline, const IntervalSet& exposed_copies)
-      : timeline_(timeline), copy_outs_(timeline.fsdp), exposed_copies_(exposed_copies) {}
+  Collector(const Timeline& timeline, const IntervalSet& exposed_copies, const IntervalSet& window)
+      : timeline_(timeline),
+        copy_outs_(timeline.fsdp),
+        exposed_copies_(exposed_copies),
+        window_(window),
+        exposed_in_window_(intersect(exposed_copies, window)) {}
 
   UnitWork run() {
     visit_by_start(timeline_, [&](const DeviceEvent& each) { add(each); });
     for (const auto& [key, open] : open_) {
       out_.spans.push_back(open.span);
-    }
-    for (auto& [owner, sets] : sets_) {
-      Work& work = out_.by_owner[owner];
-      work.compute = sets.compute.take();
-      work.exposed_copy = intersect(sets.copy.take(), exposed_copies_);
     }
     sort_runs(out_.spans,
               [](const WorkSpan& a, const WorkSpan& b) { return a.when.start < b.when.start; });
@@ -89,11 +88,6 @@ class Collector {
     WorkSpan span;
     Nanoseconds covered = 0;  // the latest end of its events
   };
-  // Compute and copies of one owner, without what events before them cover.
-  struct Sets {
-    UnionBuilder compute, copy;
-  };
-
   void add(const DeviceEvent& each) {
     const Place& place = timeline_.place(each);
     Owner owner = place.owner;
@@ -107,17 +101,20 @@ class Collector {
         owner = {call->backward ? Section::kBackward : Section::kForward, call->unit};
       }
     }
-    if (latest_sets_ == nullptr || !(owner == latest_owner_)) {
-      latest_sets_ = &sets_[{owner.section, owner.unit}];
+    if (latest_work_ == nullptr || !(owner == latest_owner_)) {
+      latest_work_ = &out_.by_owner[{owner.section, owner.unit}];
       latest_owner_ = owner;
     }
-    std::optional<Nanoseconds>& covered =
-        each.nature == Nature::kCompute ? compute_covered_ : copy_covered_;
-    const Nanoseconds start = std::max(each.when.start, covered.value_or(each.when.start));
-    if (start < each.when.end) {
-      (each.nature == Nature::kCompute ? latest_sets_->compute : latest_sets_->copy)
-          .add({start, each.when.end});
-      covered = each.when.end;
+    const bool computes = each.nature == Nature::kCompute;
+    std::optional<Nanoseconds>& covered = computes ? compute_covered_ : copy_covered_;
+    const Interval own{std::max(each.when.start, covered.value_or(each.when.start)), each.when.end};
+    if (own.length() > 0) {
+      if (computes) {
+        latest_work_->compute += window_.length_within(own);
+      } else {
+        latest_work_->exposed_copy += length_within(exposed_in_window_, own, near_copy_);
+      }
+      covered = own.end;
     }
     if (owner.section == Section::kNone) {
       return;
@@ -157,23 +154,26 @@ class Collector {
   const Timeline& timeline_;
   CopyOuts copy_outs_;
   const IntervalSet& exposed_copies_;
+  NearSet window_;
+  const IntervalSet exposed_in_window_;
   UnitWork out_;
-  std::map<std::pair<Section, uint32_t>, Sets> sets_;
   std::map<Key, Open> open_;
   // The owner of the event before, which most events share.
   Owner latest_owner_;
-  Sets* latest_sets_ = nullptr;
+  Work* latest_work_ = nullptr;
   std::map<Key, Open>::iterator latest_open_ = open_.end();
-  size_t near_part_ = 0, near_call_ = 0, near_exposed_ = 0;
+  size_t near_part_ = 0, near_call_ = 0, near_exposed_ = 0, near_copy_ = 0;
   std::optional<Nanoseconds> compute_covered_, copy_covered_;
 };
 
 }  // namespace
 
-UnitWork unit_work(const Timeline& timeline, const Partition& partition) {
+UnitWork unit_work(const Timeline& timeline,
+                   const Partition& partition,
+                   const IntervalSet& window) {
   return timeline.sections.empty() && !timeline.captured && !timeline.rewritten
              ? UnitWork()
-             : Collector(timeline, partition.exposed_copy()).run();
+             : Collector(timeline, partition.exposed_copy(), window).run();
 }
 
 }  // namespace shardlens::analysis

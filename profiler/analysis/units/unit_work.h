@@ -10,11 +10,11 @@
 
 namespace shardlens::analysis {
 
-// The compute and copy time of one owner. Time in which several owners compute belongs to the one
-// that started first, so that the compute of all owners sums to the rank's; likewise for exposed
-// copies.
+// The compute and copy time of one owner within a window. Time in which several owners compute
+// belongs to the one that started first, so that the compute of all owners sums to the rank's;
+// likewise for exposed copies.
 struct Work {
-  IntervalSet compute, exposed_copy;
+  Nanoseconds compute = 0, exposed_copy = 0;
 };
 
 // Consecutive kernels or operators of one owner within one section of the host's time.
@@ -31,11 +31,13 @@ struct WorkSpan {
 
 struct UnitWork {  // compute and copies, by the unit they belong to
   std::map<std::pair<Section, uint32_t>, Work> by_owner;  // (section, unit)
-  std::vector<WorkSpan> spans;                            // by start
+  std::vector<WorkSpan> spans;                            // by start; all of the timeline
 };
 
 // Empty if the trace has neither FSDP ranges nor work of CUDA graphs nor a program that gathers its
 // own parameters.
-[[nodiscard]] UnitWork unit_work(const Timeline& timeline, const Partition& partition);
+[[nodiscard]] UnitWork unit_work(const Timeline& timeline,
+                                 const Partition& partition,
+                                 const IntervalSet& window);
 
 }  // namespace shardlens::analysis

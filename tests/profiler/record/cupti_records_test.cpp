@@ -354,10 +354,10 @@ TEST_F(ActivityParserTest, AStepFromBuffersToFigures) {
   EXPECT_EQ(collective.unit, 1U);
   EXPECT_EQ(collective.bytes, 2000);
   EXPECT_EQ(collective.issued, static_cast<Nanoseconds>(launch));
-  const analysis::UnitWork work = unit_work(timeline, analysis::Partition(timeline));
+  const analysis::UnitWork work = unit_work(timeline, analysis::Partition(timeline), timeline.span);
   ASSERT_EQ(work.by_owner.size(), 1U);
   EXPECT_EQ(work.by_owner.begin()->first, std::pair(Section::kForward, UnitId{1}));
-  EXPECT_EQ(analysis::length_of(work.by_owner.begin()->second.compute), 600);
+  EXPECT_EQ(work.by_owner.begin()->second.compute, 600);
   EXPECT_THAT(trace.diagnostics, testing::IsEmpty());
 }
 
