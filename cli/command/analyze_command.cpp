@@ -55,11 +55,11 @@ void require_unit(const analysis::Analysis& analysis, const std::string& unit) {
 }
 
 ExitCode run(const AnalyzeOptions& options) {
-  keep_freed_memory();  // what one figure needs is used again by the next
   const report::By by = options.table.table();
   const auto top = options.table.rows();
   analysis::AnalysisOptions settings = analysis_options(options.analysis.selection);
   if (options.summarize) {
+    keep_freed_memory();  // what one figure needs is used again by the next
     const std::vector<WrittenSummary> written = write_summaries(
         options.analysis.paths, options.outputs, settings, options.analysis.selection.comm_regex);
     if (options.table.json) {
@@ -94,6 +94,7 @@ ExitCode run(const AnalyzeOptions& options) {
     }
     return ExitCode::kOk;
   }
+  keep_freed_memory();  // not before: tables that grow while a trace is read would be copied
   const analysis::Analysis result = analysis::analyze(opened, settings);
   if (settings.explained) {
     require_unit(result, *settings.explained);
