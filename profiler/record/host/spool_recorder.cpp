@@ -116,7 +116,6 @@ void SpoolRecorder::step_end() {
   ++recorded_steps_;
   {
     const std::lock_guard lock(mutex_);
-    const bool makes_room = options_.keep_newest && accepted_ > options_.budget / 2;
     ask_to_write();
   }
   if (warning_listener_) {
