@@ -110,7 +110,7 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
         before += width;
       }
     };
-    memory_->lend(bytes_of(input), [&] {
+    memory_->lend(bytes_of(input), input.nbytes(), [&] {
       for_places(getRank(), [&](size_t at, std::span<std::byte> place) {
         std::memcpy(place.data(), bytes_of(input).data() + at, place.size());
       });
@@ -136,7 +136,8 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
     const at::Tensor own = chunks.of(getRank());
     if (whole.nbytes() <= kSwapped) {
       const at::Tensor received = at::empty_like(whole);
-      memory_->lend(bytes_of(whole), [&] { memory_->read(1 - getRank(), 0, bytes_of(received)); });
+      memory_->lend(bytes_of(whole), whole.nbytes(),
+                    [&] { memory_->read(1 - getRank(), 0, bytes_of(received)); });
       add_up(whole, whole, received.view({1, -1}), average);
     } else {
       reduce(chunks, own, average);
@@ -184,7 +185,7 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
     // Of two ranks, only the other one's values are received.
     const at::Tensor rows = at::empty({getSize() == 2 ? 1 : getSize(), block}, own.options());
     const auto row = [&](int peer) { return rows[getSize() == 2 ? 0 : peer]; };
-    memory_->lend(bytes_of(chunks.whole), [&] {
+    memory_->lend(bytes_of(chunks.whole), chunks.whole.nbytes(), [&] {
       const int64_t first = getRank() * chunks.numel;
       for (int64_t at = 0; at < own.numel(); at += block) {
         const int64_t numel = std::min(block, own.numel() - at);
@@ -200,7 +201,7 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
 
   // `rows`: of each rank, or of the other one of two.
   void add_up(at::Tensor into, const at::Tensor& own, const at::Tensor& rows, bool average) const {
-    if (rows.size(0) == 1) {
+    if (getSize() == 2) {
       at::add_out(into, own, rows[0]);
     } else {
       rows[getRank()].copy_(own);
@@ -213,7 +214,8 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
 
   // Each rank's `own` becomes its chunk of everyone's whole; it may be there already.
   void gather(const Chunks& chunks, const at::Tensor& own) {
-    memory_->lend(bytes_of(own), [&] {
+    const size_t most = static_cast<size_t>(chunks.numel) * own.element_size();
+    memory_->lend(bytes_of(own), most, [&] {
       const at::Tensor place = chunks.of(getRank());
       if (own.numel() > 0 && place.const_data_ptr() != own.const_data_ptr()) {
         std::memcpy(place.data_ptr(), own.const_data_ptr(), own.nbytes());

@@ -184,7 +184,9 @@ void PeerMemory::leave() noexcept {
 
 // [Note: Leaving an exchange] A rank that gives up, as after a timeout, may free what others still
 // read. So it says that it has left before, and they look for that after they have read.
-void PeerMemory::lend(std::span<const std::byte> data, const std::function<void()>& work) {
+void PeerMemory::lend(std::span<const std::byte> data,
+                      size_t most,
+                      const std::function<void()>& work) {
   const auto for_peers = [&](auto each) {
     for (int i = 1; i < size_; ++i) {
       each((rank_ + i) % size_);
@@ -195,7 +197,7 @@ void PeerMemory::lend(std::span<const std::byte> data, const std::function<void(
     for_peers([&](int peer) { await(peer, phase_); });
   };
   try {
-    small_ = data.size() <= kSmall;
+    small_ = most <= kSmall;
     if (small_) {
       ++copied_;
       std::ranges::copy(data, shared(rank_));

@@ -35,9 +35,10 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  // All ranks call it, with as many bytes. Lends `data` to the others while all of them run `work`,
-  // which may read() and must not change what is lent. Afterwards nobody reads `data` any more.
-  void lend(std::span<const std::byte> data, const std::function<void()>& work);
+  // All ranks call it, with the same `most`: the bytes of the largest `data` of them. Lends `data`
+  // to the others while all of them run `work`, which may read() and must not change what is lent.
+  // Afterwards nobody reads `data` any more.
+  void lend(std::span<const std::byte> data, size_t most, const std::function<void()>& work);
   // Reads bytes [offset, offset + to.size()) of what `peer` lends.
   void read(int peer, uint64_t offset, std::span<std::byte> to) const;
 

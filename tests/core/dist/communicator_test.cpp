@@ -96,8 +96,21 @@ void expect_definitions(Communicator& group) {
 }
 
 TEST(CommunicatorTest, CollectivesOfEverySizeGiveTheirDefinition) {
-  for (const int ranks : {2, 3}) {
+  for (const int ranks : {1, 2, 3}) {
     test::run_ranks(ranks, [](World& world) { expect_definitions(world.world()); });
+  }
+}
+
+// The last rank's part is shorter: 2^18 bytes, the others 4 more.
+TEST(CommunicatorTest, AllReducesWhatRanksCannotShareEvenly) {
+  for (const int ranks : {2, 3}) {
+    test::run_ranks(ranks, [&](World& world) {
+      const at::Tensor base = at::arange(ranks * 65'537 - 1, at::kFloat).remainder(5);
+      const at::Tensor sum = base * ranks + ranks * (ranks - 1) / 2;
+      at::Tensor values = base + world.rank();
+      world.world().wait(world.world().all_reduce(values, ReduceOp::kSum, {}));
+      EXPECT_TRUE(at::equal(values, sum));
+    });
   }
 }
 

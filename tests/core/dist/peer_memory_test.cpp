@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <functional>
@@ -85,7 +86,7 @@ bool reads_the_other(PeerMemory& memory, int rank) {
     const size_t from = size / 3;
     const std::vector<std::byte> mine = counted(size, rank), theirs = counted(size, 1 - rank);
     std::vector<std::byte> seen(size - from);
-    memory.lend(mine, [&] { memory.read(1 - rank, from, seen); });
+    memory.lend(mine, size, [&] { memory.read(1 - rank, from, seen); });
     if (!std::ranges::equal(seen, std::span(theirs).subspan(from))) {
       return false;
     }
@@ -119,7 +120,7 @@ TEST(PeerMemoryTest, AProcessThatEndedEndsTheExchange) {
   if (memory == nullptr) {
     GTEST_SKIP() << kMayNotRead;
   }
-  EXPECT_THAT([&] { memory->lend({}, [] {}); },
+  EXPECT_THAT([&] { memory->lend({}, 0, [] {}); },
               testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr("rank 1 of the group")));
 }
 
@@ -129,14 +130,14 @@ TEST(PeerMemoryTest, ARankThatGivesUpEndsTheExchangeOfTheOther) {
   std::thread other([&] {
     const auto memory = pipes.join(1);
     if (memory != nullptr) {
-      EXPECT_THROW(memory->lend(large, [] { throw std::runtime_error("cable cut"); }),
+      EXPECT_THROW(memory->lend(large, large.size(), [] { throw std::runtime_error("cable cut"); }),
                    std::runtime_error);
     }
   });
   const auto memory = pipes.join(0);
   if (memory != nullptr) {
     EXPECT_THAT(
-        [&] { memory->lend(large, [] {}); },
+        [&] { memory->lend(large, large.size(), [] {}); },
         testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr("rank 1 of the group has left")));
   }
   other.join();
@@ -156,7 +157,7 @@ TEST(PeerMemoryTest, ARankMayLeaveAfterTheLastExchange) {
         return;
       }
       int seen = -1;
-      memory->lend(std::as_bytes(std::span(&rank, 1)),
+      memory->lend(std::as_bytes(std::span(&rank, 1)), sizeof(rank),
                    [&] { memory->read(1 - rank, 0, std::as_writable_bytes(std::span(&seen, 1))); });
       EXPECT_EQ(seen, 1 - rank);
     };
@@ -165,6 +166,93 @@ TEST(PeerMemoryTest, ARankMayLeaveAfterTheLastExchange) {
     other.join();
   }
   if (!may_read) {
+    GTEST_SKIP() << kMayNotRead;
+  }
+}
+
+// Threads that are the ranks of a group. False if they may not read each other's memory.
+bool run_group(int size, const std::function<void(PeerMemory&, int)>& run) {
+  std::barrier<> meeting(size);
+  std::vector<std::span<const std::byte>> given(static_cast<size_t>(size));
+  std::atomic<bool> may_read = true;
+  const auto one = [&](int rank) {
+    const auto gather = [&](std::span<const std::byte> own) {
+      given[static_cast<size_t>(rank)] = own;
+      meeting.arrive_and_wait();
+      std::vector<std::byte> all;
+      for (const auto each : given) {
+        all.insert(all.end(), each.begin(), each.end());
+      }
+      meeting.arrive_and_wait();
+      return all;
+    };
+    const auto memory = PeerMemory::join(rank, size, kTimeout, gather);
+    if (memory == nullptr) {
+      may_read = false;
+    } else {
+      run(*memory, rank);
+    }
+  };
+  std::vector<std::thread> others;
+  for (int rank = 1; rank < size; ++rank) {
+    others.emplace_back(one, rank);
+  }
+  one(0);
+  std::ranges::for_each(others, &std::thread::join);
+  return may_read;
+}
+
+TEST(PeerMemoryTest, ManyRanksReadWhatEachLends) {
+  constexpr int kRanks = 5;
+  const auto run = [](PeerMemory& memory, int rank) {
+    for (int i = 0; i < 300; ++i) {
+      const size_t size = i % 30 == 0 ? 300'000 : 40;
+      const std::vector<std::byte> mine = counted(size, rank + i);
+      std::vector<std::byte> seen(size);
+      memory.lend(mine, size, [&] {
+        for (int peer = 0; peer < kRanks; ++peer) {
+          memory.read(peer, 0, seen);
+          ASSERT_EQ(seen, counted(size, peer + i));
+        }
+      });
+    }
+  };
+  if (!run_group(kRanks, run)) {
+    GTEST_SKIP() << kMayNotRead;
+  }
+}
+
+// Near the limit between small and large memory one rank alone may be above it.
+TEST(PeerMemoryTest, RanksLendAsMuchAsEachHas) {
+  constexpr size_t kMost = (size_t{1} << 18) + 4;
+  const auto run = [](PeerMemory& memory, int rank) {
+    const std::vector<std::byte> mine = counted(kMost - 4 * static_cast<size_t>(rank), rank);
+    std::vector<std::byte> seen(kMost - 4 * static_cast<size_t>(1 - rank));
+    for (int i = 0; i < 3; ++i) {
+      memory.lend(mine, kMost, [&] { memory.read(1 - rank, 0, seen); });
+      EXPECT_EQ(seen, counted(seen.size(), 1 - rank));
+    }
+  };
+  if (!run_group(2, run)) {
+    GTEST_SKIP() << kMayNotRead;
+  }
+}
+
+TEST(PeerMemoryTest, ARankThatLeavesEndsTheExchangesOfAllOthers) {
+  const auto run = [](PeerMemory& memory, int rank) {
+    const int number = rank;
+    const auto lend = [&](const std::function<void()>& work) {
+      memory.lend(std::as_bytes(std::span(&number, 1)), sizeof(number), work);
+    };
+    if (rank == 2) {
+      EXPECT_THROW(lend([] { throw std::runtime_error("cable cut"); }), std::runtime_error);
+      return;
+    }
+    lend([] {});
+    EXPECT_THAT([&] { lend([] {}); }, testing::ThrowsMessage<RuntimeFault>(
+                                          testing::HasSubstr("rank 2 of the group has left")));
+  };
+  if (!run_group(4, run)) {
     GTEST_SKIP() << kMayNotRead;
   }
 }
@@ -179,7 +267,7 @@ TEST(PeerMemoryTest, WaitsNoLongerThanTheTimeout) {
     GTEST_SKIP() << kMayNotRead;
   }
   EXPECT_THAT(
-      [&] { memory->lend({}, [] {}); },
+      [&] { memory->lend({}, 0, [] {}); },
       testing::ThrowsMessage<RuntimeFault>(testing::HasSubstr("timed out waiting for rank 1")));
 }
 
