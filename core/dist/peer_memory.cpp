@@ -73,8 +73,14 @@ struct alignas(64) PeerMemory::Slot {
 };
 // Behind it are the slots of all ranks, and two copies of small memory for each. [Note: Two copies]
 // A rank that writes a copy again has met the others since, so they have read it.
+//
+// [Note: Meeting] All ranks count themselves, and only the last one wakes the others. So each
+// sleeps at most once, however many they are.
 struct alignas(64) PeerMemory::Board {
-  uint64_t token;  // of rank 0
+  uint64_t token;               // of rank 0
+  std::atomic<uint32_t> left;   // 1: a rank has left
+  std::atomic<uint32_t> came;   // how often a rank came to a meeting; in the end it wraps around
+  std::atomic<uint32_t> phase;  // of the last meeting to which all came: what the ranks sleep on
 };
 
 PeerMemory::PeerMemory(int rank, int size, std::chrono::milliseconds timeout)
@@ -106,8 +112,8 @@ std::unique_ptr<PeerMemory> PeerMemory::join(int rank,
   std::vector<Identity> all(static_cast<size_t>(size));
   const std::vector<std::byte> gathered = gather(raw(own));
   std::memcpy(all.data(), gathered.data(), gathered.size());
-  const uint8_t met = memory->meet(all) ? 1 : 0;
-  const std::vector<std::byte> everyone = gather(raw(met));
+  const uint8_t found = memory->find(all) ? 1 : 0;
+  const std::vector<std::byte> everyone = gather(raw(found));
   if (own.board >= 0) {
     ::close(static_cast<int>(own.board));  // all have their own descriptors
   }
@@ -121,7 +127,7 @@ std::unique_ptr<PeerMemory> PeerMemory::join(int rank,
 
 // Whether this rank can read all others' memory and shares the board. A process of another machine
 // or another namespace that has a rank's number does not have its token.
-bool PeerMemory::meet(std::span<const Identity> all) {
+bool PeerMemory::find(std::span<const Identity> all) {
   peers_.resize(all.size());
   for (size_t i = 0; i < all.size(); ++i) {
     const Identity& each = all[i];
@@ -177,8 +183,9 @@ std::byte* PeerMemory::shared(int rank) const {
 void PeerMemory::leave() noexcept {
   if (board_ != nullptr) {
     slot(rank_).left.store(1);
+    board_->left.store(1);
     std::atomic_thread_fence(std::memory_order_seq_cst);  // before what was lent gets other values
-    wake(slot(rank_).phase);
+    wake(board_->phase);
   }
 }
 
@@ -187,29 +194,22 @@ void PeerMemory::leave() noexcept {
 void PeerMemory::lend(std::span<const std::byte> data,
                       size_t most,
                       const std::function<void()>& work) {
-  const auto for_peers = [&](auto each) {
-    for (int i = 1; i < size_; ++i) {
-      each((rank_ + i) % size_);
-    }
-  };
-  const auto meet_all = [&] {
-    announce(++phase_);
-    for_peers([&](int peer) { await(peer, phase_); });
-  };
   try {
     small_ = most <= kSmall;
     if (small_) {
       ++copied_;
       std::ranges::copy(data, shared(rank_));
-      meet_all();
+      meet();
       work();
       return;
     }
     slot(rank_).data.store(address_of(data.data()), std::memory_order_relaxed);
-    meet_all();
+    meet();
     work();
-    for_peers([&](int peer) { require(peer); });
-    meet_all();
+    for (int peer = 0; peer < size_; ++peer) {
+      require(peer);
+    }
+    meet();
   } catch (...) {
     leave();
     throw;
@@ -229,40 +229,58 @@ void PeerMemory::read(int peer, uint64_t offset, std::span<std::byte> to) const 
   }
 }
 
-void PeerMemory::announce(uint32_t phase) {
-  slot(rank_).phase.store(phase, std::memory_order_release);
-  wake(slot(rank_).phase);
-}
-
 void PeerMemory::require(int peer) const {
   if (slot(peer).left.load(std::memory_order_acquire) != 0) {
     throw RuntimeFault(fmt::format("rank {} of the group has left", peer));
   }
 }
 
-// Waits for the peer's phase. A peer may leave as soon as it has passed the last one.
-void PeerMemory::await(int peer, uint32_t phase) const {
-  const Slot& of = slot(peer);
+void PeerMemory::meet() {
+  slot(rank_).phase.store(++phase_, std::memory_order_release);
+  const uint32_t came = board_->came.fetch_add(1, std::memory_order_acq_rel) + 1;
+  if (came == phase_ * static_cast<uint32_t>(size_)) {
+    board_->phase.store(phase_, std::memory_order_release);
+    wake(board_->phase);
+    return;
+  }
   const auto end = std::chrono::steady_clock::now() + timeout_;
-  for (;;) {
-    const bool left = of.left.load(std::memory_order_acquire) != 0;
-    const uint32_t seen = of.phase.load(std::memory_order_acquire);
-    if (reached(seen, phase)) {
+  for (bool slept = false;; slept = true) {
+    const uint32_t seen = board_->phase.load(std::memory_order_acquire);
+    if (seen == phase_) {
       return;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if ((slept || board_->left.load(std::memory_order_acquire) != 0) && all_came(now >= end)) {
+      return;
+    }
+    sleep_on(board_->phase, seen, std::min<std::chrono::nanoseconds>(kLook, end - now));
+  }
+}
+
+// Whether all have come to this meeting. Throws if one of the others cannot come, or, with `late`,
+// has not. One may leave, or end, as soon as it has come to the last meeting.
+bool PeerMemory::all_came(bool late) const {
+  bool all = true;
+  for (int i = 1; i < size_; ++i) {
+    const int peer = (rank_ + i) % size_;
+    const bool left = slot(peer).left.load(std::memory_order_acquire) != 0;
+    pollfd process{peers_[static_cast<size_t>(peer)].process, POLLIN, 0};
+    const bool ended = ::poll(&process, 1, 0) > 0;
+    if (reached(slot(peer).phase.load(std::memory_order_acquire), phase_)) {
+      continue;
     }
     if (left) {
       require(peer);
     }
-    pollfd process{peers_[static_cast<size_t>(peer)].process, POLLIN, 0};
-    const auto now = std::chrono::steady_clock::now();
-    if (now >= end) {
-      throw RuntimeFault(fmt::format("timed out waiting for rank {} of the group", peer));
-    }
-    sleep_on(of.phase, seen, std::min<std::chrono::nanoseconds>(kLook, end - now));
-    if (of.phase.load(std::memory_order_acquire) == seen && ::poll(&process, 1, 0) > 0) {
+    if (ended) {
       throw RuntimeFault(fmt::format("rank {} of the group has ended", peer));
     }
+    if (late) {
+      throw RuntimeFault(fmt::format("timed out waiting for rank {} of the group", peer));
+    }
+    all = false;
   }
+  return all;
 }
 
 }  // namespace shardlens::dist

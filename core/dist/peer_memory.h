@@ -52,11 +52,11 @@ class PeerMemory {
   };
 
   PeerMemory(int rank, int size, std::chrono::milliseconds timeout);
-  [[nodiscard]] bool meet(std::span<const Identity> all);
+  [[nodiscard]] bool find(std::span<const Identity> all);
   [[nodiscard]] Slot& slot(int rank) const;
   [[nodiscard]] std::byte* shared(int rank) const;
-  void announce(uint32_t phase);
-  void await(int peer, uint32_t phase) const;
+  void meet();
+  [[nodiscard]] bool all_came(bool late) const;
   void require(int peer) const;
   void leave() noexcept;
 
