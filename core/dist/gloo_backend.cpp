@@ -24,7 +24,8 @@
 namespace shardlens::dist {
 namespace {
 
-constexpr size_t kSwapped = size_t{1} << 17;  // bytes of an all-reduce of two ranks
+// In a smaller all-reduce every rank reads all values of the others, and meets them once.
+constexpr size_t kSwapped = size_t{1} << 17;  // bytes that a rank reads
 // For larger outputs bandwidth dominates, and a copy for each peer would only cost memory.
 constexpr size_t kDirectGather = size_t{1} << 20;
 constexpr int64_t kBlock = int64_t{1} << 17;  // bytes that fit the cache of a core
@@ -121,25 +122,26 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
     });
   }
 
-  // Between two ranks the sum does not depend on the order, so it is that of Gloo's ring.
+  // Summed in order of rank. Between two ranks this is the sum of Gloo's ring, too.
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override {
     const bool average = options.reduceOp == c10d::ReduceOp::AVG;
     const at::Tensor& given = tensors.at(0);
-    if (memory_ == nullptr || getSize() != 2 || !given.is_floating_point() ||
-        !given.is_contiguous() || (!average && options.reduceOp != c10d::ReduceOp::SUM)) {
+    if (memory_ == nullptr || !given.is_floating_point() || !given.is_contiguous() ||
+        (!average && options.reduceOp != c10d::ReduceOp::SUM)) {
       return c10d::ProcessGroupGloo::allreduce(tensors, options);
     }
     const at::NoGradGuard no_grad;
     const at::Tensor whole = given.variable_data().view({-1});  // autograd does not see the writes
-    const Chunks chunks{whole, (whole.numel() + 1) / 2};
-    const at::Tensor own = chunks.of(getRank());
-    if (whole.nbytes() <= kSwapped) {
-      const at::Tensor received = at::empty_like(whole);
-      memory_->lend(bytes_of(whole), whole.nbytes(),
-                    [&] { memory_->read(1 - getRank(), 0, bytes_of(received)); });
-      add_up(whole, whole, received.view({1, -1}), average);
+    if (whole.nbytes() * static_cast<size_t>(getSize() - 1) <= kSwapped) {
+      const at::Tensor rows = rows_of(whole);
+      memory_->lend(bytes_of(whole), whole.nbytes(), [&] {
+        for_peers([&](int peer) { memory_->read(peer, 0, bytes_of(row(rows, peer))); });
+      });
+      add_up(whole, whole, rows, average);
     } else {
+      const Chunks chunks{whole, (whole.numel() + getSize() - 1) / getSize()};
+      const at::Tensor own = chunks.of(getRank());
       reduce(chunks, own, average);
       gather(chunks, own);
     }
@@ -153,7 +155,7 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
     int64_t numel = 0;
 
     [[nodiscard]] at::Tensor of(int rank) const {
-      const int64_t begin = rank * numel;
+      const int64_t begin = std::min(rank * numel, whole.numel());
       return whole.narrow(0, begin, std::min(numel, whole.numel() - begin));
     }
   };
@@ -182,16 +184,14 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
     const at::Tensor own = chunks.of(getRank());
     const auto item = static_cast<int64_t>(own.element_size());
     const int64_t block = std::min(kBlock / item, own.numel());
-    // Of two ranks, only the other one's values are received.
-    const at::Tensor rows = at::empty({getSize() == 2 ? 1 : getSize(), block}, own.options());
-    const auto row = [&](int peer) { return rows[getSize() == 2 ? 0 : peer]; };
+    const at::Tensor rows = rows_of(own.narrow(0, 0, block));
     memory_->lend(bytes_of(chunks.whole), chunks.whole.nbytes(), [&] {
       const int64_t first = getRank() * chunks.numel;
       for (int64_t at = 0; at < own.numel(); at += block) {
         const int64_t numel = std::min(block, own.numel() - at);
         for_peers([&](int peer) {
           memory_->read(peer, static_cast<uint64_t>((first + at) * item),
-                        bytes_of(row(peer).narrow(0, 0, numel)));
+                        bytes_of(row(rows, peer).narrow(0, 0, numel)));
         });
         add_up(into.narrow(0, at, numel), own.narrow(0, at, numel), rows.narrow(1, 0, numel),
                average);
@@ -199,7 +199,14 @@ class PairwiseGloo final : public c10d::ProcessGroupGloo, public PartsGather {
     });
   }
 
-  // `rows`: of each rank, or of the other one of two.
+  // For values like these of each rank; of two ranks, only for the other one's.
+  at::Tensor rows_of(const at::Tensor& values) const {
+    return at::empty({getSize() == 2 ? 1 : getSize(), values.numel()}, values.options());
+  }
+
+  at::Tensor row(const at::Tensor& rows, int peer) const { return rows[getSize() == 2 ? 0 : peer]; }
+
+  // `rows`: see rows_of().
   void add_up(at::Tensor into, const at::Tensor& own, const at::Tensor& rows, bool average) const {
     if (getSize() == 2) {
       at::add_out(into, own, rows[0]);
