@@ -6,10 +6,10 @@ The bound of a step is
 
 and at least one rank's compute CPU divided by its threads. Compute is the same batch through the same model without sharding: forward, backward,
 gradient norm, and the optimizer on as many elements as a rank's shards have. Communication is the collectives of the engine's step one after the
-other over Gloo, with nothing beside them: their kind, order, number and sizes. Its CPU time is that of all threads of the process, in the
+other over the engine's groups, with nothing beside them: their kind, order, number and sizes. Its CPU time is that of all threads of the process, in the
 kernel too. Waits are the time without CPU in the collectives that no order hides: the first all-gather, the last reduction and the gradient norm.
 bench/step_bound.cpp measures all of them on all ranks at once, so that they share memory and caches as in a step, in rounds that alternate with
-steps of the engine. So an engine at the bound has no cost of its own: no copies, no hooks, no thread that waits while another one could work. Gloo's
+steps of the engine. So an engine at the bound has no cost of its own: no copies, no hooks, no thread that waits while another one could work. The
 transport is within the bound, and so is how the engine calls it.
 """
 import dataclasses

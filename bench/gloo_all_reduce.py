@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the time of an all-reduce over Gloo with that of a reduce-scatter and an all-gather, of which it consists.
+"""Compares the time of PyTorch's all-reduce over Gloo with that of a reduce-scatter and an all-gather, of which it consists.
 
     bench/gloo_all_reduce.py [--ranks 2,3,4,6,8] [--megabytes 6,12.65,28.1] [--rounds 30]
 
-Runs single-threaded processes on this machine. The reduce-scatter is the engine's (core/dist/gloo_backend.cpp): an all-to-all and a sum; Gloo's own is an
-all-reduce. The three run alternately. Prints medians and the share: the all-reduce's time over the sum of the others; at the end of each number of ranks
+Runs single-threaded processes on this machine, which send messages. The engine's ranks do so only between machines, or where they may not read each
+other's memory. The reduce-scatter is theirs then (core/dist/gloo_backend.cpp): an all-to-all and a sum; Gloo's own is an all-reduce. The three run alternately. Prints medians and the share: the all-reduce's time over the sum of the others; at the end of each number of ranks
 the median share over sizes. The reduce-scatter and the all-gather each copy a rank's own part, 1/ranks of the message, so 1 - share decreases with the
 number of ranks. (1 - share) · ranks is the constant that CalibratedCostModel uses to compute an all-reduce that was not measured from the two others.
 """

@@ -3,13 +3,13 @@
 
     bench/growth_bench.py [--quick] [--steps 12] [--rounds 3] [--bin build/release/bin]
 
-The engine trains a Llama of hidden size 64, one unit for each layer, batch 1 x 32, over Gloo on this machine: 2 to 8 ranks with 10 layers, and 10 to
+The engine trains a Llama of hidden size 64, one unit for each layer, batch 1 x 32, on this machine: 2 to 8 ranks with 10 layers, and 10 to
 200 layers on two ranks. Beside it is the bound of bench/bound.py, measured in the same processes in alternation. More ranks than cores are
 oversubscribed, so what counts is CPU time: that of all ranks together.
 `shardlens simulate` predicts 10 to 1 000 layers on 8 ranks, and 8 to 1 024 ranks with 100 layers.
 
 An exponent e between two sizes says that the time grew as size^e: 1 is linear. Between ranks it is that of CPU in parts of the bound's, whose number of
-messages grows as the square of the ranks; 0 says that the engine's own cost grows as the bound does. The exit code is 1 if the exponent
+reads grows as the square of the ranks; 0 says that the engine's own cost grows as the bound does. The exit code is 1 if the exponent
 of the last, largest sizes of a series is above its limit.
 """
 import argparse

@@ -3,7 +3,7 @@
 
     bench/train_bench.py [--rounds 5] [--steps 40] [--models llama-tiny,six-layers,eight-blocks,hsdp-2x2] [--bin build/release/bin]
 
-Gloo on 127.0.0.1, AdamW, fp32, one thread for each rank. full_shard has one unit per layer, flat and per parameter; replicate is compared with DDP.
+PyTorch has Gloo on 127.0.0.1; ranks of Shardlens read each other's memory. AdamW, fp32, one thread for each rank. full_shard has one unit per layer, flat and per parameter; replicate is compared with DDP.
 The bound of a step is that of bench/bound.py: compute of the unsharded step and communication, in CPU time divided by cores, and waits.
 hsdp-2x2 has four ranks, two replicas of two shards; with fewer than four cores it is oversubscribed, and its table row says so.
 
