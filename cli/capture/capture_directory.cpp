@@ -110,10 +110,11 @@ Entries entries_of(const OutputFolder& folder) {
       count == 1 ? "this file" : fmt::format("these {} files", count)));
 }
 
+// Of one that has no mark: another rank may just be writing the mark.
 bool has_file_of_capture(const Entries& entries) {
   return std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
-    return entry.first != kCaptureLock && entry.first != CaptureDirectory::kMark &&
-           is_name_of_capture(entry.first);
+    return entry.first != kCaptureLock && is_name_of_capture(entry.first) &&
+           name_of_temporary(entry.first).value_or(entry.first) != CaptureDirectory::kMark;
   });
 }
 

@@ -10,8 +10,8 @@
 namespace shardlens::cli {
 
 // Locks the directory of --save, which is made if it does not exist. Null without --save.
-// Errors: UsageError if something else is in its place, if it cannot be written, or if another
-// process has it.
+// Errors: UsageError if something else is in its place, or if another process has it; RuntimeFault
+// if it cannot be written.
 [[nodiscard]] std::shared_ptr<const DirectoryLock> lock_save_directory(const RunOptions& options);
 
 // Tries whether the directory of --save takes a file and has space for one checkpoint, after what

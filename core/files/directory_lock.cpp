@@ -86,11 +86,7 @@ std::string holder_in(int fd) {
 }
 
 [[noreturn]] void fail_to_write(const LockedPlace& place, const WriteFault& fault) {
-  const std::string message = fmt::format("{}: cannot be written: {}", place.named, fault.reason());
-  if (fault.disk_full()) {
-    throw RuntimeFault(message);
-  }
-  throw UsageError(message);
+  throw RuntimeFault(fmt::format("{}: cannot be written: {}", place.named, fault.reason()));
 }
 
 OutputFolder folder_of(const LockedPlace& place) {

@@ -25,8 +25,8 @@ struct LockedPlace {
 // empty and has something else is not touched, and a symlink is not followed.
 //
 // Ownership   the destructor removes the file.
-// Errors      UsageError naming place, process and host if another process has the lock, or the
-//             place cannot be written; RuntimeFault if the disk is full.
+// Errors      UsageError naming place, process and host if another process has the lock;
+//             RuntimeFault if the place cannot be written.
 class DirectoryLock {
  public:
   enum class Use : uint8_t {

@@ -147,6 +147,13 @@ TEST_F(CaptureDirectoryTest, RanksThatStartByThemselvesShareADirectory) {
   EXPECT_EQ(fs::file_size(path_ / "rank1.pt.trace.json.gz"), 6U) << "a rank replaces it later";
 }
 
+TEST_F(CaptureDirectoryTest, AMarkThatAnotherRankIsWritingIsNoEarlierCapture) {
+  fs::create_directory(path_);
+  put(std::string(CaptureDirectory::kMark) + ".tmp00112233445566778899aabbccddeeff", "capture");
+  share_capture_directory(path_, /*force=*/false);
+  EXPECT_TRUE(fs::exists(path_ / CaptureDirectory::kMark));
+}
+
 TEST_F(CaptureDirectoryTest, AMarkCountsOnlyWithItsRun) {
   const fs::path another = path_.string() + "_another";
   const std::string mark = make_capture();

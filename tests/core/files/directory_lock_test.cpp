@@ -82,7 +82,7 @@ TEST_F(DirectoryLockTest, ALinkIsNotFollowed) {
       const std::ofstream empty(notes);
     }
     EXPECT_THAT([&] { const DirectoryLock lock(place()); },
-                ThrowsMessage<UsageError>(HasSubstr("--save saved: cannot be written: ")));
+                ThrowsMessage<RuntimeFault>(HasSubstr("--save saved: cannot be written: ")));
     EXPECT_TRUE(fs::is_symlink(file()));
     EXPECT_EQ(fs::exists(notes), exists);
   }
@@ -90,10 +90,10 @@ TEST_F(DirectoryLockTest, ALinkIsNotFollowed) {
 
 TEST_F(DirectoryLockTest, ADirectoryInTheWayAndAMissingFolderAreErrors) {
   fs::create_directory(file());
-  EXPECT_THROW(const DirectoryLock lock(place()), UsageError);
+  EXPECT_THROW(const DirectoryLock lock(place()), RuntimeFault);
   EXPECT_TRUE(fs::is_directory(file()));
   EXPECT_THROW(const DirectoryLock lock({directory_.path() / "no" / "save.lock", "--save no", ""}),
-               UsageError);
+               RuntimeFault);
 }
 
 // The file of a place that was replaced meanwhile is another process's.
