@@ -19,6 +19,7 @@ import argparse
 import json
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -143,7 +144,9 @@ def convert(chance, folder):
         for rank in range(2):
             (source / f"rank{rank}.pt.trace.json").write_text(random_rank(chance, rank, 2)[0], encoding="utf-8")
     traces = [p for p in sorted(source.iterdir()) if ".trace.json" in p.name]
-    before = figures_of(traces[0])
+    alone = folder / traces[0].name  # without the plan of its run, with whose order it would be compared
+    shutil.copyfile(traces[0], alone)
+    before = figures_of(alone)
     shardlens("convert", traces[0], "--out", folder / "one.json.gz")
     shardlens("convert", folder / "one.json.gz", "--out", folder / "two.json")
     for name in ("one.json.gz", "two.json"):
