@@ -83,6 +83,7 @@ struct ModelConfig {
     int64_t key_value_rank = 0;
     int64_t rope_dim = 0, plain_dim = 0;  // of a head's query and key: rotated, not rotated
     int64_t value_dim = 0;
+    bool sdpa = false;  // "attn_implementation": "sdpa", where torchtitan would call flex_attention
   } latent;
   // Adapters of linear layers: y = W x + B A x, with `rank` rows in A. Every other parameter is
   // frozen. `targets`: last parts of the layers' names. 0: none.

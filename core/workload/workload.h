@@ -87,6 +87,8 @@ struct Operator {
 
 // Names of PyTorch's operators that have rates of their own.
 inline constexpr std::string_view kFlexAttention = "flex_attention",
+                                  kEfficientAttention =
+                                      "aten::_scaled_dot_product_efficient_attention",
                                   kGroupedProduct = "aten::_grouped_mm";
 
 // Limit of FLOPs and bytes of an operator that is read from a file, far above those of any real

@@ -46,6 +46,7 @@ class WorkloadBuilder : public DividedBuilder {
     int64_t heads = 0, kv_heads = 0, head_dim = 0, value_dim = 0, window = 0;
     bool causal = true;
     Scores eager = Scores::kFused;  // how transformers runs it
+    bool sdpa = false;              // the config asks for scaled_dot_product_attention
     bool one_product = false;  // queries, keys and values are parts of the result of one product
     // Other numbers of each head in the tensor that values are a view of; PyTorch keeps it all.
     int64_t beside_values = 0;

@@ -49,9 +49,13 @@ void WorkloadBuilder::attention(const Attention& given) {
     return;
   }
   Attention shape = given;
-  // torchtitan's for heads of two sizes, which FlashAttention does not take, and for gpt_oss.
+  // torchtitan's default for gpt_oss and for heads of two sizes, which FlashAttention does not
+  // take, nor cuDNN before Blackwell. The kernel that scaled_dot_product_attention has left for
+  // these is the memory-efficient one. Source: torchtitan's pull request 1610.
   const int64_t value_dim = shape.value_dim > 0 ? shape.value_dim : shape.head_dim;
-  const bool flex = is_torchtitan(program_) && (value_dim != shape.head_dim || sinks);
+  const bool unequal = is_torchtitan(program_) && value_dim != shape.head_dim;
+  const bool efficient = unequal && shape.sdpa && !sinks;
+  const bool flex = sinks || (unequal && !efficient);
   const bool masked = !is_engine() && !flex && shape.window > 0 && shape.window < out_.seq;
   if (masked) {
     masked_attention(shape);
@@ -62,9 +66,10 @@ void WorkloadBuilder::attention(const Attention& given) {
     shape.causal = false;
     shape.window = 0;
   }
-  Operator op = make(OperatorKind::kAttention, capped ? "shardlens::capped_attention"
-                                               : flex ? kFlexAttention
-                                                      : "aten::scaled_dot_product_attention");
+  Operator op = make(OperatorKind::kAttention, capped      ? "shardlens::capped_attention"
+                                               : flex      ? kFlexAttention
+                                               : efficient ? kEfficientAttention
+                                                           : "aten::scaled_dot_product_attention");
   const Bytes element = size_of(op.dtype);
   op.batch = out_.batch * shape.heads;
   op.m = op.n = out_.seq;

@@ -99,12 +99,17 @@ double GpuCostModel::bytes_us(Bytes bytes) const {
 double GpuCostModel::attention_us(const plan::Operator& op) const {
   // The spec's rate is that of half precision; fp32's is scaled by its matrix rate.
   const GpuSpec& gpu = spec_.gpu;
-  const bool flex = op.name.starts_with(plan::kFlexAttention) && gpu.flex_attention.tflops > 0;
-  double rate = (flex ? gpu.flex_attention.tflops : gpu.attention_tflops) *
-                peak_tflops(gpu, op.dtype) / gpu.half_tflops * spec_.software.attention_rate *
+  const AttentionKernel usual{gpu.attention_tflops, gpu.attention_backward_ratio, {}};
+  const AttentionKernel& named = op.name.starts_with(plan::kFlexAttention) ? gpu.flex_attention
+                                 : op.name.starts_with(plan::kEfficientAttention)
+                                     ? gpu.efficient_attention
+                                     : usual;
+  const AttentionKernel& kernel = named.tflops > 0 ? named : usual;
+  double rate = kernel.tflops * peak_tflops(gpu, op.dtype) / gpu.half_tflops *
+                spec_.software.attention_rate *
                 (op.k <= kSmallHead ? spec_.software.head64_rate : 1);
   if (op.phase == plan::Phase::kBackward) {
-    rate *= flex ? gpu.flex_attention.backward_ratio : gpu.attention_backward_ratio;
+    rate *= kernel.backward_ratio;
   }
   const double diagonal = std::min(1.0, kAttentionTile / static_cast<double>(op.n));
   const double share = op.causal ? kCausalShare * (1 + diagonal) : 1;

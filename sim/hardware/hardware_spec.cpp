@@ -118,6 +118,8 @@ GpuSpec read_gpu(const JsonNode& node) {
                            "cudnn_attention_backward_ratio",
                            "flex_attention_tflops",
                            "flex_attention_backward_ratio",
+                           "efficient_attention_tflops",
+                           "efficient_attention_backward_ratio",
                            "kernel_us",
                            "host_link_gbps",
                            "host_memory_gbps"};
@@ -151,6 +153,7 @@ GpuSpec read_gpu(const JsonNode& node) {
       node.find("grouped_efficiency") ? constant(node, "grouped_efficiency", kLeast, 1) : 1;
   gpu.cudnn_attention = read_attention(node, "cudnn_attention");
   gpu.flex_attention = read_attention(node, "flex_attention");
+  gpu.efficient_attention = read_attention(node, "efficient_attention");
   gpu.attention_tflops = constant(node, "attention_tflops", kLeast, kMost);
   gpu.attention_backward_ratio = constant(node, "attention_backward_ratio", kLeast, 1);
   gpu.kernel_us = constant(node, "kernel_us", 0, 1e3);

@@ -52,9 +52,10 @@ struct GpuSpec {
   double grouped_efficiency = 1;  // rate of torch._grouped_mm over that of one product
   // Fused attention: FlashAttention-2, or what scaled_dot_product_attention calls.
   double attention_tflops = 0, attention_backward_ratio = 0;  // as AttentionKernel
-  // cuDNN's kernel; and flex_attention's for latent attention, whose queries and keys are wider
-  // than values. Both were measured with random numbers.
-  AttentionKernel cudnn_attention, flex_attention;
+  // cuDNN's kernel; and, for latent attention, whose queries and keys are wider than values, that
+  // of flex_attention and the memory-efficient one of scaled_dot_product_attention. The first two
+  // were measured with random numbers.
+  AttentionKernel cudnn_attention, flex_attention, efficient_attention;
   double kernel_us = 0;  // shortest kernel
   double host_link_gbps = 0;
   // Memory of the host, for each GPU: what an optimizer on the host reaches. 0: not known.

@@ -227,6 +227,7 @@ class DecoderForward {
                       .eager = family_.eager == Scores::kCapped && config_.score_cap <= 0
                                    ? Scores::kScaled
                                    : family_.eager,
+                      .sdpa = config_.latent.sdpa,
                       .one_product = one_product,
                       .beside_values = config_.latent.plain_dim});
     // The result of queries that were put together has the heads outside of the rows.

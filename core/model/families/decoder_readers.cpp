@@ -285,6 +285,10 @@ void read_deepseek_v3(const JsonNode& root, ModelConfig& config) {
   latent.rope_dim = integer_or(root.find("qk_rope_head_dim"), 64, 1, kLargestWidth);
   latent.plain_dim = integer_or(root.find("qk_nope_head_dim"), 128, 1, kLargestWidth);
   latent.value_dim = integer_or(root.find("v_head_dim"), 128, 1, kLargestWidth);
+  for (const char* key : {"attn_implementation", "_attn_implementation"}) {
+    const auto kernel = root.find(key);
+    latent.sdpa = latent.sdpa || (kernel && kernel->json() == "sdpa");
+  }
   config.head_dim = latent.rope_dim + latent.plain_dim;
 }
 

@@ -264,6 +264,23 @@ TEST(GpuCostModelTest, SumsByAtomicAdditionsTakeLongerThanTheirBytes) {
   EXPECT_NEAR(24 * milliseconds("8xH100", 4 * 8192, 5760 + 2880), 143, 0.02 * 143);
 }
 
+// xformers pull request 587, A100: 16 x 16 heads of 256, 512 tokens.
+TEST(GpuCostModelTest, EfficientAttentionTakesWhatXformersMeasured) {
+  const GpuCostModel model(load_hardware("8xA100-80"));
+  plan::Operator op;
+  op.kind = plan::OperatorKind::kAttention;
+  op.phase = plan::Phase::kBackward;
+  op.name = std::string(plan::kEfficientAttention) + "_backward";
+  op.dtype = DType::kBF16;
+  op.batch = 256;
+  op.m = op.n = 512;
+  op.k = 256;
+  op.causal = false;
+  op.flops = 2 * (op.batch * op.m * op.n) * 5 * 256;
+  op.read = op.written = 1;
+  EXPECT_NEAR(static_cast<double>(model.compute(op).alone) / 1e6, 8.28, 0.02 * 8.28);
+}
+
 // torchtitan pull request 2466, B200: 6 to 9 ms for the gradients of the experts' results of 16
 // times 4096 tokens, 8 of 2048 numbers each, which are products in fp32. Their bytes would take 1
 // ms.
