@@ -179,9 +179,10 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
          "\"transformers\", \"transformers-flash-2\" (FlashAttention-2, for packed samples), "
          "\"torchtitan\" (0.2.2), \"torchtitan-2025\" (FlashAttention-2 before "
          "Blackwell), \"torchtitan-2024\" (its norms are several "
-         "kernels) and \"torchtitan-0.3\" (one product for queries, keys and values, head and loss "
-         "in 8 parts, a CUDA graph): a config.json's model runs the operators of that program, "
-         "with "
+         "kernels), \"torchtitan-0.3\" (one product for queries, keys and values, head and loss "
+         "in 8 parts, a CUDA graph), \"simple-fsdp\" and \"graph-trainer\" (torchtitan's "
+         "SimpleFSDP with aot_eager and GraphTrainer; with --compile model, inductor): a "
+         "config.json's model runs the operators of that program, with "
          "the constants of PyTorch's on that GPU (shardlens docs simulator_costs) [the stack "
          "fitted "
          "to the named GPU, or to the nearest one]")
@@ -287,7 +288,7 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
     out.step.program = program_of(options, config);
-    if (options.stack.starts_with(sim::kTorchtitanStack) && run.plan.empty() &&
+    if (plan::is_torchtitan(out.step.program) && run.plan.empty() &&
         !out.plan.mixed_precision.param_dtype) {
       write_stderr(
           "shardlens: note: this step is in fp32; torchtitan trains with --precision bf16 by "
@@ -297,6 +298,10 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step.software.cuda_graphs =
         options.cuda_graphs.value_or(plan::software_by_default(out.step.program).cuda_graphs);
     out.step.optimizer_impl = optimizer_impl(options, out.step.program);
+    if (plan::is_traced(out.step.program) && out.plan.forward_prefetch == 0 &&
+        out.plan.forward_prefetch_lists.empty()) {
+      out.plan.forward_prefetch = 1;  // [Note: Traced steps]
+    }
     return out;
   }
   const auto recorded = options.other_workload.empty()

@@ -50,6 +50,11 @@ Shown machine_text(const SimulatedResult& result) {
                    tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
                                             result.prediction.settings.seq ? "tokens" : "samples")
                               : "");
+  if (plan::is_traced(result.prediction.priced.workload->program)) {
+    out += Literal(
+        "one graph for the model: a block's collectives begin a unit early, copies for them are "
+        "where compute runs; no run of this program was fitted\n");
+  }
   // Source  bench/published_one_node.py
   if (sim::has_experts(*result.prediction.priced.workload)) {
     out += Literal(

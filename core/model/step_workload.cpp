@@ -62,6 +62,43 @@ void require_software(const ModelConfig& config,
   }
 }
 
+// Errors: InputError for what SimpleFSDP and GraphTrainer do not do: see [Note: Traced steps].
+void require_traced(const ModelConfig& config,
+                    const ResolvedPlan& plan,
+                    const StepSettings& settings) {
+  const bool graphs = settings.program == Program::kGraphTrainer;
+  const std::string_view name = graphs ? "GraphTrainer" : "SimpleFSDP";
+  if (settings.software.compile == Compile::kBlock) {
+    throw InputError(config.source,
+                     fmt::format("compile block: {} traces the whole model; expected model, which "
+                                 "inductor compiles, or none, which runs the traced operators",
+                                 name));
+  }
+  if (settings.software.cuda_graphs && !graphs) {
+    throw InputError(config.source,
+                     "cuda_graphs: SimpleFSDP does not capture its graphs; expected no CUDA "
+                     "graphs, or --stack graph-trainer");
+  }
+  if (plan.plan.dialect != Dialect::kFsdp2 || plan.plan.layout != Layout::kPerParameter) {
+    throw InputError(plan.plan.source + "#/layout",
+                     fmt::format("{} shards each parameter; expected dialect fsdp2 with layout "
+                                 "per_parameter",
+                                 name));
+  }
+  for (const Unit& unit : plan.units) {
+    const char* const what = unit.api == Api::kReplicate  ? "api replicate"
+                             : unit.cpu_offload           ? "cpu_offload"
+                             : unit.optimizer_in_backward ? "optimizer_in_backward"
+                                                          : nullptr;
+    if (what != nullptr) {
+      throw InputError(plan.plan.source + "#/units",
+                       fmt::format("unit '{}' has {}, which {} does not have; expected units of "
+                                   "fully_shard without it",
+                                   unit.fqn, what, name));
+    }
+  }
+}
+
 }  // namespace
 
 Workload step_workload(const ModelConfig& config,
@@ -75,6 +112,9 @@ Workload step_workload(const ModelConfig& config,
     settings.software.loss_chunks = software_by_default(settings.program).loss_chunks;
   }
   require_software(config, plan, settings.software);
+  if (is_traced(settings.program)) {
+    require_traced(config, plan, settings);
+  }
   require_mesh(config, plan, settings);
   if (config.file != nullptr) {
     return recorded_workload(config, plan, settings);
@@ -93,7 +133,7 @@ Workload step_workload(const ModelConfig& config,
   }
   const int64_t parts = settings.software.loss_chunks.value_or(1);
   const int64_t local = images ? seq : seq / plan.mesh.size(mesh::kContext);
-  if (settings.program == Program::kTorchtitan03 && local % parts != 0) {
+  if (operators_of(settings.program) == Program::kTorchtitan03 && local % parts != 0) {
     throw InputError(
         "loss_chunks",
         fmt::format("torchtitan divides each rank's {} tokens of a sample into {} equal "

@@ -39,13 +39,14 @@ void Gathers::issue_gather(UnitId unit) {
   }
   limit_gathers(unit);
   const BufferKind kind = per_parameter(u) ? BufferKind::kGathered : BufferKind::kUnsharded;
-  const Stream first = copies_in(u) ? Stream::kCopyIn : Stream::kAllGather;
+  const Stream copies = options.traced ? Stream::kCompute : Stream::kCopyIn;
+  const Stream first = copies_in(u) || options.traced ? copies : Stream::kAllGather;
   const BufferId buffer = alloc(kind, unit, first);
   u.allocated = kind == BufferKind::kUnsharded;
   if (copies_in(u)) {
     const bool on_host = u.spec.cpu_offload && !u.sub_sharded;
-    push(on_host ? Op::kToDevice : Op::kCopyIn, Stream::kCopyIn, unit, buffer);
-    const EventId copied = record(Stream::kCopyIn, unit, UnitEvent::kCopiedIn);
+    push(on_host ? Op::kToDevice : Op::kCopyIn, copies, unit, buffer);
+    const EventId copied = record(copies, unit, UnitEvent::kCopiedIn);
     if (!sharded(u)) {
       return;  // no_shard with a cast: the copy is the result; wait_gather waits for it
     }
@@ -79,7 +80,9 @@ void Gathers::wait_gather(UnitId unit, bool keep) {
          alloc(BufferKind::kUnsharded, unit, Stream::kCompute));
     u.allocated = true;
     const EventId copied = record(Stream::kCompute, unit, UnitEvent::kCopiedOut);
-    if (keep) {
+    if (options.traced) {
+      free(gathered, Stream::kCompute);
+    } else if (keep) {
       comm->gather = CommState::GatherSlot{gathered, copied};
     } else {
       wait(Stream::kCopyIn, unit, copied);

@@ -73,7 +73,7 @@ std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan) {
   return specs;
 }
 
-ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
+ScheduleOptions schedule_options(const plan::ResolvedPlan& plan, bool traced) {
   return ScheduleOptions{.dialect = plan.plan.dialect,
                          .layout = plan.plan.layout,
                          .backward_prefetch = plan.plan.backward_prefetch,
@@ -83,7 +83,8 @@ ScheduleOptions schedule_options(const plan::ResolvedPlan& plan) {
                          .replicate = plan.replicas(),
                          .finalization = plan.plan.backward_finalization,
                          .reduces_unused = plan.plan.reduce_scatter_unused_params,
-                         .reduce_inputs = plan.plan.reduce_scatter_max_input_buffers};
+                         .reduce_inputs = plan.plan.reduce_scatter_max_input_buffers,
+                         .traced = traced};
 }
 
 Result<void> begin_microbatch(Schedule& schedule, const plan::ResolvedPlan& plan, bool last) {

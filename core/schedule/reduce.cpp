@@ -117,8 +117,9 @@ void Reductions::fsdp2_reduce(UnitId unit) {
     comm->reduces.push_back({base + unit, input, {}, record(reads, unit, UnitEvent::kReduced)});
     return;
   }
-  const BufferId output = u.partial ? current(BufferKind::kReduceOutput, unit)
-                                    : alloc(BufferKind::kReduceOutput, unit, reads);
+  const BufferId output =
+      u.partial ? current(BufferKind::kReduceOutput, unit)
+                : alloc(BufferKind::kReduceOutput, unit, options.traced ? Stream::kCompute : reads);
   if (copied(u)) {
     push(Op::kReduceCopyIn, reads, unit, output);
   } else {

@@ -56,6 +56,9 @@ struct ScheduleOptions {  // what a plan says about all units
   bool reduces_unused = false;
   // fsdp2. Reductions whose inputs may exist at the same time.
   int64_t reduce_inputs = 1;
+  // fsdp2, per_parameter. Collectives are operators of a traced step, which allocates, packs and
+  // unpacks on the compute stream only (plan::is_traced()).
+  bool traced = false;
 };
 
 enum class UnitState : uint8_t { kSharded, kUnsharding, kUnsharded, kSubSharded };
@@ -166,7 +169,7 @@ class Schedule {
 
 // The two inputs of make() for a resolved plan.
 [[nodiscard]] std::vector<UnitSpec> unit_specs(const plan::ResolvedPlan& plan);
-[[nodiscard]] ScheduleOptions schedule_options(const plan::ResolvedPlan& plan);
+[[nodiscard]] ScheduleOptions schedule_options(const plan::ResolvedPlan& plan, bool traced = false);
 
 // Applies the plan's settings for a step with several microbatches. Call it before each microbatch,
 // after setting kGradientSync. Only the backward of the `last` one reshards units with

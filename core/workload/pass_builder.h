@@ -36,7 +36,8 @@ class PassBuilder {
   void set_rows(int64_t rows) { rows_ = rows; }
   // Who runs the model, and how its experts are chosen.
   void set_settings(const StepSettings& settings) {
-    program_ = out_.program = settings.program;
+    out_.program = settings.program;
+    program_ = operators_of(settings.program);
     out_.software = settings.software;
     expert_skew_ = settings.expert_skew;
     accumulates_ = settings.accumulate > 1 && !settings.sync_every_microbatch;
@@ -45,7 +46,11 @@ class PassBuilder {
   // Whether norms, rotary embeddings, gates and the loss of the current module are one operator.
   [[nodiscard]] bool fuses() const;
   [[nodiscard]] bool compiles() const;  // whether the current module is a part of what is compiled
-  [[nodiscard]] Program program() const { return program_; }
+  // Whether the min-cut partitioner chooses what is kept of the current module for backward.
+  [[nodiscard]] bool cuts() const {
+    return out_.program == Program::kSimpleFsdp && checkpointed_.empty();
+  }
+  [[nodiscard]] Program program() const { return program_; }  // whose operators run
   [[nodiscard]] int64_t batch() const { return out_.batch; }
   [[nodiscard]] UnitId unit() const { return open_.back().unit; }
   // An operator and those that differentiate it, as they were recorded; their units are set.

@@ -59,6 +59,11 @@ void PassBuilder::unfused(const Unfused& part,
     op.read = bytes(op, each.read, each.read_f32, each.read_row);
     op.written = bytes(op, each.written, each.written_f32, each.written_row);
     op.scratch = bytes(op, each.scratch, 0, 0);
+    // AOTAutograd has no operators in place: aten.index_put copies what it writes to first.
+    if (out_.program == Program::kSimpleFsdp && !compiles() &&
+        each.name.starts_with("aten::index_put")) {
+      op.read += 2 * op.written;
+    }
     if (each.column > 0) {
       op.kind = OperatorKind::kGemm;
       op.dtype = DType::kF32;

@@ -20,8 +20,8 @@ std::string_view name_of(OptimizerImpl impl) {
 
 std::string_view name_of(Program program) {
   constexpr std::array<std::string_view, kProgramCount> kNames{
-      "engine",     "engine_on_cpu",   "engine_on_gpu", "transformers",
-      "torchtitan", "torchtitan_2024", "torchtitan_0_3"};
+      "engine",          "engine_on_cpu",  "engine_on_gpu", "transformers", "torchtitan",
+      "torchtitan_2024", "torchtitan_0_3", "simple_fsdp",   "graph_trainer"};
   return kNames[static_cast<size_t>(program)];
 }
 
@@ -31,13 +31,24 @@ bool is_engine(Program program) {
 }
 
 bool is_torchtitan(Program program) {
-  return program == Program::kTorchtitan || program == Program::kTorchtitan2024 ||
-         program == Program::kTorchtitan03;
+  const Program runs = operators_of(program);
+  return runs == Program::kTorchtitan || runs == Program::kTorchtitan2024 ||
+         runs == Program::kTorchtitan03;
+}
+
+bool is_traced(Program program) {
+  return program == Program::kSimpleFsdp || program == Program::kGraphTrainer;
+}
+
+Program operators_of(Program program) {
+  return program == Program::kSimpleFsdp     ? Program::kTorchtitan
+         : program == Program::kGraphTrainer ? Program::kTorchtitan03
+                                             : program;
 }
 
 Software software_by_default(Program program) {
   constexpr int64_t kLossChunks = 8;  // of ChunkedLossWrapper
-  return program == Program::kTorchtitan03
+  return operators_of(program) == Program::kTorchtitan03
              ? Software{.cuda_graphs = true, .loss_chunks = kLossChunks}
              : Software{};
 }
@@ -51,7 +62,7 @@ bool compiles_loss(Program program) {
 }
 
 bool keeps_gradients(Program program, const Software& software) {
-  return program == Program::kTorchtitan03 && software.cuda_graphs;
+  return operators_of(program) == Program::kTorchtitan03 && software.cuda_graphs;
 }
 
 void require_valid(const StepSettings& settings, std::string_view source) {

@@ -22,7 +22,8 @@ enum class OptimizerImpl : uint8_t { kFused, kForeach };
 // operators of that PyTorch code. kTorchtitan (0.2.2) has some families only, and its norms are one
 // kernel; in kTorchtitan2024, of December 2024, they are several, because PyTorch had no kernel for
 // them before version 2.9 (pull request 153666). kTorchtitan03 (0.3) has one product for queries,
-// keys and values, and computes head and loss in parts.
+// keys and values, and computes head and loss in parts. kSimpleFsdp runs the operators of
+// kTorchtitan and kGraphTrainer those of kTorchtitan03, each as in [Note: Traced steps].
 enum class Program : uint8_t {
   kEngine,
   kEngineOnCpu,
@@ -30,14 +31,37 @@ enum class Program : uint8_t {
   kTransformers,
   kTorchtitan,
   kTorchtitan2024,
-  kTorchtitan03
+  kTorchtitan03,
+  kSimpleFsdp,
+  kGraphTrainer
 };
-inline constexpr int kProgramCount = 7;
+inline constexpr int kProgramCount = 9;
 // "engine", "engine_on_cpu", "engine_on_gpu", "transformers", "torchtitan", "torchtitan_2024",
-// "torchtitan_0_3"
+// "torchtitan_0_3", "simple_fsdp", "graph_trainer"
 [[nodiscard]] std::string_view name_of(Program program);
 [[nodiscard]] bool is_engine(Program program);
 [[nodiscard]] bool is_torchtitan(Program program);
+
+// [Note: Traced steps] torchtitan's SimpleFSDP (experiments/simple_fsdp) and GraphTrainer
+// (experiments/graph_trainer) trace forward and backward into graphs that have FSDP's collectives
+// in them, and call the graph's operators one after the other, as aot_eager does, unless inductor
+// compiles it:
+// - A block's parameters, and its experts, are gathered by one all-gather each, which begins a unit
+//   early (transformer_block_bucketing). What is packed for a collective, and unpacked, is copied
+//   where compute runs.
+// - Gradients are converted and then packed, by two kernels. FSDP2 has one for both.
+// - SimpleFSDP's operators are not in place: index_put copies its destination first.
+// - No hook runs, so that the host spends no time on them. An operator takes it what an eager one
+//   takes.
+// - SimpleFSDP without checkpoints keeps what the min-cut partitioner leaves of a block: all but
+//   the results of activation functions, which it computes again in backward.
+// - GraphTrainer keeps what eager checkpoints keep, and is captured as a CUDA graph.
+// Source  torchtitan at commit ad9f188 of November 2025 and 0e25651 of June 2026; torch 2.11:
+//         _functorch/partitioners.py, _inductor/fx_passes/bucketing.py and
+//         overlap_manual_scheduling.py.
+[[nodiscard]] bool is_traced(Program program);
+// Whose operators it runs: its own, or those of the program that it traces.
+[[nodiscard]] Program operators_of(Program program);
 // The software that the program runs under by default. Source: torchtitan 0.3.0, components/loss.py
 // (num_chunks) and config/configs.py (disable_cuda_graphs).
 [[nodiscard]] Software software_by_default(Program program);

@@ -181,6 +181,13 @@ constexpr Piece kGateBackward[] = {
     {.name = "aten::silu_backward", .read = 2, .written = 1},
 };
 
+constexpr Piece kRecomputedGateBackward[] = {
+    {.name = "aten::silu", .read = 1, .written = 1},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient | takes_before(1)},
+    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 1},
+    {.name = "aten::silu_backward", .read = 2, .written = 1},
+};
+
 // (up + 1) · gate · sigmoid(a · gate), both clamped, which are the two halves of one product.
 constexpr Piece kClampedGateForward[] = {
     {.name = "aten::clamp", .read = 1, .written = 1},
@@ -373,6 +380,7 @@ constexpr Unfused kWideRotary{kWideRotaryForward, kWideRotaryBackward};
 constexpr Unfused kComplexRotary{kComplexRotaryForward, kComplexRotaryBackward};
 constexpr Unfused kComplexRotaryF32{kComplexProduct, kComplexProduct};
 constexpr Unfused kGate{kGateForward, kGateBackward, 3};
+constexpr Unfused kRecomputedGate{kGateForward, kRecomputedGateBackward, 2};
 constexpr Unfused kGelu{kGeluForward, kGeluBackward, 4};
 constexpr Unfused kLoss{kLossForward, kLossBackward, 0, 1, 2};
 constexpr Unfused kCrossEntropy{kCrossEntropyForward, kLossBackward, 0, 1, 2};
@@ -407,6 +415,9 @@ const Unfused& unfused_complex_rotary(DType dtype) {
 }
 const Unfused& unfused_silu_multiply() {
   return kGate;
+}
+const Unfused& unfused_recomputed_silu_multiply() {
+  return kRecomputedGate;
 }
 const Unfused& unfused_gelu() {
   return kGelu;

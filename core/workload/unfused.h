@@ -51,6 +51,8 @@ unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights
 // torchtitan's, of fp32 pairs as complex numbers: models/llama3/model/model.py, version 0.2.2.
 [[nodiscard]] const Unfused& unfused_complex_rotary(DType dtype);
 [[nodiscard]] const Unfused& unfused_silu_multiply();  // down_proj(act_fn(gate) * up): two kernels
+// The same where backward computes the activation's result again: aot_eager's partitioner.
+[[nodiscard]] const Unfused& unfused_recomputed_silu_multiply();
 [[nodiscard]] const Unfused& unfused_gelu();           // NewGELUActivation (gelu_new)
 [[nodiscard]] const Unfused& unfused_loss();           // ForCausalLMLoss: logits in fp32
 [[nodiscard]] const Unfused& unfused_cross_entropy();  // the same of the engine (token_loss)

@@ -427,7 +427,8 @@ void WorkloadBuilder::activation(std::string_view name, int64_t features) {
 
 void WorkloadBuilder::silu_multiply(int64_t features) {
   if (!fuses()) {
-    unfused(unfused_silu_multiply(), OperatorKind::kElementwise, features);
+    unfused(cuts() ? unfused_recomputed_silu_multiply() : unfused_silu_multiply(),
+            OperatorKind::kElementwise, features);
     return;
   }
   elementwise("shardlens::silu_multiply", "shardlens::silu_multiply_backward",

@@ -76,7 +76,8 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      const plan::UnitSize& size,
                      const CostModel& model,
                      bool shares,
-                     bool largest) {
+                     bool largest,
+                     bool traced) {
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
   if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
@@ -113,6 +114,9 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     out.all_reduce_full = cost(CollectiveKind::kAllReduce, replicas, sent.all_reduce_full);
     out.reduce_copy_in = model.copy_of(schedule::Op::kReduceCopyIn, part.full * element,
                                        part.full * reduce, largest);
+    if (traced && element != reduce) {  // converted first, then packed
+      out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
+    }
     if (shards.size == 1 && plan.copies_out()) {  // and in place of the reduce-scatter
       out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
     }
@@ -193,7 +197,8 @@ std::vector<CommunicationCost> communication_costs(const plan::Workload& workloa
 
 std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                   std::span<const plan::UnitSize> sizes,
-                                  const CostModel& model) {
+                                  const CostModel& model,
+                                  bool traced) {
   std::vector<UnitCosts> costs;
   costs.reserve(plan.units.size());
   const bool several = has_several_communicators(plan);
@@ -203,9 +208,9 @@ std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
   }
   for (UnitId id = 0; id < plan.units.size(); ++id) {
     const bool again = id > 0 && sizes[id] == sizes[id - 1] && alike(plan, id - 1, id);
-    costs.push_back(
-        again ? costs.back()
-              : unit_costs(plan, id, sizes[id], model, several, sizes[id].unsharded == largest));
+    costs.push_back(again ? costs.back()
+                          : unit_costs(plan, id, sizes[id], model, several,
+                                       sizes[id].unsharded == largest, traced));
   }
   return costs;
 }
@@ -285,7 +290,8 @@ StepCosts step_costs(const plan::Workload& workload,
     costs.operators.push_back(it->second);
   }
   costs.sums = operator_sums(costs.operators);
-  costs.units = unit_costs(plan, sizes, model);
+  const bool traced = plan::is_traced(workload.program);
+  costs.units = unit_costs(plan, sizes, model, traced);
   add_steps(workload.in_backward, model, costs.units);
   costs.communications = communication_costs(workload, plan, model);
   costs.host_slowdown = model.host_slowdown();
@@ -303,7 +309,7 @@ StepCosts step_costs(const plan::Workload& workload,
     costs.issue[op] = captured ? 0 : model.issue(static_cast<schedule::Op>(op));
   }
   for (size_t hook = 0; hook < costs.hooks.size(); ++hook) {
-    costs.hooks[hook] = captured ? 0 : model.issue_hook(static_cast<Hook>(hook));
+    costs.hooks[hook] = captured || traced ? 0 : model.issue_hook(static_cast<Hook>(hook));
   }
   return costs;
 }

@@ -113,9 +113,10 @@ void add_steps(std::span<const plan::Operator> operators,
                                    const CostModel& model);
 
 // Durations of only the plan's units; `model` is not queried again for a unit like the previous
-// one. `sizes`: plan::unit_sizes(plan).
+// one. `sizes`: plan::unit_sizes(plan). `traced`: see plan::is_traced().
 [[nodiscard]] std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                                 std::span<const plan::UnitSize> sizes,
-                                                const CostModel& model);
+                                                const CostModel& model,
+                                                bool traced);
 
 }  // namespace shardlens::sim

@@ -29,13 +29,15 @@ struct StackProgram {
 // torchtitan of May to October 2025: as 0.2.2, but attention is cuDNN's only on Blackwell.
 // Source  its pull requests 1196 and 1776.
 constexpr std::string_view kTorchtitan2025Stack = "torchtitan-2025";
-constexpr std::array<StackProgram, 6> kStackPrograms{
+constexpr std::array<StackProgram, 8> kStackPrograms{
     {{kTransformersStack, plan::Program::kTransformers},
      {kTransformersFlashStack, plan::Program::kTransformers},
      {kTorchtitanStack, plan::Program::kTorchtitan},
      {kTorchtitan2025Stack, plan::Program::kTorchtitan},
      {kTorchtitan2024Stack, plan::Program::kTorchtitan2024},
-     {kTorchtitan03Stack, plan::Program::kTorchtitan03}}};
+     {kTorchtitan03Stack, plan::Program::kTorchtitan03},
+     {kSimpleFsdpStack, plan::Program::kSimpleFsdp},
+     {kGraphTrainerStack, plan::Program::kGraphTrainer}}};
 
 Names texts(const JsonNode& parent, std::string_view key) {
   const auto node = parent.find(key);

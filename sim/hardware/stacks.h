@@ -61,6 +61,8 @@ inline constexpr std::string_view kTransformersFlashStack = "transformers-flash-
 inline constexpr std::string_view kTorchtitanStack = "torchtitan";
 inline constexpr std::string_view kTorchtitan2024Stack = "torchtitan-2024";
 inline constexpr std::string_view kTorchtitan03Stack = "torchtitan-0.3";
+inline constexpr std::string_view kSimpleFsdpStack = "simple-fsdp";
+inline constexpr std::string_view kGraphTrainerStack = "graph-trainer";
 
 // The value of --stack for a spec without the constants of a stack.
 inline constexpr std::string_view kBareStack = "bare";

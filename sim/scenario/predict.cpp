@@ -83,8 +83,8 @@ MemoryOptions memory_options(const Target& target,
                              const PredictOptions& options) {
   MemoryOptions memory;
   // torchtitan 0.3 runs with torch 2.15, which frees it.
-  memory.keeps_last_gradient =
-      !plan::is_engine(settings.program) && settings.program != plan::Program::kTorchtitan03;
+  memory.keeps_last_gradient = !plan::is_engine(settings.program) &&
+                               plan::operators_of(settings.program) != plan::Program::kTorchtitan03;
   memory.delays_reuse = options.simulation.host == HostMode::kAhead;
   memory.expandable_segments = plan::expands_segments(settings);
   memory.capacity = target.memory > 0 ? target.available() : std::numeric_limits<Bytes>::max();

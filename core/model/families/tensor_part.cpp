@@ -114,7 +114,8 @@ class TensorPart {
     }
     const Software& software = settings_.software;
     require_products(software);
-    if (software.loss_chunks.value_or(1) > 1 && settings_.program != Program::kTorchtitan03) {
+    if (software.loss_chunks.value_or(1) > 1 &&
+        operators_of(settings_.program) != Program::kTorchtitan03) {
       refuse(
           "only torchtitan 0.3 computes the loss in parts on divided layers; expected --stack "
           "torchtitan-0.3, --loss-chunks 1, or tensor 1",

@@ -37,7 +37,7 @@ class StepRunner {
       : workload_(workload),
         outline_(outline),
         plan_(plan),
-        schedule_(make(plan)),
+        schedule_(make(plan, plan::is_traced(workload.program))),
         buckets_(plan),
         sharded_(
             std::any_of(plan.units.begin(),
@@ -154,8 +154,8 @@ class StepRunner {
     order_.flush();
   }
 
-  static Schedule make(const plan::ResolvedPlan& plan) {
-    Result<Schedule> schedule = Schedule::make(unit_specs(plan), schedule_options(plan));
+  static Schedule make(const plan::ResolvedPlan& plan, bool traced) {
+    Result<Schedule> schedule = Schedule::make(unit_specs(plan), schedule_options(plan, traced));
     if (!schedule.ok()) {
       throw RuntimeFault(schedule.message());
     }
