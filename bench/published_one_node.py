@@ -3,12 +3,13 @@
 
     bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv tests/data/one_node_more.csv tests/data/one_node_unseen.csv]
 
-Rows that are not simulated (other trainers) are counted with the reason. What a source does not
+What a source does not
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints (whole blocks of its gpt-oss). "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
 sharded over 4. Only the first row was used to fit a constant (`rows` 1 of "PyTorch
-H100-96GB" in sim/hardware/stacks.json); it is listed and not counted.
+H100-96GB" in sim/hardware/stacks.json); it is listed and not counted. A row that is not simulated is counted with the reason.
 torchtitan's rows with experts after April 2026, when it stopped to pad rows (pull request 2774), are simulated as its version 0.3, which it was but for the number. The configurations of
-pull request 2080 are simulated without checkpoints, as SimpleFSDP's README starts the model.
+pull request 2080 are simulated without checkpoints, as SimpleFSDP's README starts the model, and with scaled_dot_product_attention, to which its commit d26eb87 changes the 16B model.
+SimpleFSDP and GraphTrainer are stacks of their own; GraphTrainer's "eager policy" keeps what selective checkpoints keep.
 The ratios of eager and compiled steps of Llama 3 8B and Qwen3 32B in pull request 3105 were used to fit one constant, `elementwise_rate` of Blackwell GPUs; they are marked. Without it the
 steps of that source are off by -7.8 to +8.2 % (the ratios by 3 to 6 points, GPT-OSS's by 9).
 "B200 power limited": the source does not print the limit, so it is anywhere between the smallest and the vendor's, 200 to 1000 W. float8 with scales for tensors gathers
@@ -103,6 +104,11 @@ def has_experts(row):
     return not {"moe_intermediate_size", "num_local_experts"}.isdisjoint(MODELS[row["model"]])
 
 
+def model_of(row):
+    model = MODELS[row["model"]]
+    return {**model, "attn_implementation": "sdpa"} if row["source"].endswith("torchtitan#2080") else model
+
+
 def program_of(row):
     """On H100 torchtitan called FlashAttention-2 until pull request 1776 of October 2025. Before PyTorch 2.9 an eager norm was several kernels, and until April 2025 torchtitan's loss was not compiled (pull request 1033).
     The version of #3105 (commit 58b0344 of May 2026) already has the loss of 0.3 and its rotary embedding, of CUDA graphs and one product for queries, keys and values only the latter as an option."""
@@ -110,6 +116,8 @@ def program_of(row):
         return "transformers"
     if row["source"].startswith("huggingface/accelerate"):
         return "transformers-flash-2"
+    if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
+        return "simple-fsdp" if row["engine"].startswith("SimpleFSDP") else "graph-trainer"
     if row["source"].startswith("pytorch/torchtitan#3105") or has_experts(row) and row["source_date"] > "2026-04":
         return "torchtitan-0.3"
     if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2":
@@ -125,8 +133,6 @@ def flags_of(row):
     """The flags of simulate, or why the row is left out."""
     if row["model"] not in MODELS:
         return f"the model {row['model']}"
-    if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
-        return f"another trainer, {row['engine']}"
     if row["other_metric"] == "cuDNN":
         return "cuDNN's attention beside norms of several kernels"
     hardware = "4xH200" if row["source"].startswith("Kempner") else HARDWARE[row["gpu"]]
@@ -292,7 +298,7 @@ def without_its_source(result, results):
 def simulated(binary, row, flags):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        model = MODELS[row["model"]]
+        model = model_of(row)
         positions = {"max_position_embeddings": max(int(row["seq"] or 0), model["max_position_embeddings"])} if "max_position_embeddings" in model else {}
         (folder / "config.json").write_text(json.dumps({**model, **positions}))
         (folder / "plan.json").write_text(json.dumps(plan_of(row)))
@@ -353,7 +359,8 @@ def print_table(results):
     for each in results:
         row = each["row"]
         source = row["source"].split(" ")[0].removeprefix("pytorch/").split(":")
-        software = ", ".join(part for part in ("compile" if compiles(row) else "eager", row["precision"], row["other_metric"].split(";")[0],
+        program = row["engine"] if program_of(row) in ("simple-fsdp", "graph-trainer") else "compile" if compiles(row) else "eager"
+        software = ", ".join(part for part in (program, row["precision"], row["other_metric"].split(";")[0],
                                                "" if row["model"] in ("Llama3.1-8B", "Llama3-8B") else row["model"],
                                                row["parallelism"] if mesh_of(row) or row["parallelism"] != f"FSDP{row['gpus']}" else "",
                                                {"none": "no checkpoints", "every second block": row["ac"]}.get(checkpoints_of(row), ""), f"{row['seq']} tokens" if int(row["seq"] or 0) > 8192 else "",
@@ -378,7 +385,7 @@ def main():
     results, left_out = [], {}
     for path in arguments.runs:
         with open(path, newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+            rows = [{**row, "ac": row["ac"].replace("eager policy", "selective")} for row in csv.DictReader(file)]
         for row in rows:
             flags = flags_of(row)
             predicted = flags if isinstance(flags, str) else simulated(arguments.bin, row, flags)
