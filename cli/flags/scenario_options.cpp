@@ -298,10 +298,6 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step.software.cuda_graphs =
         options.cuda_graphs.value_or(plan::software_by_default(out.step.program).cuda_graphs);
     out.step.optimizer_impl = optimizer_impl(options, out.step.program);
-    if (plan::is_traced(out.step.program) && out.plan.forward_prefetch == 0 &&
-        out.plan.forward_prefetch_lists.empty()) {
-      out.plan.forward_prefetch = 1;  // [Note: Traced steps]
-    }
     return out;
   }
   const auto recorded = options.other_workload.empty()

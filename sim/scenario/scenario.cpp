@@ -15,6 +15,7 @@
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
 #include "sim/scenario/predicted_communication.h"
+#include "sim/scenario/traced_plan.h"
 
 namespace shardlens::sim {
 namespace {
@@ -72,7 +73,8 @@ void require_measured(const Scenario& scenario) {
 PricedStep priced_of(const Scenario& scenario) {
   require_measured(scenario);
   require_products(scenario);
-  plan::ResolvedPlan plan = scenario.model->resolve(scenario.plan, scenario.world_size);
+  plan::ResolvedPlan plan =
+      scenario.model->resolve(as_run_by(scenario.step.program, scenario.plan), scenario.world_size);
   plan::Workload workload = scenario.model->workload(plan, scenario.step);
   std::vector<RankWorkload> of_ranks = scenario.model->workloads_of_ranks(plan, scenario.step);
   return priced_step(std::move(workload), std::move(plan), scenario.machine->target(),

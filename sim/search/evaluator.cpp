@@ -12,6 +12,7 @@
 #include "core/workload/step_size.h"
 #include "core/workload/step_support.h"
 #include "sim/engine/alike.h"
+#include "sim/scenario/traced_plan.h"
 #include "sim/search/kept_bytes.h"
 
 namespace shardlens::sim {
@@ -90,8 +91,9 @@ void Evaluator::take_family(const Candidate& candidate) {
       sized_.clear();
     }
     parts_.clear();
-    const plan::ResolvedPlan smaller =
-        std::exchange(plan_, scenario_.model->resolve(plan, scenario_.world_size));
+    const plan::ResolvedPlan smaller = std::exchange(
+        plan_,
+        scenario_.model->resolve(as_run_by(scenario_.step.program, plan), scenario_.world_size));
     merge_units(smaller);
   }
   require_simulator_support(plan_, target_);

@@ -11,6 +11,7 @@
 #include "sim/cost/gpu_cost_model.h"
 #include "sim/engine/step_costs.h"
 #include "sim/hardware/hardware_spec.h"
+#include "sim/scenario/traced_plan.h"
 
 namespace shardlens::sim {
 namespace {
@@ -68,6 +69,19 @@ TEST(TracedStepCosts, GradientsAreConvertedAndThenPacked) {
     EXPECT_EQ(apart[unit].reduce_copy_in - together[unit].reduce_copy_in,
               model.copy(packed, packed));
   }
+}
+
+TEST(TracedStepCosts, EachParameterIsShardedAndGatheredAUnitEarly) {
+  plan::Plan plan;
+  plan.dialect = plan::Dialect::kFsdp2;
+  EXPECT_EQ(as_run_by(plan::Program::kTorchtitan, plan), plan);
+  EXPECT_EQ(as_run_by(plan::Program::kSimpleFsdp, plan).layout, plan::Layout::kPerParameter);
+  EXPECT_EQ(as_run_by(plan::Program::kSimpleFsdp, plan).forward_prefetch, 1);
+  plan.forward_prefetch = 2;
+  EXPECT_EQ(as_run_by(plan::Program::kGraphTrainer, plan).forward_prefetch, 2);
+  plan.forward_prefetch = 0;
+  plan.forward_prefetch_lists = {{"model.layers.0", {"model.layers.2"}}};
+  EXPECT_EQ(as_run_by(plan::Program::kGraphTrainer, plan).forward_prefetch, 0);
 }
 
 TEST(TracedStepCosts, NoHookRuns) {
