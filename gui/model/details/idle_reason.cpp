@@ -39,7 +39,7 @@ Longest longest_in(const RankData& rank, const char* name, uint32_t thread, cons
   Longest out;
   for (const Lane& lane : rank.lanes) {
     for (size_t row = 0; lane.name == name && row < lane.rows.size(); ++row) {
-      const std::vector<LaneItem>& items = lane.rows[row].items();
+      const LaneItems items = lane.rows[row].items();
       for (size_t i = lane.rows[row].first_ending_after(idle.start);
            i < items.size() && items[i].start < idle.end; ++i) {
         const Nanoseconds inside =

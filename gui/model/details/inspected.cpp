@@ -90,18 +90,17 @@ QString of_collective(const RunData& run, const RankData& rank, uint32_t index) 
   sheet.row(
       QObject::tr("exposed"),
       QObject::tr("<b>%1</b> of %2").arg(durationText(exposed), durationText(c.when.length())));
-  if (const analysis::UnitSpan* span = rank.span_of(index)) {
+  if (const CollectiveSpan* span = rank.span_of(index)) {
     if (span->cause) {
       sheet.row(QObject::tr("cause"),
                 QStringLiteral("<b>%1</b>: %2")
                     .arg(escaped(words_of(*span->cause)), escaped(explanation_of(*span->cause))));
-      const std::string_view helps =
-          remedy_of(*span->cause, span->part.value_or(analysis::UnitPart::kOther));
+      const std::string_view helps = remedy_of(*span->cause, span->part);
       if (!helps.empty()) {
         sheet.row(QObject::tr("what may help"), in_window(escaped(helps)));
       }
     }
-    if (const auto slack = span->slack()) {
+    if (const auto slack = rank.slack_of(index)) {
       sheet.row(QObject::tr("slack"),
                 *slack < 0 ? QObject::tr("%1, it ended too late").arg(durationText(*slack))
                            : durationText(*slack));

@@ -27,7 +27,7 @@ Selection::Item item_of(const RankData& rank, size_t of_rank, const DeviceEvent&
 std::optional<size_t> first_of_operator(const RankData& rank, const trace::Event& op) {
   for (const Lane& lane : rank.lanes) {
     for (size_t row = 0; lane.name == Lane::kCalls && row < lane.rows.size(); ++row) {
-      const std::vector<LaneItem>& items = lane.rows[row].items();
+      const LaneItems items = lane.rows[row].items();
       for (size_t i = lane.rows[row].first_ending_after(op.start);
            i < items.size() && items[i].start < op.end(); ++i) {
         const auto first = rank.trace.events[items[i].ref].track == op.track

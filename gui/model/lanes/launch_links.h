@@ -9,7 +9,7 @@
 
 namespace shardlens::gui {
 
-// Finds what a call of the host launched.
+// Finds what a call of the host launched. The device events of one call are neighbours, by start.
 //
 // Memory  4 bytes per device event.
 class LaunchLinks {
@@ -21,8 +21,11 @@ class LaunchLinks {
   [[nodiscard]] std::optional<size_t> first_of(const analysis::Timeline& timeline,
                                                uint32_t call) const;
 
+  // Positions in Timeline::device_events, by launch; without those whose launch is not known.
+  [[nodiscard]] const std::vector<uint32_t>& positions() const { return by_launch_; }
+
  private:
-  std::vector<uint32_t> by_launch_;  // positions in Timeline::device_events
+  std::vector<uint32_t> by_launch_;
 };
 
 // Position of the event in Timeline::device_events; nullopt: it is not one of them.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "profiler/analysis/events/sort_runs.h"
+
 namespace shardlens::gui {
 namespace {
 
@@ -60,7 +62,7 @@ class Columns {
 
 }  // namespace
 
-BusyPyramid::BusyPyramid(const std::vector<LaneItem>& items) {
+BusyPyramid::BusyPyramid(const LaneItems& items) {
   if (items.size() < kPyramidFrom) {
     return;
   }
@@ -74,7 +76,7 @@ BusyPyramid::BusyPyramid(const std::vector<LaneItem>& items) {
     return;  // few events over a very long time: walking them is cheaper
   }
   levels_.emplace_back(static_cast<size_t>((span >> shift_) + 1));
-  for (const LaneItem& item : items) {
+  for (const LaneItem item : items) {
     Nanoseconds at = item.start - origin_;
     const Nanoseconds end = item.end - origin_;
     while (at < end) {
@@ -117,47 +119,48 @@ double BusyPyramid::busy(const analysis::Interval& window, double resolution) co
   return sum;
 }
 
-LaneRow::LaneRow(std::vector<LaneItem> items) : items_(std::move(items)), pyramid_(items_) {}
+LaneRow::LaneRow(ItemTable table, std::vector<uint32_t> positions)
+    : table_(table), positions_(std::move(positions)), pyramid_(items()) {}
 
 size_t LaneRow::first_ending_after(Nanoseconds instant) const {
-  const auto found =
-      std::upper_bound(items_.begin(), items_.end(), instant,
-                       [](Nanoseconds t, const LaneItem& item) { return t < item.end; });
-  return static_cast<size_t>(found - items_.begin());
+  const auto found = std::ranges::partition_point(
+      positions_, [this, instant](uint32_t position) { return table_(position).end <= instant; });
+  return static_cast<size_t>(found - positions_.begin());
 }
 
-std::vector<LaneRow> rows_of(std::vector<LaneItem> items) {
-  const auto by_start = [](const LaneItem& a, const LaneItem& b) { return a.start < b.start; };
-  if (!std::is_sorted(items.begin(), items.end(), by_start)) {
-    std::stable_sort(items.begin(), items.end(), by_start);
-  }
-  const auto overlaps = [](const LaneItem& a, const LaneItem& b) { return b.start < a.end; };
-  if (std::adjacent_find(items.begin(), items.end(), overlaps) == items.end()) {
-    std::vector<LaneRow> one;  // the usual case, without the copies made below
-    if (!items.empty()) {
-      items.shrink_to_fit();
-      one.emplace_back(std::move(items));
-    }
-    return one;
-  }
-  std::vector<std::vector<LaneItem>> rows;
-  std::vector<LaneItem> left;
-  while (!items.empty()) {
-    std::vector<LaneItem> row;
-    row.reserve(items.size());
-    left.clear();
-    for (const LaneItem& item : items) {
-      const bool fits = row.empty() || item.start >= row.back().end;
-      (fits ? row : left).push_back(item);
-    }
-    row.shrink_to_fit();
-    rows.push_back(std::move(row));
-    std::swap(items, left);
+std::vector<LaneRow> rows_of(const ItemTable& table, std::vector<uint32_t> positions) {
+  bool sorted = true, overlap = false;
+  LaneItem last;
+  for (size_t i = 0; i < positions.size(); ++i) {
+    const LaneItem item = table(positions[i]);
+    sorted = sorted && (i == 0 || item.start >= last.start);
+    overlap = overlap || (i > 0 && item.start < last.end);
+    last = item;
   }
   std::vector<LaneRow> out;
-  out.reserve(rows.size());
-  for (std::vector<LaneItem>& row : rows) {
-    out.emplace_back(std::move(row));
+  if (sorted && !overlap) {  // the usual case, without the copies made below
+    if (!positions.empty()) {
+      positions.shrink_to_fit();
+      out.emplace_back(table, std::move(positions));
+    }
+    return out;
+  }
+  analysis::sort_runs(positions,
+                      [&table](uint32_t a, uint32_t b) { return table(a).start < table(b).start; });
+  std::vector<uint32_t> left;
+  while (!positions.empty()) {
+    std::vector<uint32_t> row;
+    Nanoseconds end = 0;  // of the row's last item
+    left.clear();
+    for (const uint32_t position : positions) {
+      const LaneItem item = table(position);
+      const bool fits = row.empty() || item.start >= end;
+      (fits ? row : left).push_back(position);
+      end = fits ? item.end : end;
+    }
+    row.shrink_to_fit();
+    out.emplace_back(table, std::move(row));
+    std::swap(positions, left);
   }
   return out;
 }
@@ -169,11 +172,10 @@ void append_tiles(const LaneRow& row,
   if (width <= 0 || view.end <= view.start) {
     return;
   }
-  const std::vector<LaneItem>& items = row.items();
+  const LaneItems items = row.items();
   const size_t first = row.first_ending_after(view.start);
-  const auto after =
-      std::lower_bound(items.begin() + static_cast<std::ptrdiff_t>(first), items.end(), view.end,
-                       [](const LaneItem& item, Nanoseconds t) { return item.start < t; });
+  const auto after = std::ranges::lower_bound(items.begin() + static_cast<std::ptrdiff_t>(first),
+                                              items.end(), view.end, {}, &LaneItem::start);
   const size_t last = static_cast<size_t>(after - items.begin());
   const double ns_per_pixel =
       static_cast<double>(view.end - view.start) / static_cast<double>(width);
@@ -192,13 +194,14 @@ void append_tiles(const LaneRow& row,
   const double pixels_per_ns = 1 / ns_per_pixel;
   const size_t before = out.size();
   for (size_t i = first; i < last; ++i) {
+    const LaneItem item = items[i];
     const double left =
-        static_cast<double>(std::max(items[i].start, view.start) - view.start) * pixels_per_ns;
+        static_cast<double>(std::max(item.start, view.start) - view.start) * pixels_per_ns;
     const double right =
-        static_cast<double>(std::min(items[i].end, view.end) - view.start) * pixels_per_ns;
+        static_cast<double>(std::min(item.end, view.end) - view.start) * pixels_per_ns;
     // The item's full length decides whether it is wide, so that it does not change at the view's
     // edge.
-    if (static_cast<double>(items[i].end - items[i].start) >= kWidePixels * ns_per_pixel) {
+    if (static_cast<double>(item.end - item.start) >= kWidePixels * ns_per_pixel) {
       out.push_back({left, right, 1, static_cast<int64_t>(i)});
     } else {
       columns.add(left, right);

@@ -2,18 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
+#include <ranges>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/base/units.h"
+#include "gui/model/lanes/item_table.h"
 #include "profiler/analysis/events/intervals.h"
 
 namespace shardlens::gui {
-
-// One item on a lane. `ref` is an index whose meaning depends on the lane (see Lane).
-struct LaneItem {
-  Nanoseconds start = 0, end = 0;
-  uint32_t ref = 0;
-};
 
 // Busy time per bucket, at several levels with buckets of 2^k ns. A zoomed-out row is drawn from it
 // in time that depends only on the number of pixels.
@@ -22,7 +21,7 @@ struct LaneItem {
 class BusyPyramid {
  public:
   BusyPyramid() = default;
-  explicit BusyPyramid(const std::vector<LaneItem>& items);  // sorted by start, disjoint
+  explicit BusyPyramid(const LaneItems& items);  // sorted by start, disjoint
   [[nodiscard]] bool empty() const { return levels_.empty(); }
   [[nodiscard]] Nanoseconds finest() const { return Nanoseconds{1} << shift_; }
   // Busy time within the window in ns, from the coarsest level whose buckets are no longer than
@@ -38,19 +37,31 @@ class BusyPyramid {
 // Items that do not overlap, sorted by start.
 class LaneRow {
  public:
-  explicit LaneRow(std::vector<LaneItem> items);
-  [[nodiscard]] const std::vector<LaneItem>& items() const { return items_; }
+  LaneRow(ItemTable table, std::vector<uint32_t> positions);
+  // Each is read when it is asked for.
+  [[nodiscard]] LaneItems items() const { return {positions_, table_}; }
+  [[nodiscard]] const ItemTable& table() const { return table_; }
+  [[nodiscard]] std::span<const uint32_t> positions() const { return positions_; }  // of the items
   [[nodiscard]] const BusyPyramid& pyramid() const { return pyramid_; }
   // Index of the first item that ends after `instant`; items().size() if there is none.
   [[nodiscard]] size_t first_ending_after(Nanoseconds instant) const;
 
  private:
-  std::vector<LaneItem> items_;
+  ItemTable table_;
+  std::vector<uint32_t> positions_;
   BusyPyramid pyramid_;
 };
 
-// Distributes items over rows so that items of a row do not overlap: none is drawn over another.
-[[nodiscard]] std::vector<LaneRow> rows_of(std::vector<LaneItem> items);
+// Distributes items of a table over rows so that items of a row do not overlap: none is drawn over
+// another.
+[[nodiscard]] std::vector<LaneRow> rows_of(const ItemTable& table, std::vector<uint32_t> positions);
+// The same for all rows of a table with a member `when`.
+template <class Row>
+[[nodiscard]] std::vector<LaneRow> rows_of(const std::vector<Row>& table) {
+  std::vector<uint32_t> all(table.size());
+  std::iota(all.begin(), all.end(), 0U);
+  return rows_of(ItemTable(table), std::move(all));
+}
 
 // A piece of a drawn row: one item, or a stretch of pixels with its busy fraction.
 struct Tile {

@@ -1,6 +1,7 @@
 #include "gui/model/lanes/live_figures.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace shardlens::gui {
@@ -8,28 +9,47 @@ namespace shardlens::gui {
 using analysis::Interval;
 using analysis::IntervalSet;
 
-PrefixSums::PrefixSums(const IntervalSet& set) : set_(&set) {
-  sums_.reserve(set.size());
+PrefixSums::PrefixSums(const IntervalSet& set) : table_(set), size_(set.size()) {
+  sum();
+}
+
+PrefixSums::PrefixSums(const ItemTable& table, std::vector<uint32_t> positions)
+    : table_(table), positions_(std::move(positions)), size_(positions_.size()) {
+  positions_.shrink_to_fit();
+  sum();
+}
+
+void PrefixSums::sum() {
+  sums_.reserve((size_ + kStride - 1) / kStride);
   Nanoseconds sum = 0;
-  for (const Interval& interval : set) {
-    sums_.push_back(sum);
-    sum += interval.length();
+  for (size_t i = 0; i < size_; ++i) {
+    if (i % kStride == 0) {
+      sums_.push_back(sum);
+    }
+    const LaneItem item = at(i);
+    sum += item.end - item.start;
   }
 }
 
 Nanoseconds PrefixSums::before(Nanoseconds instant) const {
-  const auto after = std::upper_bound(set_->begin(), set_->end(), instant,
-                                      [](Nanoseconds t, const Interval& i) { return t < i.start; });
-  if (after == set_->begin()) {
+  const auto all = std::views::iota(size_t{0}, size_);
+  const size_t after = *std::ranges::partition_point(
+      all, [this, instant](size_t i) { return at(i).start <= instant; });
+  if (after == 0) {
     return 0;
   }
-  const auto last = static_cast<size_t>(after - set_->begin()) - 1;
-  return sums_[last] + std::min(instant, (*set_)[last].end) - (*set_)[last].start;
+  const size_t last = after - 1;
+  Nanoseconds sum = sums_[last / kStride];
+  for (size_t i = last / kStride * kStride; i < last; ++i) {
+    const LaneItem item = at(i);
+    sum += item.end - item.start;
+  }
+  const LaneItem item = at(last);
+  return sum + std::min(instant, item.end) - item.start;
 }
 
 Nanoseconds PrefixSums::within(const Interval& window) const {
-  return set_ == nullptr || window.end <= window.start ? 0
-                                                       : before(window.end) - before(window.start);
+  return size_ == 0 || window.end <= window.start ? 0 : before(window.end) - before(window.start);
 }
 
 LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Partition& partition)
@@ -39,13 +59,13 @@ LiveFigures::LiveFigures(const analysis::Timeline& timeline, const analysis::Par
       overlap_(partition.overlap()),
       exposed_comm_(partition.exposed_comm()),
       exposed_copy_(partition.exposed_copy()) {
-  std::map<std::optional<CollectiveKind>, analysis::UnionBuilder> kinds;
-  for (const analysis::Partition::Owned& part : partition.exposed_by_collective()) {
-    kinds[timeline.collectives[part.collective].kind].add(part.when);
+  const std::vector<analysis::Partition::Owned>& parts = partition.exposed_by_collective();
+  std::map<std::optional<CollectiveKind>, std::vector<uint32_t>> kinds;
+  for (uint32_t i = 0; i < parts.size(); ++i) {
+    kinds[timeline.collectives[parts[i].collective].kind].push_back(i);
   }
-  for (auto& [kind, intervals] : kinds) {
-    const IntervalSet& set = exposed_[kind] = intervals.take();
-    exposed_sums_.emplace(kind, PrefixSums(set));
+  for (auto& [kind, positions] : kinds) {
+    exposed_sums_.emplace(kind, PrefixSums(ItemTable(parts), std::move(positions)));
   }
 }
 

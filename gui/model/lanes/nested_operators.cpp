@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gui/model/lanes/host_lanes.h"
 #include "profiler/analysis/events/nesting.h"
 
 namespace shardlens::gui {
@@ -20,7 +21,7 @@ std::vector<NestedThread> nested_operators(const trace::Trace& trace) {
   std::vector<NestedThread> out;
   for (size_t begin = 0; begin < order.size();) {
     const uint32_t track = trace.events[order[begin]].track;
-    std::vector<std::vector<LaneItem>> depths;
+    std::vector<std::vector<uint32_t>> depths;
     std::vector<Nanoseconds> open;  // ends of the events that are open, from the outermost on
     size_t at = begin;
     for (; at < order.size() && trace.events[order[at]].track == track; ++at) {
@@ -31,13 +32,14 @@ std::vector<NestedThread> nested_operators(const trace::Trace& trace) {
       if (open.size() == depths.size()) {
         depths.emplace_back();
       }
-      depths[open.size()].push_back({event.start, event.end(), order[at]});
+      depths[open.size()].push_back(order[at]);
       open.push_back(event.end());
     }
     NestedThread& thread = out.emplace_back();
     thread.track = track;
-    for (std::vector<LaneItem>& items : depths) {
-      thread.depths.emplace_back(std::move(items));
+    for (std::vector<uint32_t>& positions : depths) {
+      positions.shrink_to_fit();
+      thread.depths.emplace_back(items_of(trace), std::move(positions));
     }
     begin = at;
   }

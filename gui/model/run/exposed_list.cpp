@@ -17,6 +17,7 @@ std::vector<ExposedCollective> exposed_within(const RankData& rank,
       out.back().exposed += exposed;
     }
   }
+  out.shrink_to_fit();
   std::sort(out.begin(), out.end(), [](const ExposedCollective& a, const ExposedCollective& b) {
     return std::pair(b.exposed, a.collective) < std::pair(a.exposed, b.collective);
   });

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iterator>
 #include <map>
+#include <numeric>
 #include <utility>
 
 #include "gui/model/base/words.h"
@@ -39,12 +40,12 @@ analysis::Analysis analyzed(const trace::Run& run, const trace::Progress* progre
   options.timeline.progress = progress;
   analysis::Analysis out = analysis::analyze(run, options);
   for (analysis::RankAnalysis& rank : out.ranks) {
-    rank.detail->spans.shrink_to_fit();
     rank.detail->idle.shrink_to_fit();
   }
   for (analysis::Timeline& timeline : out.timelines) {
     const std::function<void()> parts[] = {[&timeline] { timeline.device_events.shrink_to_fit(); },
                                            [&timeline] { timeline.collectives.shrink_to_fit(); },
+                                           [&timeline] { timeline.fsdp.events.shrink_to_fit(); },
                                            [&timeline] { timeline.host_events.shrink_to_fit(); },
                                            [&timeline] { timeline.compute.shrink_to_fit(); },
                                            [&timeline] { timeline.communication.shrink_to_fit(); },
@@ -125,72 +126,45 @@ std::vector<LaneRow> RankData::rows_of_events(Nature nature) const {
   const std::vector<analysis::DeviceEvent>& all =
       timeline.device ? timeline.device_events : timeline.host_events;
   const auto shown = [&](const analysis::DeviceEvent& e) {
-    return e.nature == nature && trace.events[e.event].duration > 0;
+    return e.nature == nature && e.when.length() > 0;
   };
-  std::vector<LaneItem> items;
-  items.reserve(static_cast<size_t>(std::count_if(all.begin(), all.end(), shown)));
-  for (const analysis::DeviceEvent& e : all) {
-    if (shown(e)) {
-      const trace::Event& event = trace.events[e.event];
-      items.push_back({event.start, event.end(), e.event});
+  std::vector<uint32_t> positions;
+  positions.reserve(static_cast<size_t>(std::count_if(all.begin(), all.end(), shown)));
+  for (uint32_t i = 0; i < all.size(); ++i) {
+    if (shown(all[i])) {
+      positions.push_back(i);
     }
   }
-  return rows_of(std::move(items));
-}
-
-std::vector<LaneRow> RankData::rows_of_sections() const {
-  std::vector<LaneItem> items;
-  const auto& parts = timeline.sections.parts();
-  items.reserve(parts.size());
-  for (uint32_t i = 0; i < parts.size(); ++i) {
-    items.push_back({parts[i].when.start, parts[i].when.end, i});
-  }
-  return rows_of(std::move(items));
+  return rows_of({&all,
+                  [](const void* table, uint32_t position) -> LaneItem {
+                    using Events = std::vector<analysis::DeviceEvent>;
+                    const auto& event = (*static_cast<const Events*>(table))[position];
+                    return {event.when.start, event.when.end, event.event};
+                  }},
+                 std::move(positions));
 }
 
 std::vector<LaneRow> RankData::rows_of_exposed() const {
-  std::vector<LaneItem> items;
-  items.reserve(partition.exposed_by_collective().size());
-  for (const analysis::Partition::Owned& part : partition.exposed_by_collective()) {
-    items.push_back({part.when.start, part.when.end, part.collective});
-  }
-  return rows_of(std::move(items));
-}
-
-std::vector<LaneRow> RankData::rows_of_residencies() const {
-  std::vector<LaneItem> items;
-  for (uint32_t i = 0; i < residencies.size(); ++i) {
-    items.push_back({residencies[i].when.start, residencies[i].when.end, i});
-  }
-  return rows_of(std::move(items));
-}
-
-std::vector<LaneRow> RankData::rows_of_idle() const {
-  std::vector<LaneItem> items;
-  items.reserve(idle().size());
-  for (uint32_t i = 0; i < idle().size(); ++i) {
-    items.push_back({idle()[i].when.start, idle()[i].when.end, i});
-  }
-  return rows_of(std::move(items));
-}
-
-std::vector<LaneRow> RankData::rows_of_regions() const {
-  std::vector<LaneItem> items;
-  for (uint32_t i = 0; i < regions.size(); ++i) {
-    items.push_back({regions[i].when.start, regions[i].when.end, i});
-  }
-  return rows_of(std::move(items));
+  using Parts = std::vector<analysis::Partition::Owned>;
+  const Parts& parts = partition.exposed_by_collective();
+  std::vector<uint32_t> all(parts.size());
+  std::iota(all.begin(), all.end(), 0U);
+  return rows_of({&parts,
+                  [](const void* table, uint32_t position) -> LaneItem {
+                    const auto& part = (*static_cast<const Parts*>(table))[position];
+                    return {part.when.start, part.when.end, part.collective};
+                  }},
+                 std::move(all));
 }
 
 std::map<Kind, std::vector<LaneRow>> RankData::rows_of_collectives() const {
-  std::map<Kind, std::vector<LaneItem>> items;
+  std::map<Kind, std::vector<uint32_t>> positions;
   for (uint32_t i = 0; i < timeline.collectives.size(); ++i) {
-    const Collective& c = timeline.collectives[i];
-    items[kind_of(c)].push_back({c.when.start, c.when.end, i});
+    positions[kind_of(timeline.collectives[i])].push_back(i);
   }
   std::map<Kind, std::vector<LaneRow>> rows;
-  for (auto& [kind, list] : items) {
-    rows[kind] = rows_of(std::move(list));
+  for (auto& [kind, list] : positions) {
+    rows[kind] = rows_of(ItemTable(timeline.collectives), std::move(list));
   }
   return rows;
 }
@@ -199,40 +173,40 @@ void RankData::make(const trace::PlannedInputs* planned) {
   std::vector<LaneRow> sections, operators, calls, compute, exposed_parts, copies, gathered,
       idle_time, pieces;
   std::map<Kind, std::vector<LaneRow>> collectives;
-  const std::function<void()> parts[] = {[&] { copies = rows_of_events(Nature::kCopy); },
-                                         [&] { compute = rows_of_events(Nature::kCompute); },
-                                         [&] { collectives = rows_of_collectives(); },
-                                         [&] { exposed_parts = rows_of_exposed(); },
-                                         [&] { sections = rows_of_sections(); },
-                                         [&] {
-                                           if (timeline.device) {
-                                             operators =
-                                                 rows_of(outermost_operators(trace, timeline));
-                                           }
-                                         },
-                                         [&] {
-                                           if (timeline.device) {
-                                             calls = rows_of(runtime_calls(trace, timeline));
-                                             links = LaunchLinks(trace, timeline);
-                                           }
-                                         },
-                                         [&] {
-                                           if (timeline.device) {
-                                             queue = QueueCurve(launch_queue(trace, timeline));
-                                             idle_time = rows_of_idle();
-                                           }
-                                         },
-                                         [&] {
-                                           allocations = residencies_of(trace);
-                                           residencies = on_device(allocations, timeline);
-                                           gathered = rows_of_residencies();
-                                         },
-                                         [&] { orders = orders_of(trace, timeline, planned); },
-                                         [&] {
-                                           regions = analysis::regions_of(trace, timeline);
-                                           pieces = rows_of_regions();
-                                         },
-                                         [&] { index_spans(); }};
+  const std::function<void()> parts[] = {
+      [&] { copies = rows_of_events(Nature::kCopy); },
+      [&] { compute = rows_of_events(Nature::kCompute); },
+      [&] { collectives = rows_of_collectives(); },
+      [&] { exposed_parts = rows_of_exposed(); },
+      [&] { sections = rows_of(timeline.sections.parts()); },
+      [&] {
+        if (timeline.device) {
+          operators = rows_of(items_of(trace), outermost_operators(trace, timeline));
+        }
+      },
+      [&] {
+        if (timeline.device) {
+          calls = rows_of(items_of(trace), runtime_calls(trace, timeline));
+          links = LaunchLinks(trace, timeline);
+          queue = QueueCurve(timeline, links);
+        }
+      },
+      [&] {
+        if (timeline.device) {
+          idle_time = rows_of(idle());
+        }
+      },
+      [&] {
+        allocations = residencies_of(trace);
+        residencies = on_device(allocations, timeline);
+        gathered = rows_of(residencies);
+      },
+      [&] { orders = orders_of(trace, timeline, planned); },
+      [&] {
+        regions = analysis::regions_of(trace, timeline);
+        pieces = rows_of(regions);
+      },
+      [&] { index_spans(); }};
   trace::in_parallel(std::size(parts), [&parts](size_t i) { parts[i](); });
   const auto add = [this](Kind kind, Lane::Source source, std::vector<LaneRow>& rows,
                           const char* name = nullptr) {
@@ -255,21 +229,37 @@ void RankData::make(const trace::PlannedInputs* planned) {
 }
 
 void RankData::index_spans() {
-  span_by_collective_.assign(timeline.collectives.size(), trace::kNoIndex);
+  spans_.resize(timeline.collectives.size());
   if (!figures.detail) {
     return;
   }
-  const std::vector<analysis::UnitSpan>& spans = figures.detail->spans;
-  for (uint32_t i = 0; i < spans.size(); ++i) {
-    if (spans[i].collective != trace::kNoIndex) {
-      span_by_collective_[spans[i].collective] = i;
+  for (const analysis::UnitSpan& span : figures.detail->spans) {
+    if (span.collective == trace::kNoIndex) {
+      continue;
+    }
+    CollectiveSpan& out = spans_[span.collective].emplace();
+    out.step = span.step;
+    out.cause = span.cause;
+    out.part = span.part.value_or(analysis::UnitPart::kOther);
+    if (!timeline.collectives[span.collective].unit) {
+      const auto found = std::ranges::find(no_units, span.owner);
+      out.owner = static_cast<uint32_t>(found - no_units.begin());
+      if (found == no_units.end()) {
+        no_units.push_back(span.owner);
+      }
     }
   }
 }
 
-const analysis::UnitSpan* RankData::span_of(uint32_t collective) const {
-  const uint32_t span = span_by_collective_[collective];
-  return span == trace::kNoIndex ? nullptr : &figures.detail->spans[span];
+const CollectiveSpan* RankData::span_of(uint32_t collective) const {
+  const std::optional<CollectiveSpan>& span = spans_[collective];
+  return span ? &*span : nullptr;
+}
+
+std::optional<Nanoseconds> RankData::slack_of(uint32_t collective) const {
+  const Collective& c = timeline.collectives[collective];
+  return span_of(collective) != nullptr && c.needed_at ? std::optional(*c.needed_at - c.when.end)
+                                                       : std::nullopt;
 }
 
 std::string RankData::owner_of(uint32_t collective) const {
@@ -277,8 +267,8 @@ std::string RankData::owner_of(uint32_t collective) const {
   if (c.unit) {
     return timeline.units[*c.unit];
   }
-  const analysis::UnitSpan* span = span_of(collective);
-  return span != nullptr ? span->owner : "<none>";
+  const CollectiveSpan* span = span_of(collective);
+  return span != nullptr ? no_units[span->owner] : "<none>";
 }
 
 const analysis::Place* RankData::place_of(uint32_t event) const {
@@ -331,7 +321,7 @@ std::string RankData::owner_of_event(uint32_t event) const {
 std::optional<uint32_t> RankData::operator_at(uint32_t track, Nanoseconds instant) const {
   for (const Lane& lane : lanes) {
     for (size_t row = 0; lane.name == Lane::kOperators && row < lane.rows.size(); ++row) {
-      const std::vector<LaneItem>& items = lane.rows[row].items();
+      const LaneItems items = lane.rows[row].items();
       const size_t i = lane.rows[row].first_ending_after(instant);
       if (i < items.size() && items[i].start <= instant &&
           trace.events[items[i].ref].track == track) {
@@ -362,6 +352,9 @@ RunData::RunData(trace::Run run_in, const trace::Progress* progress)
   });
   for (analysis::Timeline& timeline : analysis.timelines) {
     timeline.lists = {};  // what needs them is made
+  }
+  for (analysis::RankAnalysis& rank : analysis.ranks) {
+    std::vector<analysis::UnitSpan>().swap(rank.detail->spans);  // likewise; frees them too
   }
   std::optional<Interval> hull;
   for (size_t i = 0; i < ranks.size(); ++i) {

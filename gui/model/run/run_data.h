@@ -63,6 +63,14 @@ struct Lane {
   QString thread = {};         // of nested operators; otherwise ""
 };
 
+// What the analysis found out about a collective in addition to Timeline::collectives.
+struct CollectiveSpan {
+  std::optional<int64_t> step;  // ProfilerStep#k
+  uint32_t owner = 0;           // without a unit: index into RankData::no_units
+  std::optional<analysis::ExposedCause> cause;
+  analysis::UnitPart part = analysis::UnitPart::kOther;
+};
+
 // One rank, prepared for drawing and for queries.
 //
 // Units  times of the rank's own clock; RunData::shown() converts them to display time.
@@ -89,13 +97,15 @@ class RankData {
   std::vector<analysis::Region> regions;    // compiled code and CUDA graphs, by start
   LaunchLinks links;                        // of traces of a device; otherwise empty
   QueueCurve queue;                         // as links
+  std::vector<std::string> no_units;        // owners of collectives without a unit: "<clip>", …
   Nanoseconds shift = 0;                    // offset of the rank's clock; set by RunData
 
   // When the device had nothing to do, and why, by start; empty for traces without a device.
   [[nodiscard]] const std::vector<analysis::IdlePart>& idle() const { return figures.detail->idle; }
-  // The collective's span in figures.detail (by UnitSpan::collective), which has the cause.
-  // nullptr: none.
-  [[nodiscard]] const analysis::UnitSpan* span_of(uint32_t collective) const;
+  // nullptr: the collective is outside of the time that the figures cover.
+  [[nodiscard]] const CollectiveSpan* span_of(uint32_t collective) const;
+  // From its end until it was needed, of a collective with a span; negative: it ended too late.
+  [[nodiscard]] std::optional<Nanoseconds> slack_of(uint32_t collective) const;
   // The unit (FQN, "" for the root) or section ("<clip>") that the collective belongs to.
   [[nodiscard]] std::string owner_of(uint32_t collective) const;
   // The unit ("(root)" for the root) or section that the host was working on when it launched the
@@ -111,17 +121,13 @@ class RankData {
 
  private:
   void make(const trace::PlannedInputs* planned);  // sets all members but `partition` and `live`
-  [[nodiscard]] std::vector<LaneRow> rows_of_sections() const;
   [[nodiscard]] std::vector<LaneRow> rows_of_events(analysis::Nature nature) const;
   [[nodiscard]] std::vector<LaneRow> rows_of_exposed() const;
-  [[nodiscard]] std::vector<LaneRow> rows_of_residencies() const;
-  [[nodiscard]] std::vector<LaneRow> rows_of_idle() const;
-  [[nodiscard]] std::vector<LaneRow> rows_of_regions() const;
   // Where the timeline has the event; nullptr: it is none of compute or copies.
   [[nodiscard]] const analysis::Place* place_of(uint32_t event) const;
   [[nodiscard]] std::map<Kind, std::vector<LaneRow>> rows_of_collectives() const;
   void index_spans();
-  std::vector<uint32_t> span_by_collective_;  // index into figures.detail->spans; kNoIndex: none
+  std::vector<std::optional<CollectiveSpan>> spans_;  // by collective
 };
 
 // A run and everything that views draw. It is built once and then shared; no view changes it.
@@ -136,7 +142,7 @@ class RunData {
   RunData& operator=(const RunData&) = delete;
 
   trace::Run run;
-  analysis::Analysis analysis;  // with timelines, and with RankDetail of collectives
+  analysis::Analysis analysis;  // with timelines, and of RankDetail the idle time
   std::vector<std::unique_ptr<RankData>> ranks;
   Nanoseconds origin = 0;    // subtracted so that display time 0 is the run's first instant
   Nanoseconds duration = 0;  // in display time

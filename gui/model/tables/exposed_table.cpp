@@ -19,10 +19,9 @@ double key_of(const std::optional<Nanoseconds>& value) {
 }
 
 // Explains the cause, and what helps for this kind of collective.
-QString meaning_of(const analysis::UnitSpan& span) {
+QString meaning_of(const CollectiveSpan& span) {
   const QString means = table_text(explanation_of(*span.cause));
-  const std::string_view helps =
-      remedy_of(*span.cause, span.part.value_or(analysis::UnitPart::kOther));
+  const std::string_view helps = remedy_of(*span.cause, span.part);
   return helps.empty()
              ? means
              : QObject::tr("%1; what may help: %2").arg(means, in_window(table_text(helps)));
@@ -54,12 +53,12 @@ ExposedTable::ExposedTable(QObject* parent)
             }},
            {tr("Step"),
             [this](size_t r) {
-              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              const CollectiveSpan* span = of().span_of(list_[r].collective);
               return span != nullptr && span->step ? QString::number(*span->step)
                                                    : QStringLiteral("–");
             },
             [this](size_t r) {
-              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              const CollectiveSpan* span = of().span_of(list_[r].collective);
               return span != nullptr && span->step ? static_cast<double>(*span->step) : -1.0;
             },
             true},
@@ -79,31 +78,24 @@ ExposedTable::ExposedTable(QObject* parent)
             {},
             Scale::kDuration},
            {tr("Slack"),
-            [this](size_t r) {
-              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
-              return optional_duration(span != nullptr ? span->slack() : std::nullopt);
-            },
-            [this](size_t r) {
-              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
-              return key_of(span != nullptr ? span->slack() : std::nullopt);
-            },
-            true,
+            [this](size_t r) { return optional_duration(of().slack_of(list_[r].collective)); },
+            [this](size_t r) { return key_of(of().slack_of(list_[r].collective)); }, true,
             tr("Time from its end until it was needed; negative: it ended that much too late"),
             Scale::kDuration},
            {tr("Cause"),
             [this](size_t r) {
-              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              const CollectiveSpan* span = of().span_of(list_[r].collective);
               return span != nullptr && span->cause ? table_text(words_of(*span->cause))
                                                     : QStringLiteral("–");
             }},
            {tr("What it means, what helps"),
             [this](size_t r) {
-              const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+              const CollectiveSpan* span = of().span_of(list_[r].collective);
               return span != nullptr && span->cause ? meaning_of(*span) : QString();
             }}},
           parent) {
   setTooltip([this](size_t r) {
-    const analysis::UnitSpan* span = of().span_of(list_[r].collective);
+    const CollectiveSpan* span = of().span_of(list_[r].collective);
     return span != nullptr && span->cause
                ? tr("%1: %2").arg(table_text(words_of(*span->cause)), meaning_of(*span))
                : QString();

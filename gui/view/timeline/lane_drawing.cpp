@@ -218,8 +218,10 @@ void LaneDrawing::drawRow(Canvas& canvas,
   tiles_.clear();
   append_tiles(row, drawn.view(), drawn.axis.width(), tiles_);
   for (const Tile& tile : tiles_) {
-    const LaneItem* item = tile.item < 0 ? nullptr : &row.items()[static_cast<size_t>(tile.item)];
-    draw_tile(canvas, drawn, lane, item, box(area, tile.left, tile.right, tile.busy), opacity);
+    const auto item =
+        tile.item < 0 ? std::nullopt : std::optional(row.items()[static_cast<size_t>(tile.item)]);
+    draw_tile(canvas, drawn, lane, item ? &*item : nullptr,
+              box(area, tile.left, tile.right, tile.busy), opacity);
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <tuple>
 
 #include "gui/model/base/shown_text.h"
@@ -162,20 +163,23 @@ const LaneRow& TimelineScene::highlighted(const RankData& rank,
   if (found != highlights_.end()) {
     return found->second;
   }
-  return highlights_.emplace(key, LaneRow(itemsOfUnit(rank, rank_index, lane, row))).first->second;
+  const ItemTable& table = this->lane(rank_index, lane).rows[row].table();
+  return highlights_.emplace(key, LaneRow(table, positionsOfUnit(rank, rank_index, lane, row)))
+      .first->second;
 }
 
-std::vector<LaneItem> TimelineScene::itemsOfUnit(const RankData& rank,
-                                                 size_t rank_index,
-                                                 size_t lane,
-                                                 size_t row) const {
-  std::vector<LaneItem> out;
+std::vector<uint32_t> TimelineScene::positionsOfUnit(const RankData& rank,
+                                                     size_t rank_index,
+                                                     size_t lane,
+                                                     size_t row) const {
+  std::vector<uint32_t> out;
   const Lane& of = this->lane(rank_index, lane);
-  const std::vector<LaneItem>& items = of.rows[row].items();
+  const LaneItems items = of.rows[row].items();
+  const std::span<const uint32_t> positions = of.rows[row].positions();
   if (of.thread.isEmpty()) {
-    for (const LaneItem& item : items) {
-      if (owner_of(rank, of, item.ref) == *selection_.unit) {
-        out.push_back(item);
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (owner_of(rank, of, items[i].ref) == *selection_.unit) {
+        out.push_back(positions[i]);
       }
     }
     return out;
@@ -183,14 +187,14 @@ std::vector<LaneItem> TimelineScene::itemsOfUnit(const RankData& rank,
   // There are many nested operators, and all of a row are on one thread.
   const std::string section_name = *selection_.unit;
   size_t near = 0;
-  for (const LaneItem& item : items) {
-    const trace::Event& event = rank.trace.events[item.ref];
+  for (size_t i = 0; i < items.size(); ++i) {
+    const trace::Event& event = rank.trace.events[items[i].ref];
     const analysis::Owner owner = rank.timeline.sections.at(event.track, event.start, near);
     if (owner.unit != kNoUnit
             ? rank.timeline.fsdp.units[owner.unit].fqn == *selection_.unit
             : section_name.starts_with('<') &&
                   section_name == "<" + std::string(name_of(owner.section)) + ">") {
-      out.push_back(item);
+      out.push_back(positions[i]);
     }
   }
   return out;
@@ -204,7 +208,7 @@ std::optional<Interval> TimelineScene::unitInterval(const Interval& window) {
   std::optional<Interval> hull;
   for (size_t lane = 0; lane < rank.lanes.size(); ++lane) {
     for (size_t row = 0; row < rank.lanes[lane].rows.size(); ++row) {
-      for (const LaneItem& item : highlighted(rank, selection_.rank, lane, row).items()) {
+      for (const LaneItem item : highlighted(rank, selection_.rank, lane, row).items()) {
         if (item.start >= window.start && item.start < window.end) {
           hull = hull ? Interval{std::min(hull->start, item.start), std::max(hull->end, item.end)}
                       : Interval{item.start, item.end};
@@ -230,7 +234,7 @@ std::vector<TimelineScene::Place> TimelineScene::places(const Selection::Item& i
       continue;
     }
     for (size_t row = 0; row < of.rows.size(); ++row) {
-      const std::vector<LaneItem>& items = of.rows[row].items();
+      const LaneItems items = of.rows[row].items();
       for (size_t i = of.rows[row].first_ending_after(when.start);
            i < items.size() && items[i].start <= last; ++i) {
         if (items[i].ref == item.ref) {
@@ -269,11 +273,11 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
     return drawn.run.own(drawn.rank, {t, t}).start;
   };
   const Nanoseconds from = own(std::floor(x)), to = std::max(own(std::floor(x) + 1), from + 1);
-  size_t widest = row.items().size();
+  const LaneItems items = row.items();
+  size_t widest = items.size();
   Nanoseconds most = 0, busy = 0;
-  for (size_t i = row.first_ending_after(from); i < row.items().size() && row.items()[i].start < to;
-       ++i) {
-    const LaneItem& item = row.items()[i];
+  for (size_t i = row.first_ending_after(from); i < items.size() && items[i].start < to; ++i) {
+    const LaneItem item = items[i];
     const Nanoseconds inside = std::min(item.end, to) - std::max(item.start, from);
     busy += inside;
     ++out.merged;
@@ -283,8 +287,8 @@ TimelineScene::Hit TimelineScene::hit(double x, double y) const {
     }
   }
   out.busy = static_cast<double>(busy) / static_cast<double>(to - from);
-  if (widest < row.items().size() && (out.merged == 1 || 2 * most >= to - from)) {
-    out.item = Selection::Item{out.band->rank, lane.source, row.items()[widest].ref};
+  if (widest < items.size() && (out.merged == 1 || 2 * most >= to - from)) {
+    out.item = Selection::Item{out.band->rank, lane.source, items[widest].ref};
   }
   return out;
 }
@@ -334,10 +338,10 @@ Nanoseconds TimelineScene::snap(double x, double y, double reach) const {
     const Interval own = run_->own(rank, {from, to});
     constexpr int kLooked = 200;  // if more are within reach, they are less than a pixel apart
     int looked = 0;
+    const LaneItems items = row.items();
     for (size_t i = row.first_ending_after(own.start);
-         i < row.items().size() && row.items()[i].start <= own.end && looked < kLooked;
-         ++i, ++looked) {
-      const Interval shown = run_->shown(rank, {row.items()[i].start, row.items()[i].end});
+         i < items.size() && items[i].start <= own.end && looked < kLooked; ++i, ++looked) {
+      const Interval shown = run_->shown(rank, {items[i].start, items[i].end});
       consider(shown.start);
       consider(shown.end);
     }

@@ -93,10 +93,10 @@ class TimelineScene {
   using Band = TimelineLayout::Band;
   void relayout();
   void nest(size_t rank);
-  [[nodiscard]] std::vector<LaneItem> itemsOfUnit(const RankData& rank,
-                                                  size_t rank_index,
-                                                  size_t lane,
-                                                  size_t row) const;
+  [[nodiscard]] std::vector<uint32_t> positionsOfUnit(const RankData& rank,
+                                                      size_t rank_index,
+                                                      size_t lane,
+                                                      size_t row) const;
   void drawRuler(Canvas& canvas) const;
   void drawBands(Canvas& canvas, bool pinned);
   void drawBand(Canvas& canvas, const Band& band, double top);

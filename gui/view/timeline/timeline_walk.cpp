@@ -17,7 +17,7 @@ std::optional<Selection::Item> TimelineView::neighbour(int way) const {
     return std::nullopt;
   }
   const Lane& lane = scene_.lane(chosen.item->rank, where->lane);
-  const auto& items = lane.rows[where->row].items();
+  const LaneItems items = lane.rows[where->row].items();
   const auto next = static_cast<std::ptrdiff_t>(where->index) + way;
   return next >= 0 && next < static_cast<std::ptrdiff_t>(items.size())
              ? std::optional(Selection::Item{chosen.item->rank, lane.source,

@@ -22,6 +22,23 @@ std::vector<LaneItem> random_items(std::mt19937& random, size_t count, Nanosecon
   return items;
 }
 
+// A row of all of them, which must outlive it.
+ItemTable table_of(const std::vector<LaneItem>& items) {
+  return {&items, [](const void* table, uint32_t position) {
+            return (*static_cast<const std::vector<LaneItem>*>(table))[position];
+          }};
+}
+
+std::vector<uint32_t> all_of(const std::vector<LaneItem>& items) {
+  std::vector<uint32_t> out(items.size());
+  std::iota(out.begin(), out.end(), 0U);
+  return out;
+}
+
+LaneRow row_of(const std::vector<LaneItem>& items) {
+  return {table_of(items), all_of(items)};
+}
+
 Nanoseconds busy_within(const std::vector<LaneItem>& items, const analysis::Interval& view) {
   Nanoseconds sum = 0;
   for (const LaneItem& item : items) {
@@ -44,7 +61,7 @@ double drawn(const std::vector<Tile>& tiles, const analysis::Interval& view, int
 TEST(LevelOfDetailTest, TilesStandForTheRowsTimeAtEveryZoom) {
   std::mt19937 random(7);
   const std::vector<LaneItem> items = random_items(random, 3000, 40'000);
-  const LaneRow row(items);
+  const LaneRow row = row_of(items);
   const Nanoseconds start = items.front().start, span = items.back().end - start;
   std::uniform_real_distribution<double> part(0, 1);
   for (int round = 0; round < 200; ++round) {
@@ -66,7 +83,7 @@ TEST(LevelOfDetailTest, TilesStandForTheRowsTimeAtEveryZoom) {
 TEST(LevelOfDetailTest, ThePyramidKeepsTheTimeOfManyEvents) {
   std::mt19937 random(11);
   const std::vector<LaneItem> items = random_items(random, 200'000, 3000);
-  const LaneRow row(items);
+  const LaneRow row = row_of(items);
   ASSERT_FALSE(row.pyramid().empty());
   const Nanoseconds start = items.front().start, span = items.back().end - start;
   for (const double part : {1.0, 0.6, 0.3}) {
@@ -86,7 +103,8 @@ TEST(LevelOfDetailTest, ThePyramidKeepsTheTimeOfManyEvents) {
 }
 
 TEST(LevelOfDetailTest, WideItemsAreTilesOfTheirOwn) {
-  const LaneRow row({{0, 100, 0}, {100, 101, 1}, {500, 1000, 2}});
+  const std::vector<LaneItem> items{{0, 100, 0}, {100, 101, 1}, {500, 1000, 2}};
+  const LaneRow row = row_of(items);
   std::vector<Tile> tiles;
   append_tiles(row, {0, 1000}, 100, tiles);  // 10 ns a pixel
   ASSERT_EQ(tiles.size(), 3);
@@ -107,7 +125,7 @@ TEST(LevelOfDetailTest, OverlappingItemsGetRowsAndNoneIsLost) {
     items.push_back({start, start + length(random), i});
   }
   std::vector<bool> seen(items.size());
-  for (const LaneRow& row : rows_of(items)) {
+  for (const LaneRow& row : rows_of(table_of(items), all_of(items))) {
     for (size_t i = 0; i < row.items().size(); ++i) {
       EXPECT_FALSE(seen[row.items()[i].ref]);
       seen[row.items()[i].ref] = true;
@@ -121,10 +139,11 @@ TEST(LevelOfDetailTest, OverlappingItemsGetRowsAndNoneIsLost) {
 
 TEST(LevelOfDetailTest, NothingToDrawIsNothing) {
   std::vector<Tile> tiles;
-  append_tiles(LaneRow({}), {0, 10}, 100, tiles);
-  append_tiles(LaneRow({{0, 5, 0}}), {10, 10}, 100, tiles);
-  append_tiles(LaneRow({{0, 5, 0}}), {0, 10}, 0, tiles);
-  append_tiles(LaneRow({{0, 5, 0}}), {6, 10}, 10, tiles);
+  const std::vector<LaneItem> none, one{{0, 5, 0}};
+  append_tiles(row_of(none), {0, 10}, 100, tiles);
+  append_tiles(row_of(one), {10, 10}, 100, tiles);
+  append_tiles(row_of(one), {0, 10}, 0, tiles);
+  append_tiles(row_of(one), {6, 10}, 10, tiles);
   EXPECT_TRUE(tiles.empty());
 }
 
@@ -134,7 +153,7 @@ TEST(LevelOfDetailTest, APyramidOverCenturiesIsNotBuilt) {
   for (uint32_t i = 0; i < 17'000; ++i) {
     items.push_back({i * 400'000'000'000'000LL, i * 400'000'000'000'000LL + 5, i});
   }
-  const LaneRow row(items);
+  const LaneRow row = row_of(items);
   EXPECT_TRUE(row.pyramid().empty());
 }
 

@@ -98,18 +98,29 @@ TEST_F(RunDataTest, EveryCollectiveHasItsSpan) {
     const RunPointer run = open_run(path);
     const RankData& rank = *run->ranks.front();
     ASSERT_FALSE(rank.timeline.collectives.empty()) << path;
+    analysis::AnalysisOptions options;
+    options.detail = analysis::DetailLevel::kCollectives;
+    const analysis::Analysis again = analysis::analyze(run->run, options);
+    std::map<uint32_t, const analysis::UnitSpan*> expected;
+    for (const analysis::UnitSpan& each : again.ranks.front().detail->spans) {
+      expected[each.collective] = &each;
+    }
     for (uint32_t i = 0; i < rank.timeline.collectives.size(); ++i) {
       const analysis::Collective& collective = rank.timeline.collectives[i];
-      const analysis::UnitSpan* span = rank.span_of(i);
+      const CollectiveSpan* span = rank.span_of(i);
       if (!contains(rank.timeline.span, collective.when.start)) {
         EXPECT_EQ(span, nullptr) << path << " " << i;
+        EXPECT_EQ(rank.slack_of(i), std::nullopt) << path << " " << i;
         continue;
       }
       ASSERT_NE(span, nullptr) << path << " " << i;
-      EXPECT_EQ(span->when, collective.when);
-      EXPECT_EQ(span->bytes, collective.bytes);
-      EXPECT_EQ(span->owner, rank.owner_of(i));
-      EXPECT_EQ(span->exposed, length_of(intersect(rank.exposed(i), rank.timeline.span)));
+      ASSERT_TRUE(expected.contains(i)) << path << " " << i;
+      EXPECT_EQ(span->step, expected[i]->step);
+      EXPECT_EQ(span->cause, expected[i]->cause);
+      EXPECT_EQ(span->part, expected[i]->part);
+      EXPECT_EQ(rank.slack_of(i), expected[i]->slack());
+      EXPECT_EQ(rank.owner_of(i), expected[i]->owner);
+      EXPECT_EQ(length_of(intersect(rank.exposed(i), rank.timeline.span)), expected[i]->exposed);
     }
   }
 }

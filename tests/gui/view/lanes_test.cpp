@@ -75,14 +75,15 @@ TEST_F(LanesTest, KeysActOnTheLaneUnderThePointer) {
   window_->timeline().setAllCollapsed(false);
   window_->timeline().scrollBy(40);
   const LaneRow& row = scene().lane(0, pinned.lane).rows[pinned.row];
-  const auto longest =
-      std::ranges::max_element(row.items(), {}, [](const LaneItem& i) { return i.end - i.start; });
+  const LaneItems items = row.items();
+  const LaneItem longest =
+      *std::ranges::max_element(items, {}, [](const LaneItem& i) { return i.end - i.start; });
   const analysis::Interval shown =
-      window_->context().run()->shown(*window_->context().rank(), {longest->start, longest->end});
+      window_->context().run()->shown(*window_->context().rank(), {longest.start, longest.end});
   const double x = (scene().axis.toPixel(shown.start) + scene().axis.toPixel(shown.end)) / 2 +
                    TimelineScene::kGutter;
   QTest::mouseClick(canvas(), Qt::LeftButton, {}, middle(pinned, static_cast<int>(x)));
-  EXPECT_EQ(chosen().item, (Selection::Item{0, Lane::Source::kEvents, longest->ref}));
+  EXPECT_EQ(chosen().item, (Selection::Item{0, Lane::Source::kEvents, longest.ref}));
 
   key(Qt::Key_H, Qt::ShiftModifier);
   EXPECT_EQ(lanes(), first);
