@@ -44,7 +44,7 @@ void for_launched(const trace::Trace& trace, const Timeline& timeline, Visit vis
 
 // Sorts the launches of all streams. Those of one stream are mostly in order already.
 std::vector<Nanoseconds> sorted(const std::vector<std::vector<Nanoseconds>>& launches,
-                                std::vector<Nanoseconds> memory = {}) {
+                                std::vector<Nanoseconds> memory) {
   memory.clear();
   for (const std::vector<Nanoseconds>& stream : launches) {
     memory.insert(memory.end(), stream.begin(), stream.end());
@@ -54,19 +54,6 @@ std::vector<Nanoseconds> sorted(const std::vector<std::vector<Nanoseconds>>& lau
 }
 
 }  // namespace
-
-LaunchQueue launch_queue(const trace::Trace& trace, const Timeline& timeline) {
-  LaunchQueue out;
-  std::vector<std::vector<Nanoseconds>> launches(trace.tracks.size());
-  for_launched(trace, timeline, [&](const DeviceEvent& each) {
-    if (each.launched < each.when.start) {
-      launches[timeline.place(each).track].push_back(each.launched);
-      out.starts.push_back(each.when.start);
-    }
-  });
-  out.launches = sorted(launches);
-  return out;
-}
 
 LaunchFigures launch_figures(const trace::Trace& trace,
                              const Timeline& timeline,

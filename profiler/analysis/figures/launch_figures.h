@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "profiler/analysis/events/intervals.h"
 #include "profiler/analysis/timeline/timeline.h"
@@ -19,13 +18,6 @@ struct LaunchFigures {
   int64_t queue_max = 0;      // largest number of events launched but not yet started
   double queue_mean = 0;      // number of such events, averaged over the window
 };
-
-// The queue of the device over time: an event is in it from its launch until it starts. Of a CUDA
-// graph only the first.
-struct LaunchQueue {
-  std::vector<Nanoseconds> launches, starts;  // each sorted; equally many
-};
-[[nodiscard]] LaunchQueue launch_queue(const trace::Trace& trace, const Timeline& timeline);
 
 // Complexity  O(n log n).
 [[nodiscard]] LaunchFigures launch_figures(const trace::Trace& trace,
