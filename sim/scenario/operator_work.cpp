@@ -115,13 +115,13 @@ std::optional<HardwareSpec> hardware_of_device(std::string_view device, Bytes me
   if (has("PCIE") || has("NVL")) {
     return out;  // slower than the boards of the specs
   }
-  const auto distance = [memory](const HardwareSpec& spec) {
-    return std::abs(std::log(static_cast<double>(spec.gpu.memory) / static_cast<double>(memory)));
+  const auto order = [memory](const HardwareSpec& spec) {
+    const auto ratio = static_cast<double>(spec.gpu.memory) / static_cast<double>(memory);
+    return std::pair(memory > 0 ? std::abs(std::log(ratio)) : 0, -spec.gpus);
   };
   for (const std::string& name : hardware_names()) {
     HardwareSpec spec = load_hardware(name);
-    if (std::ranges::all_of(gpu_type_words(spec.gpu), has) &&
-        (!out || (memory > 0 && distance(spec) < distance(*out)))) {
+    if (std::ranges::all_of(gpu_type_words(spec.gpu), has) && (!out || order(spec) < order(*out))) {
       out = std::move(spec);
     }
   }

@@ -47,7 +47,8 @@ struct LeastTime {
 [[nodiscard]] LeastTime least_time(const OperatorWork& work, const GpuSpec& gpu);
 
 // The spec whose GPU a trace names ("NVIDIA H100 80GB HBM3"); of several, the one with the most
-// similar memory. nullopt: none of the built-in ones is of this GPU. `memory`: 0: not known.
+// similar memory, and of these the one with the most GPUs. nullopt: none of the built-in ones is of
+// this GPU. `memory`: 0: not known.
 [[nodiscard]] std::optional<HardwareSpec> hardware_of_device(std::string_view device,
                                                              Bytes memory = 0);
 
