@@ -95,9 +95,7 @@ bool empty_folder(int folder, dev_t device, const std::string& except) {
 WriteFault::WriteFault(const fs::path& path, const std::string& reason)
     : RuntimeFault("cannot write " + path.string() + ": " + reason), reason_(reason) {}
 
-WriteFault::WriteFault(const fs::path& path, int error) : WriteFault(path, std::strerror(error)) {
-  disk_full_ = error == ENOSPC || error == EDQUOT;
-}
+WriteFault::WriteFault(const fs::path& path, int error) : WriteFault(path, std::strerror(error)) {}
 
 bool is_identifier(std::string_view text) {
   return text.size() == kIdentifierDigits &&

@@ -21,11 +21,9 @@ class WriteFault : public RuntimeFault {
   WriteFault(const std::filesystem::path& path, const std::string& reason);
   WriteFault(const std::filesystem::path& path, int error);  // an errno
   [[nodiscard]] const std::string& reason() const { return reason_; }
-  [[nodiscard]] bool disk_full() const { return disk_full_; }
 
  private:
   std::string reason_;
-  bool disk_full_ = false;
 };
 
 // Which file an entry of a folder is, whatever its name.

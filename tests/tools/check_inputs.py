@@ -552,7 +552,8 @@ for group, name, command, pipes in PLACES:
             path.parent.mkdir(exist_ok=True)
             put(path)
             return command(path)
-        kind(group, words, re.escape(pathlib.Path(name).name) if group != "checkpoint" else "checkpoint", (2, 3), slow=pipes and put is os.mkfifo)(function)
+        codes = (2, 3, 4) if group == "search state" else (2, 3)  # a search also writes it
+        kind(group, words, re.escape(pathlib.Path(name).name) if group != "checkpoint" else "checkpoint", codes, slow=pipes and put is os.mkfifo)(function)
 # Files of a run, which are left out with a warning where the rest can be used.
 for name, source in [("metrics.jsonl", RUN), ("rank0.actions.jsonl", RECORDED), ("run.json", RUN), ("plan.json", RUN), ("workload.json", RUN), ("config.json", RUN),
                      ("model.json", RECORDED)]:
