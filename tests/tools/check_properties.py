@@ -184,7 +184,8 @@ BITS = ("fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4")
 
 
 def random_model(chance):
-    """(config.json, numbers in the linear layers of all blocks, numbers in the head)."""
+    """(config.json, numbers in the linear layers of all blocks that a token passes, numbers in the head). Of frozen layers, whose weights have no
+    gradients, two thirds of the numbers count."""
     heads = chance.choice((4, 8, 16, 32))
     hidden, layers, vocabulary = heads * chance.choice((64, 128)), chance.randint(1, 24), chance.choice((1000, 32000, 50304, 128256))
     if chance.random() < 0.3:
@@ -195,7 +196,15 @@ def random_model(chance):
     config = {"model_type": chance.choice(("llama", "qwen3")), "hidden_size": hidden, "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads,
               "num_key_value_heads": heads // shared, "head_dim": hidden // heads, "vocab_size": vocabulary, "max_position_embeddings": 65536,
               "tie_word_embeddings": chance.random() < 0.5}
-    return config, layers * (2 * hidden ** 2 + 2 * hidden ** 2 // shared + 3 * hidden * inner), hidden * vocabulary
+    attention, kind = layers * (2 * hidden ** 2 + 2 * hidden ** 2 // shared), chance.random()
+    if kind < 0.2:
+        inner, chosen = 128 * chance.randint(1, 16), chance.choice((1, 2, 4))
+        config |= {"model_type": "gpt_oss", "intermediate_size": inner, "num_local_experts": chance.choice((8, 32)), "num_experts_per_tok": chosen, "sliding_window": 128}
+        return config, attention + layers * chosen * 3 * hidden * inner, hidden * vocabulary
+    if kind < 0.35:  # all but the first block's input has a gradient, too
+        config["lora"] = {"r": chance.choice((8, 16)), "target_modules": ["q_proj", "v_proj", "down_proj"]}
+        return config, 2 * (layers - 1) / layers * (attention + layers * 3 * hidden * inner) / 3, 2 * hidden * vocabulary / 3
+    return config, attention + layers * 3 * hidden * inner, hidden * vocabulary
 
 
 def gpu_of(node):
@@ -212,7 +221,8 @@ def random_step(chance, family):
     """(flags of simulate without batch and sequence, node, dtype of products in blocks, dtype of the others)."""
     node = chance.choice(sorted(NODES))
     nvlink, watts = not {"8xL40S", "8xRTXPRO6000", "4xPCIe", "8xA100-40", "8xA100-80"} & {node}, gpu_of(node)["power_watts"]["value"]
-    stack = chance.choice(("bare", "transformers", None) if family == "gpt2" else ("bare", "transformers", "torchtitan", "torchtitan-2024", "torchtitan-2025", "torchtitan-0.3", None))
+    programs = ("torchtitan", "torchtitan-2024", "torchtitan-2025", "torchtitan-0.3", "simple-fsdp", "graph-trainer")
+    stack = chance.choice(("bare", "transformers", "transformers-flash-2", None, *(() if family == "gpt2" else programs)))
     precision = chance.choice(("fp32", "bf16", "bf16", "bf16", "fp16"))
     blocks = chance.choice([None, None, *(dtype for dtype in BITS if rate_of(node, dtype) and precision != "fp32")])
     flags = ["--hardware", node, "--precision", precision, "--strategy", chance.choice((*STRATEGIES, "no_shard", "hybrid_shard")), "--world-size", chance.choice((2, 4, NODES[node])),
