@@ -188,41 +188,47 @@ constexpr Piece kRecomputedGateBackward[] = {
     {.name = "aten::silu_backward", .read = 2, .written = 1},
 };
 
-// (up + 1) · gate · sigmoid(a · gate), both clamped, which are the two halves of one product.
-constexpr Piece kClampedGateForward[] = {
-    {.name = "aten::clamp", .read = 1, .written = 1},
-    {.name = "aten::clamp", .read = 1, .written = 1},
-    {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::sigmoid", .read = 1, .written = 1},
-    {.name = "aten::mul", .read = 2, .written = 1},
-    {.name = "aten::add", .read = 1, .written = 1},
-    {.name = "aten::mul", .read = 2, .written = 1},
-};
-constexpr Piece kClampedGateBackward[] = {
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
-    {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3), .frees = 1},
-    {.name = "aten::sigmoid_backward",
-     .read = 2,
-     .written = 1,
-     .takes = takes_before(2),
-     .frees = 1},
-    {.name = "aten::mul", .read = 1, .written = 1},
-    {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
-    {.name = "aten::ge", .read = 1, .written = 0.5, .takes = kTakesSaved},
-    {.name = "aten::le", .read = 1, .written = 0.5, .takes = kTakesSaved},
-    {.name = "aten::logical_and_",
-     .read = 1,
-     .written = 0.5,
-     .takes = takes_before(1) | takes_before(2)},
-    {.name = "aten::where", .read = 1.5, .written = 1, .takes = takes_before(1) | takes_before(9)},
-    {.name = "aten::le", .read = 1, .written = 0.5, .takes = kTakesSaved},
-    {.name = "aten::where", .read = 1.5, .written = 1, .takes = takes_before(1) | takes_before(6)},
-    {.name = "aten::slice_backward", .read = 1, .written = 2, .takes = takes_before(3)},
-    {.name = "aten::slice_backward", .read = 1, .written = 2, .takes = takes_before(2)},
-    {.name = "aten::add_", .read = 4, .written = 2, .takes = takes_before(1) | takes_before(2)},
-};
+// (up + 1) · gate · sigmoid(a · gate), both clamped. They are the two halves of one product, or
+// every second number of its rows: then a kernel that reads one of them reads both (`reads` 2), and
+// the gradient of one is written among zeros that are read again (`slice_reads` 3).
+constexpr auto clamped_gate_forward(double reads) {
+  return std::to_array<Piece>({
+      {.name = "aten::clamp", .read = reads, .written = 1},
+      {.name = "aten::clamp", .read = reads, .written = 1},
+      {.name = "aten::mul", .read = 1, .written = 1},
+      {.name = "aten::sigmoid", .read = 1, .written = 1},
+      {.name = "aten::mul", .read = 2, .written = 1},
+      {.name = "aten::add", .read = 1, .written = 1},
+      {.name = "aten::mul", .read = 2, .written = 1},
+  });
+}
+constexpr auto clamped_gate_backward(double reads, double slice_reads) {
+  constexpr uint32_t kBoth = takes_before(1) | takes_before(2);
+  constexpr uint32_t kSigmoid = takes_before(2), kFirst = takes_before(1) | takes_before(9);
+  constexpr uint32_t kSecond = takes_before(1) | takes_before(6);
+  return std::to_array<Piece>({
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
+      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3), .frees = 1},
+      {.name = "aten::sigmoid_backward", .read = 2, .written = 1, .takes = kSigmoid, .frees = 1},
+      {.name = "aten::mul", .read = 1, .written = 1},
+      {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
+      {.name = "aten::ge", .read = reads, .written = 0.5, .takes = kTakesSaved},
+      {.name = "aten::le", .read = reads, .written = 0.5, .takes = kTakesSaved},
+      {.name = "aten::logical_and_", .read = 1, .written = 0.5, .takes = kBoth},
+      {.name = "aten::where", .read = 1.5, .written = 1, .takes = kFirst},
+      {.name = "aten::le", .read = reads, .written = 0.5, .takes = kTakesSaved},
+      {.name = "aten::where", .read = 1.5, .written = 1, .takes = kSecond},
+      {.name = "aten::slice_backward", .read = slice_reads, .written = 2, .takes = takes_before(3)},
+      {.name = "aten::slice_backward", .read = slice_reads, .written = 2, .takes = takes_before(2)},
+      {.name = "aten::add_", .read = 4, .written = 2, .takes = kBoth},
+  });
+}
+constexpr auto kClampedGateForward = clamped_gate_forward(1);
+constexpr auto kClampedGateBackward = clamped_gate_backward(1, 1);
+constexpr auto kInterleavedGateForward = clamped_gate_forward(2);
+constexpr auto kInterleavedGateBackward = clamped_gate_backward(2, 3);
 
 // x/2 · (1 + tanh(c · (x + 0.044715 x³)))
 constexpr Piece kGeluForward[] = {
@@ -373,6 +379,7 @@ constexpr Unfused kNorm{kNormForward, kNormBackward, 1, 1, 1};
 constexpr Unfused kOffsetNorm{kOffsetNormForward, kOffsetNormBackward, 0, 2, 1};
 constexpr Unfused kWideNorm{kWideNormForward, kWideNormBackward, 0, 2, 1};
 constexpr Unfused kClampedGate{kClampedGateForward, kClampedGateBackward, 6};
+constexpr Unfused kInterleavedGate{kInterleavedGateForward, kInterleavedGateBackward, 6};
 constexpr Unfused kRotary{kRotaryForward, kRotaryBackward};
 constexpr Unfused kRotaryOfEngine{kRotaryForward,
                                   std::span(kRotaryBackward).first(std::size(kRotaryBackward) - 1)};
@@ -400,6 +407,10 @@ const Unfused& unfused_wide_rms_norm() {
 }
 const Unfused& unfused_clamped_gate() {
   return kClampedGate;
+}
+
+const Unfused& unfused_interleaved_gate() {
+  return kInterleavedGate;
 }
 const Unfused& unfused_rotary() {
   return kRotary;

@@ -42,6 +42,9 @@ struct Unfused {
 unfused_offset_rms_norm();                             // Gemma3RMSNorm: weights are 1 + w, in fp32
 [[nodiscard]] const Unfused& unfused_wide_rms_norm();  // GptOssRMSNorm: weights multiply in fp32
 [[nodiscard]] const Unfused& unfused_clamped_gate();   // GptOssExperts
+// swiglu() of torchtitan's models/gpt_oss/moe.py (May 2026, and 0.2.2): gate and linear part are
+// every second number of a row.
+[[nodiscard]] const Unfused& unfused_interleaved_gate();
 [[nodiscard]] const Unfused& unfused_rotary();  // of queries or of keys: apply_rotary_pos_emb
 // The engine's: its queries and keys are not transposed, so that their gradients are not copied.
 [[nodiscard]] const Unfused& unfused_rotary_of_engine();

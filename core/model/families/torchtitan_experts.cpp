@@ -21,59 +21,18 @@ void torchtitan_scores(WorkloadBuilder& build, int64_t experts) {
 
 namespace {
 
-// swiglu() of models/gpt_oss/moe.py (May 2026, and 0.2.2): gate and linear part are every second
-// number of a row, so that a kernel that reads one of them reads both, and a gradient of one is
-// written among zeros, which were written before.
-void clamped_gate(WorkloadBuilder& build, int64_t features) {
-  if (build.compiles()) {
-    const Piece forward[] = {{.name = "triton_poi_fused_clamp_mul", .read = 2, .written = 1}};
-    const Piece backward[] = {
-        {.name = "triton_poi_fused_clamp_mul_backward", .read = 3, .written = 1},
-        {.name = "triton_poi_fused_clamp_slice_backward",
-         .read = 5,
-         .written = 2,
-         .takes = kTakesGradient | takes_before(1)}};
-    return build.unfused({forward, backward, 2}, OperatorKind::kElementwise, features);
+void interleaved_gate(WorkloadBuilder& build, int64_t features) {
+  if (!build.compiles()) {
+    return build.unfused(unfused_interleaved_gate(), OperatorKind::kElementwise, features);
   }
-  const Piece forward[] = {
-      {.name = "aten::clamp", .read = 2, .written = 1},
-      {.name = "aten::clamp", .read = 2, .written = 1},
-      {.name = "aten::mul", .read = 1, .written = 1},
-      {.name = "aten::sigmoid", .read = 1, .written = 1},
-      {.name = "aten::mul", .read = 2, .written = 1},
-      {.name = "aten::add", .read = 1, .written = 1},
-      {.name = "aten::mul", .read = 2, .written = 1},
-  };
-  constexpr uint32_t kBoth = takes_before(1) | takes_before(2);
+  const Piece forward[] = {{.name = "triton_poi_fused_clamp_mul", .read = 2, .written = 1}};
   const Piece backward[] = {
-      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient},
-      {.name = "aten::mul", .read = 2, .written = 1, .takes = kTakesGradient, .frees = 2},
-      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(2)},
-      {.name = "aten::mul", .read = 2, .written = 1, .takes = takes_before(3), .frees = 1},
-      {.name = "aten::sigmoid_backward",
-       .read = 2,
-       .written = 1,
-       .takes = takes_before(2),
-       .frees = 1},
-      {.name = "aten::mul", .read = 1, .written = 1},
-      {.name = "aten::add_", .read = 2, .written = 1, .takes = takes_before(1) | takes_before(3)},
-      {.name = "aten::ge", .read = 2, .written = 0.5, .takes = kTakesSaved},
-      {.name = "aten::le", .read = 2, .written = 0.5, .takes = kTakesSaved},
-      {.name = "aten::logical_and_", .read = 1, .written = 0.5, .takes = kBoth},
-      {.name = "aten::where",
-       .read = 1.5,
-       .written = 1,
-       .takes = takes_before(1) | takes_before(9)},
-      {.name = "aten::le", .read = 2, .written = 0.5, .takes = kTakesSaved},
-      {.name = "aten::where",
-       .read = 1.5,
-       .written = 1,
-       .takes = takes_before(1) | takes_before(6)},
-      {.name = "aten::slice_backward", .read = 3, .written = 2, .takes = takes_before(3)},
-      {.name = "aten::slice_backward", .read = 3, .written = 2, .takes = takes_before(2)},
-      {.name = "aten::add_", .read = 4, .written = 2, .takes = kBoth},
-  };
-  build.unfused({forward, backward, 6}, OperatorKind::kElementwise, features);
+      {.name = "triton_poi_fused_clamp_mul_backward", .read = 3, .written = 1},
+      {.name = "triton_poi_fused_clamp_slice_backward",
+       .read = 5,
+       .written = 2,
+       .takes = kTakesGradient | takes_before(1)}};
+  build.unfused({forward, backward, 2}, OperatorKind::kElementwise, features);
 }
 
 }  // namespace
@@ -98,7 +57,7 @@ void torchtitan_products(WorkloadBuilder& build,
     up.out = 2 * experts.intermediate_size;
     up.weight = "gate_up_proj";
     build.grouped_linear(up);
-    clamped_gate(build, inner);
+    interleaved_gate(build, inner);
     return build.grouped_linear(down);
   }
   WorkloadBuilder::Grouped shape{.experts = experts.count,
