@@ -68,15 +68,7 @@ void WorkloadBuilder::linear(const Linear& given) {
   const DType dtype = casts ? DType::kF32 : op.dtype;
   const Bytes element = size_of(dtype);
   const auto gemm = [&](std::string_view name, int64_t m, int64_t n, int64_t k) {
-    Operator out = make(OperatorKind::kGemm, name);
-    out.dtype = dtype;
-    out.m = m;
-    out.n = n;
-    out.k = k;
-    out.flops = kFlopsPerMultiplyAdd * m * n * k;
-    out.read = (m * k + k * n) * element;
-    out.written = m * n * element;
-    return out;
+    return matrix_product(name, dtype, m, n, k);
   };
   op = gemm(op.name, rows_, shape.out, shape.in);
   op.read += shape.bias ? shape.out * element : 0;
@@ -105,11 +97,7 @@ void WorkloadBuilder::linear(const Linear& given) {
     backward.push_back(std::move(weight));
   }
   if (trains_bias) {
-    Operator bias = make(OperatorKind::kElementwise, "aten::sum");
-    bias.flops = rows_ * shape.out;
-    bias.read = rows_ * shape.out * element;
-    bias.written = shape.out * element;
-    backward.push_back(std::move(bias));
+    backward.push_back(bias_gradient(shape.out, element));
   }
   const size_t products = backward.size();
   cast_products(shape, op, backward);
@@ -153,6 +141,27 @@ void WorkloadBuilder::linear(const Linear& given) {
     sum_terms(shape.out);
   }
   compiled_result(rows_ * shape.out * element);
+}
+
+Operator WorkloadBuilder::matrix_product(
+    std::string_view name, DType dtype, int64_t m, int64_t n, int64_t k) const {
+  Operator out = make(OperatorKind::kGemm, name);
+  out.dtype = dtype;
+  out.m = m;
+  out.n = n;
+  out.k = k;
+  out.flops = kFlopsPerMultiplyAdd * m * n * k;
+  out.read = (m * k + k * n) * size_of(dtype);
+  out.written = m * n * size_of(dtype);
+  return out;
+}
+
+Operator WorkloadBuilder::bias_gradient(int64_t features, Bytes element) const {
+  Operator out = make(OperatorKind::kElementwise, "aten::sum");
+  out.flops = rows_ * features;
+  out.read = out.flops * element;
+  out.written = features * element;
+  return out;
 }
 
 // Adds B (A x) to the layer's result. A layer that is divided by columns has rows of both: A's

@@ -17,7 +17,7 @@ class WorkloadBuilder : public DividedBuilder {
  public:
   using DividedBuilder::DividedBuilder;
 
-  void linear(const Linear& shape);
+  void linear(const Linear& given);
   // Same, for the linear layer `module`: enters and leaves it.
   void linear(const std::string& module, const Linear& shape);
   // A linear layer with outputs for several uses, and one that takes what is computed from them, by
@@ -91,6 +91,11 @@ class WorkloadBuilder : public DividedBuilder {
   // batch times [m,k]·[k,n] of two tensors that backward differentiates. `kept`: bytes to save.
   void batched_product(int64_t batch, int64_t m, int64_t n, int64_t k, Bytes kept);
   void adapt(const Linear& shape, int64_t rank);
+  // [m,k]·[k,n]
+  [[nodiscard]] Operator matrix_product(
+      std::string_view name, DType dtype, int64_t m, int64_t n, int64_t k) const;
+  // The sum of the result's gradient over its rows, numbers of `element` bytes.
+  [[nodiscard]] Operator bias_gradient(int64_t features, Bytes element) const;
   void cast_products(const Linear& shape, Operator& op, std::vector<Operator>& backward);
   void cast_to_fp32(const Linear& shape);
   void loss_of(const Unfused& part, int64_t vocabulary);
