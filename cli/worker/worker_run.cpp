@@ -65,7 +65,6 @@ c10::Device device_of(const RunOptions& options, const Placement& placement) {
 
 std::unique_ptr<dist::World> join_world(const RunOptions& options,
                                         const Placement& placement,
-                                        const PreparedRun& prepared,
                                         c10::Device device,
                                         Recorder* recorder) {
   dist::WorldOptions world;
@@ -306,7 +305,7 @@ class Worker {
   void train() {
     {
       const JoinDeadline deadline(placement_.rank, options_.timeout);
-      world_ = join_world(options_, placement_, prepared_, device_, &session_->recorder());
+      world_ = join_world(options_, placement_, device_, &session_->recorder());
     }
     if (!world_->emulated()) {
       world_->world().require_same(shared_settings(options_, prepared_, saved_.first_step));
