@@ -11,9 +11,14 @@ kernel too. Waits are the time without CPU in the collectives that no order hide
 bench/step_bound.cpp measures all of them on all ranks at once, so that they share memory and caches as in a step, in rounds that alternate with
 steps of the engine. So an engine at the bound has no cost of its own: no copies, no hooks, no thread that waits while another one could work. The
 transport is within the bound, and so is how the engine calls it.
+
+With more ranks than cores a core changes processes whenever ranks meet, at each unit, and finds other data in its caches. Compute of the bound has no
+such meetings. So there is a second measure of it, "in turns": the same unsharded step, in which all ranks meet before each unit's forward and backward,
+less as many meetings alone. No engine is part of it.
 """
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -50,14 +55,17 @@ class Measured:
     communication_cpu: float
     engine_cpu: float
     waits: float
+    turns_cpu: float  # of compute in turns; nan if it was not measured
     cpu_ratio: list  # engine's CPU in parts of compute and communication, of each round
+    turns_ratio: list  # the same with compute in turns; empty if it was not measured
     ratio: list  # the engine's step in parts of the bound, of each round
     collectives: int
     bytes: int  # of the larger side of each collective, on one rank
 
 
-def measure(bin_, flags, ranks, threads=1):
-    """`flags`: --model, --tokens, --batch, --seq, --steps (rounds), and those of the plan."""
+def measure(bin_, flags, ranks, threads=1, turns=False):
+    """`flags`: --model, --tokens, --batch, --seq, --steps (rounds), and those of the plan. `turns`: compute in turns, too."""
+    flags = [*flags, "--turns"] if turns else flags
     with tempfile.TemporaryDirectory() as directory:
         printed = start_ranks(pathlib.Path(bin_) / "step_bound", [*flags, "--out", directory, "--threads", str(threads)], ranks, directory)
     of_ranks = [json.loads(text.strip().splitlines()[-1]) for text in printed]
@@ -73,6 +81,8 @@ def measure(bin_, flags, ranks, threads=1):
     bounds = [max((compute[i] + communication[i]) / cores(), largest("compute_cpu_ms")[i] / threads) + waits[i] for i in rounds]
     middle = statistics.median
     engine, engine_cpu = largest("engine_ms"), total("engine_cpu_ms")
+    in_turns = total("turns_cpu_ms") if turns else []
     return Measured(middle(bounds), middle(engine), middle(compute), middle(communication), middle(engine_cpu), middle(waits),
-                    [engine_cpu[i] / (compute[i] + communication[i]) for i in rounds], [engine[i] / bounds[i] for i in rounds],
+                    middle(in_turns) if turns else math.nan, [engine_cpu[i] / (compute[i] + communication[i]) for i in rounds],
+                    [engine_cpu[i] / (in_turns[i] + communication[i]) for i in rounds if turns], [engine[i] / bounds[i] for i in rounds],
                     of_ranks[0]["collectives"], of_ranks[0]["bytes"])

@@ -1,6 +1,6 @@
 // What the steps of one rank are made of: one rank of bench/bound.py.
 //
-//   step_bound --model DIR --tokens FILE [flags of capture], with RANK, WORLD_SIZE and
+//   step_bound --model DIR --tokens FILE [--turns] [flags of capture], with RANK, WORLD_SIZE and
 //   SHARDLENS_RENDEZVOUS
 //
 // All ranks alternate, after barriers, between three things, each with the same batch:
@@ -10,6 +10,10 @@
 //                  as many elements as this rank has in its shards
 //   communication  the collectives of the engine's step, one after the other over the same groups,
 //   with nothing beside them
+//   turns          with --turns: compute once more, in which all ranks meet before each unit's
+//   forward and backward, as a unit's all-gathers make them, and as many meetings alone. With more
+//   ranks than cores, a core then changes processes at each unit, and with them what is in its
+//   caches, as in a step, though nothing is sharded.
 // Prints a line of JSON with the times of each, in ms: wall clock, and CPU of all threads of the
 // process. `waits_ms` is the time without CPU in the collectives that no order of the step can
 // hide: the first all-gather, before which nothing can be computed, the last reduction, after which
@@ -19,6 +23,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <ctime>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -42,6 +47,7 @@
 #include "core/fsdp/apply/fully_shard.h"
 #include "core/models/model.h"
 #include "core/models/ops.h"
+#include "core/module/forward_hooks.h"
 #include "core/module/scalar_type.h"
 #include "core/train/optimizer.h"
 #include "core/train/parallel_model.h"
@@ -207,15 +213,33 @@ class Replay {
 class Unsharded {
  public:
   Unsharded(const cli::RunOptions& options,
-            const plan::ModelConfig& config,
+            const cli::PreparedRun& prepared,
             const std::vector<at::Tensor>& shards)
-      : model_(models::make_model(config, models::Init::kRandom, options.seed)) {
+      : model_(models::make_model(prepared.config, models::Init::kRandom, options.seed)) {
+    for (const plan::Unit& unit : prepared.plan.units) {
+      const auto modules = model_->named_modules();
+      const auto* module = modules.find(unit.fqn);
+      if (auto* point = module ? dynamic_cast<module::HookPoint*>(module->get()) : nullptr) {
+        watch(*point);
+      }
+    }
     for (const at::Tensor& shard : shards) {
       at::Tensor own = at::randn_like(shard).detach();
       own.mutable_grad() = at::zeros_like(own).fill_(1e-6);
       own_.push_back(std::move(own));
     }
     optimizer_ = train::make_optimizer(own_, {});
+  }
+
+  // The same with a call of `meet` before each unit's forward and backward; how many calls.
+  int64_t step_in_turns(const at::Tensor& inputs,
+                        const at::Tensor& targets,
+                        std::function<void()> meet) {
+    met_ = 0;
+    meet_ = std::move(meet);
+    step(inputs, targets);
+    meet_ = nullptr;
+    return met_;
   }
 
   void step(const at::Tensor& inputs, const at::Tensor& targets) {
@@ -234,6 +258,21 @@ class Unsharded {
   }
 
  private:
+  void watch(module::HookPoint& point) {
+    point.keep(point.register_pre_forward([this](module::TensorRefs& /*inputs*/) { meet(); }));
+    point.keep(point.register_post_forward([this](module::TensorRefs& outputs) {
+      outputs.at(0)->register_hook([this](const at::Tensor& /*gradient*/) { meet(); });
+    }));
+  }
+  void meet() {
+    if (meet_) {
+      ++met_;
+      meet_();
+    }
+  }
+
+  std::function<void()> meet_;  // null: no turns
+  int64_t met_ = 0;
   std::shared_ptr<models::CausalLm> model_;
   std::vector<at::Tensor> own_;
   std::unique_ptr<train::Optimizer> optimizer_;
@@ -244,7 +283,7 @@ int number(const char* name, int otherwise) {
   return text == nullptr ? otherwise : std::atoi(text);
 }
 
-void measure(cli::RunOptions options) {
+void measure(cli::RunOptions options, bool turns) {
   at::set_num_threads(static_cast<int>(options.threads));
   Collectives seen;
   dist::WorldOptions world_options;
@@ -260,7 +299,7 @@ void measure(cli::RunOptions options) {
   train::initialize_parameters(*sharded, prepared.config, options.seed);
   const train::TokenFile tokens(options.tokens);
   const auto shards = sharded->flat_shards();
-  Unsharded unsharded(options, prepared.config, {shards.begin(), shards.end()});
+  Unsharded unsharded(options, prepared, {shards.begin(), shards.end()});
 
   const int64_t batch = options.step.batch, seq = options.step.seq.value_or(1);
   const at::Tensor inputs = at::zeros({batch, seq}, at::kLong);
@@ -270,9 +309,15 @@ void measure(cli::RunOptions options) {
     world->world().wait(world->world().barrier({kNoUnit, "a measurement"}));
   };
 
+  // One small all-reduce, in which the ranks meet once (PeerMemory).
+  const at::Tensor one = at::zeros({1});
+  const auto take_turns = [&] {
+    world->world().wait(
+        world->world().all_reduce(one, dist::ReduceOp::kSum, {kNoUnit, "a measurement"}));
+  };
   std::unique_ptr<Replay> replay;
   Times engine, compute, communication;
-  std::vector<double> waits;
+  std::vector<double> waits, turns_cpu;
   Meter engine_meter;
   const auto after_step = [&](const train::StepReport& report) {
     if (report.step + 1 > kWarmup) {
@@ -288,6 +333,20 @@ void measure(cli::RunOptions options) {
     unsharded.step(inputs, targets);
     if (report.step + 1 > kWarmup) {
       compute.add(meter);
+    }
+    if (turns) {
+      meet();
+      meter.start();
+      const int64_t met = unsharded.step_in_turns(inputs, targets, take_turns);
+      const double in_turns = meter.cpu();
+      meet();
+      meter.start();
+      for (int64_t i = 0; i < met; ++i) {
+        take_turns();
+      }
+      if (report.step + 1 > kWarmup) {
+        turns_cpu.push_back(in_turns - meter.cpu());
+      }
     }
     meet();
     if (report.step + 1 > kWarmup) {
@@ -310,11 +369,11 @@ void measure(cli::RunOptions options) {
   };
   fmt::print(
       R"({{"rank": {}, "collectives": {}, "bytes": {}, "engine_ms": {}, "engine_cpu_ms": {}, "compute_ms": {}, "compute_cpu_ms": {}, )"
-      R"("communication_ms": {}, "communication_cpu_ms": {}, "waits_ms": {}}})"
+      R"("turns_cpu_ms": {}, "communication_ms": {}, "communication_cpu_ms": {}, "waits_ms": {}}})"
       "\n",
       world->rank(), replay->count(), replay->bytes(), list(engine.wall), list(engine.cpu),
-      list(compute.wall), list(compute.cpu), list(communication.wall), list(communication.cpu),
-      list(waits));
+      list(compute.wall), list(compute.cpu), list(turns_cpu), list(communication.wall),
+      list(communication.cpu), list(waits));
 }
 
 }  // namespace
@@ -324,9 +383,11 @@ int main(int argc, char** argv) {
   CLI::App app("Measures what the steps of one rank are made of; see bench/bound.py");
   shardlens::cli::RunOptions options;
   shardlens::cli::add_run_options(app, options);
+  bool turns = false;
+  app.add_flag("--turns", turns, "also compute with a meeting of the ranks at each unit");
   try {
     app.parse(argc, argv);
-    shardlens::measure(options);
+    shardlens::measure(options, turns);
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
   } catch (const std::exception& error) {
