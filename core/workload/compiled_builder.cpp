@@ -71,6 +71,11 @@ void CompiledBuilder::set_result(int64_t features) {
   compiled_result(rows_ * features * size_of(make(OperatorKind::kElementwise, "").dtype));
 }
 
+void CompiledBuilder::set_sum(int64_t features) {
+  set_result(features);
+  compiled_.sum = {static_cast<uint32_t>(out_.operators.size() - 1), compiled_.current.front()};
+}
+
 bool CompiledBuilder::mixes_orders(int64_t rows, int64_t columns) {
   return rows * columns >= kLeastMixedNumbers && rows >= kLeastMixedRows &&
          rows >= kRowsPerColumn * columns;
@@ -78,13 +83,26 @@ bool CompiledBuilder::mixes_orders(int64_t rows, int64_t columns) {
 
 // Stores the current value.
 void CompiledBuilder::store_sum() {
+  const bool is_residual = compiled_.current == compiled_.residual;
+  if (compiled_.sum &&
+      std::ranges::find(compiled_.current, compiled_.sum->second) != compiled_.current.end()) {
+    const auto [adds, term] = *std::exchange(compiled_.sum, std::nullopt);
+    Operator& op = out_.operators[adds];
+    op.read += bytes_of(compiled_.current) - compiled_.tensors[term].bytes;
+    op.flops +=
+        (static_cast<int64_t>(compiled_.current.size()) - 1) * op.written / size_of(op.dtype);
+    compiled_.current = {term};
+    if (is_residual) {
+      compiled_.residual = compiled_.current;
+    }
+    return;
+  }
   Operator op = make(OperatorKind::kElementwise, "triton_poi_fused_add");
   const Bytes values = compiled_.tensors[compiled_.current.front()].bytes;
   op.read = bytes_of(compiled_.current);
   op.written = values;
   op.flops = (static_cast<int64_t>(compiled_.current.size()) - 1) * values / size_of(op.dtype);
   const Bytes input = op.read;
-  const bool is_residual = compiled_.current == compiled_.residual;
   forward(std::move(op), input, {});
   compiled_result(values);
   if (is_residual) {
@@ -141,7 +159,8 @@ void CompiledBuilder::compiled_linear(const Linear& shape,
   if (!shape.sums_input_grad || !requires_grad_) {
     return;
   }
-  if ((compiled_.of_norm && !shape.routes) || (apart && !compiled_.norms.empty())) {
+  const bool routes = shape.routes && program_ != Program::kTransformers;
+  if ((compiled_.of_norm && !routes) || (apart && !compiled_.norms.empty())) {
     ++compiled_.norms.back().consumers;
     return;
   }

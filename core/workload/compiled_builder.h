@@ -43,6 +43,9 @@ class CompiledBuilder : public PassBuilder {
   void finish_backward();
   // The operators that unfused() added last have made a tensor with so many features of a row.
   void set_result(int64_t features);
+  // The same of a kernel that adds up rows: where its result is a term of a sum that is stored, it
+  // adds the other terms too.
+  void set_sum(int64_t features);
 
  protected:
   void compiled_norm(std::string_view name, const Norm& shape);
@@ -96,6 +99,7 @@ class CompiledBuilder : public PassBuilder {
     bool of_norm = false;               // products read the last norm's result
     std::optional<uint32_t> head_norm;  // the last operator, if it is a norm of heads
     std::optional<std::pair<uint32_t, size_t>> gathered;  // see compiled_gather()
+    std::optional<std::pair<uint32_t, uint32_t>> sum;     // of set_sum(): operator and tensor
   };
   void store_sum();
   void close_block();

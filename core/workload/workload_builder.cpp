@@ -280,16 +280,24 @@ void WorkloadBuilder::grouped_linear(const Grouped& shape) {
   if (!shape.bias || (titan && compiles())) {
     return;
   }
-  if (!is_engine()) {  // the bias of each row's expert
+  // The bias of each row's expert. Compiled code adds it where it reads it. In backward it sums the
+  // gradients where it makes them, into zeros.
+  const bool fused = compiles() && !is_engine();
+  if (fused) {
+    sum.name = "triton_poi_fused_new_zeros";
+    sum.flops = sum.read = 0;
+  }
+  if (!is_engine() && !fused) {
     Operator index =
         make(OperatorKind::kElementwise, titan ? "aten::repeat_interleave" : "aten::index");
     index.read = titan ? sum.written : outputs;
     index.written = outputs;
     forward(index, index.read, {});
   }
-  Operator add = make(OperatorKind::kElementwise, "aten::add");
+  Operator add =
+      make(OperatorKind::kElementwise, fused ? "triton_poi_fused_add_index" : "aten::add");
   add.flops = rows * shape.out;
-  add.read = 2 * outputs;
+  add.read = fused ? outputs : 2 * outputs;
   add.written = outputs;
   forward(add, add.read, trains_bias ? std::vector{sum} : std::vector<Operator>(), trains_bias);
 }

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/model/families/compiled_experts.h"
 #include "core/model/families/decoder_family.h"
 #include "core/model/families/divided_experts.h"
 #include "core/model/families/heads.h"
@@ -476,7 +477,11 @@ class DecoderForward {
                    .sums_input_grad = true,
                    .routes = true,
                    .wide = build_.program() == Program::kTorchtitan03});
-    (is_torchtitan(build_.program()) ? torchtitan_scores : expert_scores)(build_, experts);
+    if (compiles_experts(build_)) {
+      compiled_scores(build_, config_.experts);
+    } else {
+      (is_torchtitan(build_.program()) ? torchtitan_scores : expert_scores)(build_, experts);
+    }
     build_.leave();
   }
 
@@ -555,32 +560,19 @@ class DecoderForward {
     const ModelConfig::Experts& experts = config_.experts;
     const int64_t hidden = config_.hidden_size;
     const int64_t copies = experts.per_token * hidden;
+    const double token = 1 / static_cast<double>(experts.per_token);
     build_.enter(name);
-    if (build_.is_engine()) {
-      build_.elementwise("shardlens::gather_rows", "shardlens::gather_rows_backward",
-                         {.read = copies,
-                          .written = copies,
-                          .backward_read = copies,
-                          .backward_written = hidden,
-                          .backward_flops = copies});
+    if (compiles_experts(build_)) {
+      compiled_experts(build_, experts, hidden, family_.expert_bias, family_.fp32_routing);
+    } else if (build_.is_engine()) {
+      copy_rows_fused(build_, copies, hidden);
+      products(name, {});
+      weighted_sum_fused(build_, copies, hidden);
     } else {
-      copy_expert_rows(build_, copies, 1 / static_cast<double>(experts.per_token));
+      copy_expert_rows(build_, copies, token);
+      products(name, {});
+      weighted_expert_sum(build_, copies, token, family_.fp32_routing);
     }
-    products(name, {});
-    if (!build_.is_engine()) {
-      weighted_expert_sum(build_, copies, 1 / static_cast<double>(experts.per_token),
-                          family_.fp32_routing);
-      build_.leave();
-      return;
-    }
-    build_.elementwise("shardlens::weighted_sum", "shardlens::weighted_sum_backward",
-                       {.read = copies,
-                        .written = hidden,
-                        .saved = copies,
-                        .flops = 2 * copies,
-                        .backward_read = copies + hidden,
-                        .backward_written = copies,
-                        .backward_flops = 2 * copies});
     build_.leave();
   }
 

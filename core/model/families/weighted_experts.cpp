@@ -73,6 +73,26 @@ void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, b
   build.unfused({forward, backward, 1}, OperatorKind::kElementwise, copies);
 }
 
+void copy_rows_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden) {
+  build.elementwise("shardlens::gather_rows", "shardlens::gather_rows_backward",
+                    {.read = copies,
+                     .written = copies,
+                     .backward_read = copies,
+                     .backward_written = hidden,
+                     .backward_flops = copies});
+}
+
+void weighted_sum_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden) {
+  build.elementwise("shardlens::weighted_sum", "shardlens::weighted_sum_backward",
+                    {.read = copies,
+                     .written = hidden,
+                     .saved = copies,
+                     .flops = 2 * copies,
+                     .backward_read = copies + hidden,
+                     .backward_written = copies,
+                     .backward_flops = 2 * copies});
+}
+
 // The gradients of the gate and of the weights each read the gate's input and the result's
 // gradient.
 void weighted_products(WorkloadBuilder& build,

@@ -22,6 +22,10 @@ void copy_expert_rows(WorkloadBuilder& build, int64_t copies, double token);
 //         weights are fp32 when they multiply.
 void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, bool wide);
 
+// The same two of the engine, each in one operator.
+void copy_rows_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden);
+void weighted_sum_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden);
+
 // Experts whose gate multiplies by the experts' weights in the same kernel, as Megatron-Core's:
 // [Note: Tokens sent once]. `rows`: as in WorkloadBuilder::Grouped.
 void weighted_products(WorkloadBuilder& build,
