@@ -36,6 +36,12 @@ Bytes chunk_bytes(const ResolvedPlan& plan,
   return bytes;
 }
 
+bool has_frozen(const ResolvedPlan& plan, UnitId id) {
+  return std::ranges::any_of(plan.units[id].parameters, [&plan](uint32_t parameter) {
+    return !plan.tree.parameters[parameter].requires_grad;
+  });
+}
+
 // Whether the unit may have gradients that are reduced apart.
 bool ends_with_head(const ResolvedPlan& plan, UnitId id) {
   const Unit& unit = plan.units[id];
@@ -104,9 +110,14 @@ std::vector<UnitSize> unit_sizes(const ResolvedPlan& plan) {
       sizes.push_back(sizes.back());
     } else {
       const ShardLayout layout = plan.layout(id);
-      const ShardLayout reduced = plan.reduced_layout(id);
+      std::optional<ShardLayout> of_trained;  // nullopt: no parameter is frozen
+      if (has_frozen(plan, id)) {
+        of_trained = plan.reduced_layout(id);
+      }
+      const ShardLayout& reduced = of_trained ? *of_trained : layout;
+      const int64_t stepped = of_trained ? plan.stepped_numel(id) : layout.shard_numel();
       sizes.push_back({layout.padded_numel(), layout.shard_numel(), reduced.padded_numel(),
-                       reduced.shard_numel(), plan.stepped_numel(id), float8_numel(plan, id),
+                       reduced.shard_numel(), stepped, float8_numel(plan, id),
                        unsharded_bytes(plan, id, layout), shard_bytes(plan, id, layout),
                        recorded_states(plan, id, layout)});
       if (ends_with_head(plan, id)) {
