@@ -306,6 +306,10 @@ class Host {
   }
 
   void perform(const Action& action) {
+    if (action.op == Op::kAlloc || action.op == Op::kFree || action.op == Op::kUseFull ||
+        action.op == Op::kUseShard) {
+      return;  // nothing runs
+    }
     const UnitCosts& unit = in_.costs.units[action.unit == kNoUnit ? 0 : action.unit];
     if (action.unit != kNoUnit && action.unit >= in_.plan.units.size()) {
       return bucket(action, unit);
