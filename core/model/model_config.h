@@ -70,6 +70,7 @@ struct ModelConfig {
   bool norm_before = true;             // false: norms follow attention and MLP (opt-350m)
   bool final_norm = true;              // after the last layer
   bool affine_norms = true;            // norms have weights
+  bool flash = false;                  // attn_implementation is FlashAttention, which takes sinks
   struct Experts {                     // of a sparse layer
     int64_t count = 0, per_token = 0;  // routed ones
     int64_t intermediate_size = 0;     // of each

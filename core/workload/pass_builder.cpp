@@ -209,6 +209,11 @@ Bytes PassBuilder::result_to_keep(const Operator& op, Checkpoint& checkpoint) co
   if (routes_ || (op.name != "aten::mm" && op.name != "aten::addmm")) {
     return 0;
   }
+  // PyTorch's lists of products (get_default_op_list, which torchtitan's policy takes) have those
+  // of 8 bits, not torchao's function of 4 bits: it always runs again.
+  if (op.matmul_dtype == MatmulDType::kNvfp4) {
+    return 0;
+  }
   switch (saves.products) {
     case CheckpointSaves::Products::kNone:
       return 0;

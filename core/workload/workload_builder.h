@@ -47,6 +47,7 @@ class WorkloadBuilder : public DividedBuilder {
     bool causal = true;
     Scores eager = Scores::kFused;  // how transformers runs it
     bool sdpa = false;              // the config asks for scaled_dot_product_attention
+    bool flash = false;             // FlashAttention, whose kernel knows sinks and windows
     bool one_product = false;  // queries, keys and values are parts of the result of one product
     // Other numbers of each head in the tensor that values are a view of; PyTorch keeps it all.
     int64_t beside_values = 0;

@@ -44,7 +44,7 @@ void WorkloadBuilder::attention(const Attention& given) {
     return compiled_result(rows_ * given.heads * value_dim * size_of(plan_.param_dtype(unit())));
   }
   const bool sinks = is_torchtitan(program_) && given.eager == Scores::kSinks;
-  if (!is_engine() && !sinks && given.eager != Scores::kFused) {
+  if (!is_engine() && !sinks && !given.flash && given.eager != Scores::kFused) {
     eager_attention(given);
     return;
   }
@@ -56,7 +56,8 @@ void WorkloadBuilder::attention(const Attention& given) {
   const bool unequal = is_torchtitan(program_) && value_dim != shape.head_dim;
   const bool efficient = unequal && shape.sdpa && !sinks;
   const bool flex = sinks || (unequal && !efficient);
-  const bool masked = !is_engine() && !flex && shape.window > 0 && shape.window < out_.seq;
+  const bool masked =
+      !is_engine() && !flex && !shape.flash && shape.window > 0 && shape.window < out_.seq;
   if (masked) {
     masked_attention(shape);
   }

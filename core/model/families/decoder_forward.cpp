@@ -220,6 +220,7 @@ class DecoderForward {
     const int64_t value_dim =
         config_.latent.value_dim > 0 ? config_.latent.value_dim : config_.head_dim;
     const bool one_product = find_slot(family_.attention, Part::kQueryKeyValue) != nullptr;
+    const bool flash = config_.flash && !is_torchtitan(build_.program());
     build_.attention({.heads = config_.heads,
                       .kv_heads = config_.kv_heads,
                       .head_dim = config_.head_dim,
@@ -229,12 +230,12 @@ class DecoderForward {
                                    ? Scores::kScaled
                                    : family_.eager,
                       .sdpa = config_.latent.sdpa,
+                      .flash = flash,
                       .one_product = one_product,
                       .beside_values = config_.latent.plain_dim});
     // The result of queries that were put together has the heads outside of the rows.
-    const bool eager = !build_.is_engine() && family_.eager != Scores::kFused;
-    const bool moved =
-        !build_.is_engine() && family_.rotary && config_.latent.key_value_rank == 0 && one_product;
+    const bool eager = !build_.is_engine() && family_.eager != Scores::kFused && !flash;
+    const bool moved = !build_.is_engine() && family_.rotary && one_product;
     if (moved) {
       const int64_t features = config_.heads * value_dim;
       build_.elementwise("aten::clone", "", {.read = features, .written = features});

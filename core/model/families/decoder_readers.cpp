@@ -259,7 +259,16 @@ void read_qwen3_moe(const JsonNode& root, ModelConfig& config) {
   }
 }
 
+// transformers runs sinks with FlashAttention 3 or 4, or as eager operators.
+// Source  transformers 5.23: models/gpt_oss/modeling_gpt_oss.py
+// (_compatible_flash_implementations).
 void read_gpt_oss(const JsonNode& root, ModelConfig& config) {
+  for (const char* key : {"attn_implementation", "_attn_implementation"}) {
+    const auto kernel = root.find(key);
+    config.flash =
+        config.flash || (kernel && kernel->json().is_string() &&
+                         kernel->json().get<std::string>().find("flash") != std::string::npos);
+  }
   config.sliding_window = window_of(root, 128);
   window_all_but_each(config, 2);
   read_layer_types(root, config);

@@ -188,5 +188,31 @@ TEST(BiasedExperts, WhatIsNotDescribedIsRefused) {
               HasSubstr("torchtitan: the linear layers of its gpt_oss have biases"));
 }
 
+// transformers with FlashAttention 3 or 4: one kernel for scores, sinks and windows. A token of
+// the first layer attends to 16 tokens, but to fewer at the start: 16 · (2 · 64 - 16) / 64 = 28
+// keys a row, of which the causal half counts elsewhere; two products of 16 numbers a head.
+TEST(BiasedExperts, FlashAttentionOfTransformersTakesSinks) {
+  const auto attention = [](const std::string& keys, const std::string& layer) {
+    return oss_operators(oss_step(Program::kTransformers, Compile::kNone, "", 2, oss_model(keys)),
+                         "model.layers." + layer + ".self_attn", Phase::kForward);
+  };
+  const auto has = [](const std::vector<Operator>& operators, std::string_view name) {
+    return std::ranges::any_of(
+        operators, [&](const Operator& op) { return op.name.find(name) != std::string::npos; });
+  };
+  EXPECT_TRUE(has(attention("", "0"), "softmax"));
+  for (const char* kernel : {"kernels-community/vllm-flash-attn3", "flash_attention_4"}) {
+    const std::string key = R"(, "attn_implementation": ")" + std::string(kernel) + '"';
+    for (const auto& [layer, keys] : {std::pair{"0", 28}, {"1", 64}}) {
+      const std::vector<Operator> operators = attention(key, layer);
+      EXPECT_FALSE(has(operators, "softmax"));
+      const auto found = std::ranges::find(operators, OperatorKind::kAttention, &Operator::kind);
+      ASSERT_NE(found, operators.end());
+      EXPECT_EQ(found->flops, 2 * 2 * kOssBatch * kOssHeads * kOssSeq * keys * kOssHead);
+      EXPECT_EQ(found->name, "aten::scaled_dot_product_attention");
+    }
+  }
+}
+
 }  // namespace
 }  // namespace shardlens::plan

@@ -346,5 +346,36 @@ TEST(UnfusedTest, SelectiveCheckpointsRepeatWhatTheyDidNotKeep) {
   EXPECT_EQ(repeated(R"(["products"])"), "self_attn ");
 }
 
+// The lists of operators whose results are kept have torch._scaled_mm, not torchao's
+// nvfp4_mm_triton.
+TEST(UnfusedTest, SelectiveCheckpointsRepeatProductsOf4Bits) {
+  const ModelConfig config = parse_model_config(
+      R"({"model_type": "llama", "vocab_size": 1024, "hidden_size": 256, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "intermediate_size": 512, "num_hidden_layers": 1,
+          "max_position_embeddings": 128})",
+      "config.json");
+  const ResolvedPlan plan =
+      resolve(parse_plan(R"({"version": 1, "mixed_precision": {"param_dtype": "bf16"},
+                     "activation_checkpointing": ["model.layers.0"],
+                     "checkpointing_saves": ["attention", "every_second_product"]})",
+                         "plan.json"),
+              module_tree(config), 2);
+  const auto repeated = [&](MatmulDType dtype) {
+    StepSettings step{.batch = 1, .seq = 128, .program = Program::kTorchtitan};
+    step.software.matmul_dtype = dtype;
+    std::string out;
+    for (const Operator& op : step_workload(config, plan, step).operators) {
+      const bool product = op.kind == OperatorKind::kGemm || op.kind == OperatorKind::kAttention;
+      if (op.phase == Phase::kRecompute && product && op.flops > 0) {
+        out += op.module.substr(op.module.rfind('.') + 1) + " ";
+      }
+    }
+    return out;
+  };
+  EXPECT_EQ(repeated(MatmulDType::kMxfp8), "k_proj o_proj up_proj ");
+  EXPECT_EQ(repeated(MatmulDType::kNvfp4),
+            "q_proj k_proj v_proj o_proj gate_proj up_proj down_proj ");
+}
+
 }  // namespace
 }  // namespace shardlens::plan
