@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Predicts published steps on one node, to which no constant was fitted: measured, predicted, and whether the 90 % interval has the measured figure.
 
-    bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv tests/data/one_node_more.csv tests/data/one_node_unseen.csv]
+    bench/published_one_node.py [--bin build/release/bin] [--runs tests/data/one_node_2026.csv tests/data/one_node_more.csv tests/data/one_node_unseen.csv tests/data/one_node_later.csv]
 
 What a source does not
 print is torchtitan's default: 8192 tokens (4096 of its DeepSeek 16B), one sample, selective checkpoints (whole blocks of its gpt-oss). "FSDP4 EP2" on eight GPUs is a shard axis of 8 whose experts are
@@ -29,6 +29,10 @@ last microbatch reduces gradients (maybe_no_sync in kempnerforge/training/grad.p
 The third list was written down before it was predicted for the first time, and nothing was fitted to it. Other programs than torchtitan are stated as the nearest that has a stack:
 KempnerForge as torchtitan (parameters in bf16, the root's unit freed after forward, one H200 without FSDP), gpt-simple, minigpt (both DDP) and ColossalAI as transformers; ColossalAI's ZeRO-2
 is FSDP2 that keeps parameters after forward.
+
+The fourth list was written down before it was predicted for the first time, too (commit "Write down 26 more published steps"). TRL is stated as transformers under accelerate, its fused
+linear cross-entropy (Liger) as a loss in parts, as many as Liger's rule gives; Halo as transformers with parameters in bf16 and compiled blocks, which fuse what Liger does. Megatron-Bridge is stated as torchtitan with compiled blocks and a
+CUDA graph, and parameters that stay gathered from the first microbatch to the last, which reduces.
 
 "source left out": the same with nothing of the row's own team in what the interval is wider for experts and contexts ("families" below).
 """
@@ -71,14 +75,19 @@ LLAMA_2_8B = {"model_type": "llama", "hidden_size": 2560, "intermediate_size": 6
 GPT_2 = {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50304, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 GPT_OSS_20B = {"model_type": "gpt_oss", "hidden_size": 2880, "intermediate_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
                "num_local_experts": 32, "num_experts_per_tok": 4, "sliding_window": 128, "vocab_size": 201088, "max_position_embeddings": 131072, "tie_word_embeddings": False}
+QWEN3_8B = {"model_type": "qwen3", "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": False}
+QWEN3_4B = {"model_type": "qwen3", "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32, "num_key_value_heads": 8,
+            "head_dim": 128, "vocab_size": 151936, "max_position_embeddings": 40960, "tie_word_embeddings": True}
 MODELS = {"Llama3.1-8B": LLAMA_8B, "Llama3-8B": LLAMA_8B, "DeepSeek-V3-16B": DEEPSEEK_16B, "Qwen3-MoE-30B": QWEN3_30B, "Qwen3-32B": QWEN3_32B,
           "Qwen3-30B-A3B": QWEN3_30B, "GPT-OSS-20B": GPT_OSS_20B, "Llama2-7B": LLAMA2_7B, "Llama3-70B LoRA": {**LLAMA_70B, **LORA}, "Llama3-8B LoRA": {**LLAMA_8B, **LORA},
-          "Qwen2.5-7B LoRA": {**QWEN25_7B, **LORA}, "Qwen2.5-32B LoRA": {**QWEN25_32B, **LORA}, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2}
+          "Qwen2.5-7B LoRA": {**QWEN25_7B, **LORA}, "Qwen2.5-32B LoRA": {**QWEN25_32B, **LORA}, "Llama-124M": LLAMA_124M, "Llama-2.8B": LLAMA_2_8B, "GPT-2": GPT_2,
+          "Qwen3-8B": QWEN3_8B, "Qwen3-4B": QWEN3_4B}
 TOKENS = {"DeepSeek-V3-16B": "4096"}
 HARDWARE = {"H100": "8xH100", "H100-96GB-500W": "8xH100-96", "H100-96GB": "8xH100-96", "B200": "8xB200", "B200 power limited": "8xB200", "GB200": "4xGB200",
-            "H100 (2 nodes)": "2x8xH100", "H200": "8xH200", "A100-80GB": "8xA100-80"}
+            "H100 (2 nodes)": "2x8xH100", "H200": "8xH200", "A100-80GB": "8xA100-80", "B300": "8xB300"}
 MATMUL = {"bf16": [], "float8 tensorwise; gather bf16": ["--matmul-dtype", "fp8_tensorwise"], "float8": ["--matmul-dtype", "fp8_tensorwise"], "float8 tensorwise": ["--matmul-dtype", "fp8_tensorwise"],
-          "float8 rowwise": ["--matmul-dtype", "fp8_rowwise"], "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8_cublas_rceil"]}
+          "float8 rowwise": ["--matmul-dtype", "fp8_rowwise"], "mxfp8_cublas": ["--matmul-dtype", "mxfp8"], "mxfp8": ["--matmul-dtype", "mxfp8"], "nvfp4": ["--matmul-dtype", "nvfp4"], "mxfp8_cublas_rceil": ["--matmul-dtype", "mxfp8_cublas_rceil"]}
 ANY_LIMIT = "200:1000"
 FAMILIES = ("experts", "context")
 
@@ -106,19 +115,20 @@ def has_experts(row):
 
 def model_of(row):
     model = MODELS[row["model"]]
-    return {**model, "attn_implementation": "sdpa"} if row["source"].endswith("torchtitan#2080") else model
+    kernel = "sdpa" if row["source"].endswith("torchtitan#2080") else "flash_attention_4" if "FlashAttention-4" in row["note"] else None
+    return {**model, "attn_implementation": kernel} if kernel else model
 
 
 def program_of(row):
     """On H100 torchtitan called FlashAttention-2 until pull request 1776 of October 2025. Before PyTorch 2.9 an eager norm was several kernels, and until April 2025 torchtitan's loss was not compiled (pull request 1033).
     The version of #3105 (commit 58b0344 of May 2026) already has the loss of 0.3 and its rotary embedding, of CUDA graphs and one product for queries, keys and values only the latter as an option."""
-    if row["source"].startswith(("lb-off/", "victorbjorsvik/", "hpcaitech/")):
+    if row["source"].startswith(("lb-off/", "victorbjorsvik/", "hpcaitech/", "whitecircle/", "huggingface/trl")):
         return "transformers"
     if row["source"].startswith("huggingface/accelerate"):
         return "transformers-flash-2"
     if row["engine"].startswith(("SimpleFSDP", "GraphTrainer")):
         return "simple-fsdp" if row["engine"].startswith("SimpleFSDP") else "graph-trainer"
-    if row["source"].startswith("pytorch/torchtitan#3105") or has_experts(row) and row["source_date"] > "2026-04":
+    if row["source"].startswith(("pytorch/torchtitan#3105", "pytorch/torchtitan:torchtitan/components/quantization/nvfp4.md")) or has_experts(row) and row["source_date"] > "2026-04":
         return "torchtitan-0.3"
     if row["source_date"] < "2025-05" or row["other_metric"] == "FlashAttention-2":
         return "torchtitan-2024"
@@ -126,7 +136,7 @@ def program_of(row):
 
 
 def compiles(row):
-    return row["compile"] == "yes" or row["model"] == "Llama3-70B LoRA"
+    return row["compile"] == "yes" or row["model"] == "Llama3-70B LoRA" or row["engine"] == "Halo"
 
 
 def flags_of(row):
@@ -143,6 +153,8 @@ def flags_of(row):
         out += ["--power-limit", ANY_LIMIT]
     if program_of(row) == "torchtitan-0.3":
         out += ["--no-cuda-graphs"]
+    if row["engine"] == "Megatron":
+        out += ["--no-sync", "--cuda-graphs"]
     if compiles(row):
         out += ["--compile", "model" if row["other_metric"] == "compile model" else "block"]
     if row["source"].startswith("NVIDIA-NeMo") and has_experts(row):
@@ -162,14 +174,16 @@ def flags_of(row):
 
 
 def mesh_of(row):
-    """The axes of FSDP, context and expert parallelism: "FSDP4 CP2". With experts on a mesh of their own FSDP shards the rest over all GPUs."""
-    sizes = {"FSDP": int(row["gpus"]), "CP": 1, "EP": 1}
+    """The axes of FSDP, context, tensor and expert parallelism: "FSDP4 CP2". With experts on a mesh of their own FSDP shards the rest over all GPUs."""
+    sizes = {"FSDP": int(row["gpus"]), "CP": 1, "EP": 1, "TP": 1}
     for part in row["parallelism"].split():
         name = part.rstrip("0123456789")
         if name in sizes and part != name:
             sizes[name] = int(part[len(name):])
     if sizes["EP"] > 1:
-        return {"shard": int(row["gpus"]), "expert": sizes["EP"]}
+        return {"shard": int(row["gpus"]) // sizes["TP"], "expert": sizes["EP"], "tensor": sizes["TP"]}
+    if sizes["TP"] > 1:
+        return {"shard": sizes["FSDP"], "tensor": sizes["TP"]}
     return {"shard": sizes["FSDP"], "context": sizes["CP"]} if sizes["CP"] > 1 else None
 
 
@@ -183,7 +197,7 @@ def saves_of(row):
 
 def checkpoints_of(row):
     if row["model"] == "GPT-OSS-20B":  # its configurations in models/gpt_oss/config_registry.py
-        return "full"
+        return row["ac"] or "full"
     return row["ac"] or "full" if row["source"].startswith("NVIDIA-NeMo") else "none" if row["source"].endswith("torchtitan#2080") else row["ac"]
 
 
@@ -210,8 +224,9 @@ def plan_of_others(row, blocks):
     else:
         plan["layout"] = "per_parameter"
         plan["reshard_after_forward"] = row["other_metric"] != "zero2"
-    if row["source"].startswith("Kempner"):
+    if row["source"].startswith(("Kempner", "whitecircle")):
         plan["dtype"] = "bf16"
+    if row["source"].startswith("Kempner"):
         plan["mesh"] = mesh_with_tensor(row)
         plan["shared_gathers"] = False
     if row["ac"] == "full":
@@ -228,6 +243,8 @@ def plan_of_accelerate(row, blocks):
                       {"modules": ["model.norm", "lm_head"], "reshard_after_forward": False}, {"modules": ""}]}
     if "before fix" in row["engine"]:
         plan["backward_prefetch"] = "none"
+    if mesh_of(row):
+        plan["mesh"] = mesh_of(row)
     return plan
 
 
@@ -237,10 +254,10 @@ def plan_of(row):
     blocks = [f"transformer.h.{i}" for i in range(model["n_layer"])] if "n_layer" in model else [f"model.layers.{i}" for i in range(model["num_hidden_layers"])]
     if "LoRA" in row["model"]:
         return plan_of_lora(row, blocks)
+    if row["source"].startswith("huggingface/accelerate") or row["engine"].startswith("TRL"):
+        return plan_of_accelerate(row, blocks)
     if row["source"].startswith("Kempner") or program_of(row) == "transformers":
         return plan_of_others(row, blocks)
-    if row["source"].startswith("huggingface/accelerate"):
-        return plan_of_accelerate(row, blocks)
     units = [*({"modules": block} for block in blocks), {"modules": ""}]
     if row["source_date"] < "2025-08":
         units[-2]["reshard_after_forward"] = False
@@ -256,9 +273,9 @@ def plan_of(row):
         if "expert" in mesh:  # units of their own, as in torchtitan's apply_fsdp
             plan["units"].insert(0, {"modules": "model.layers.*.mlp.experts", "groups": [{"parameters": ["**"], "mesh": "expert"}]})
     if row["source"].startswith("NVIDIA-NeMo"):
-        plan |= {"dtype": "bf16", "reshard_after_forward": False, "reshard_after_backward": False,
-                 "units": [{**unit, "reshard_after_forward": False} for unit in plan["units"]],
-                 "expert_parallel": {"dispatch": "deep_ep", "ranks_per_token": 1}}
+        plan |= {"reshard_after_forward": False, "reshard_after_backward": False, "units": [{**unit, "reshard_after_forward": False} for unit in plan["units"]]}
+        if has_experts(row):
+            plan |= {"dtype": "bf16", "expert_parallel": {"dispatch": "deep_ep", "ranks_per_token": 1}}
     checkpoints = checkpoints_of(row)
     if checkpoints == "none":
         del plan["activation_checkpointing"]
@@ -378,7 +395,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build/release/bin")
     parser.add_argument("--runs", type=pathlib.Path, nargs="+",
-                        default=[ROOT / f"tests/data/one_node_{name}.csv" for name in ("2026", "more", "unseen")])
+                        default=[ROOT / f"tests/data/one_node_{name}.csv" for name in ("2026", "more", "unseen", "later")])
     arguments = parser.parse_args()
     borrowed = json.loads((ROOT / "sim/hardware/stacks.json").read_text())["borrowed"]
     shipped = {family: [borrowed[family][side]["value"] for side in ("faster", "slower")] for family in FAMILIES}
