@@ -106,6 +106,10 @@ void add_scales(const ResolvedPlan& plan,
 
 }  // namespace
 
+bool zeroes_gradients(Program program, const Software& software) {
+  return keeps_gradients(program, software) && !is_traced(program);
+}
+
 std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
                                           std::span<const UnitSize> sizes,
                                           const StepSettings& settings) {
@@ -120,7 +124,7 @@ std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,
     out = operators_for(updated, settings);
   }
   add_scales(plan, sizes, out);
-  if (keeps_gradients(settings.program, settings.software)) {
+  if (zeroes_gradients(settings.program, settings.software)) {
     Operator zero;
     zero.kind = OperatorKind::kOptimizer;
     zero.phase = Phase::kOptimizer;

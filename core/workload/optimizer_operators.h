@@ -9,6 +9,12 @@
 
 namespace shardlens::plan {
 
+// Whether gradients that stay allocated are set to zero after a step, so that the next one adds to
+// them. Those of a traced step's graph take the places of those before.
+// Source  torchtitan 0.3.0, trainer.py (zero_grad); experiments/graph_trainer/trainer.py at commit
+//         756213e.
+[[nodiscard]] bool zeroes_gradients(Program program, const Software& software);
+
 // The optimizer's operators over all shards of a rank. Their unit is the root. `saved` of one with
 // foreach: tensors that it makes, which live until the last operator. `sizes`: unit_sizes(plan).
 [[nodiscard]] std::vector<Operator> optimizer_operators(const ResolvedPlan& plan,

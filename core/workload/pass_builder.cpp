@@ -206,7 +206,9 @@ Bytes PassBuilder::result_to_keep(const Operator& op, Checkpoint& checkpoint) co
   if (op.kind == OperatorKind::kAttention) {
     return saves.attention ? op.written : 0;
   }
-  if (routes_ || (op.name != "aten::mm" && op.name != "aten::addmm")) {
+  // GraphTrainer counts the router's product, which the others always compute again.
+  const bool counts = !routes_ || out_.program == Program::kGraphTrainer;
+  if (!counts || (op.name != "aten::mm" && op.name != "aten::addmm")) {
     return 0;
   }
   // PyTorch's lists of products (get_default_op_list, which torchtitan's policy takes) have those
@@ -373,11 +375,13 @@ void PassBuilder::sum_partial_gradients(UnitId unit) {
 
 // Repeats the operators before the last one that saves a tensor. What that one saves is counted at
 // the last one before it that backward comes to, and frees. torchtitan's checkpoints do not stop
-// early: all are repeated, except by compiled code, which computes only what backward reads. An
-// operator whose result was kept has nothing to do.
+// early: all are repeated, except by code that was compiled or traced, which computes only what
+// backward reads. An operator whose result was kept, or is not read, has nothing to do.
+// Source  torchtitan, experiments/graph_trainer/selective_activation_remat.py at commit 756213e.
 void PassBuilder::recompute(const Checkpoint& checkpoint,
                             const std::vector<WorkloadItem>& forward_order) {
-  const bool whole = is_torchtitan(program_) && out_.software.compile == Compile::kNone;
+  const bool whole = is_torchtitan(program_) && !is_traced(out_.program) &&
+                     out_.software.compile == Compile::kNone;
   std::optional<uint32_t> last;
   std::vector<uint32_t> awaiting;  // repeated communication that a later operator waits for
   for (size_t i = checkpoint.begin; i < (whole ? checkpoint.end : checkpoint.last_kept); ++i) {
@@ -400,6 +404,10 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
       append(std::move(each));
       continue;
     }
+    const bool idle = !whole && unread_.contains(index);
+    if (idle && kept_[index] == 0) {
+      continue;
+    }
     Operator op = out_.operators[index];
     op.phase = Phase::kRecompute;
     op.forward = static_cast<int32_t>(index);
@@ -407,8 +415,8 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
     const Bytes input = op.saved - results_[index];
     op.saved = program_ == Program::kTransformers ? kept_[index]
                                                   : std::max<Bytes>(kept_[index] - input, 0);
-    if (results_[index] > 0) {
-      op.frees = results_[index];
+    op.frees = results_[index];
+    if (idle || results_[index] > 0) {
       op.flops = op.read = op.written = 0;
     }
     for (const uint32_t waiting : awaiting) {
@@ -424,6 +432,12 @@ void PassBuilder::recompute(const Checkpoint& checkpoint,
   }
   if (last && !whole) {
     out_.operators[*last].saved += kept_[forward_order[checkpoint.last_kept].index];
+  }
+}
+
+void PassBuilder::unread_from(size_t first) {
+  for (size_t op = first; op < out_.operators.size(); ++op) {
+    unread_.insert(static_cast<uint32_t>(op));
   }
 }
 

@@ -64,6 +64,11 @@ class PassBuilder {
                bool sums_input_grad = false,
                bool trains = false);
 
+  // Nothing that backward reads depends on the results of the operators from `first` on: they are
+  // only terms of what the block returns.
+  void unread_from(size_t first);
+  [[nodiscard]] size_t operators() const { return out_.operators.size(); }
+
   void finish_backward();
   void optimizer(const StepSettings& settings);
   [[nodiscard]] Workload take() { return std::move(out_); }
@@ -176,6 +181,7 @@ class PassBuilder {
   // By communication of forward; and by operator of forward.
   std::vector<std::optional<Communication>> backward_of_communication_;
   std::unordered_map<uint32_t, std::vector<InBackward>> in_backward_;
+  std::unordered_set<uint32_t> unread_;          // operators of unread_from()
   std::unordered_set<uint32_t> kept_exchanges_;  // communication of forward that is not repeated
   std::unordered_set<std::string> partial_;      // modules with sum_over_tensor()
   UnitId last_module_first_ = kNoUnit;           // the unit of call_last_module_of()

@@ -55,9 +55,14 @@ inline constexpr int kProgramCount = 9;
 //   takes.
 // - SimpleFSDP without checkpoints keeps what the min-cut partitioner leaves of a block: all but
 //   the results of activation functions, which it computes again in backward.
-// - GraphTrainer keeps what eager checkpoints keep, and is captured as a CUDA graph.
-// Source  torchtitan at commit ad9f188 of November 2025 and 0e25651 of June 2026; torch 2.11:
-//         _functorch/partitioners.py, _inductor/fx_passes/bucketing.py and
+// - With checkpoints, only what backward reads is computed again, where an eager checkpoint repeats
+//   the whole block.
+// - GraphTrainer keeps what eager checkpoints keep, but counts the router's product as one, and is
+//   captured as a CUDA graph. The graph's gradients take the places of those before.
+// - SimpleFSDP divides the gradients of divided experts by a factor, in a kernel of its own.
+// Source  torchtitan at commit ad9f188 of November 2025 and 0e25651 and 756213e of June 2026
+//         (experiments/graph_trainer: memory_policy.py, selective_activation_remat.py, trainer.py);
+//         torch 2.11: _functorch/partitioners.py, _inductor/fx_passes/bucketing.py and
 //         overlap_manual_scheduling.py.
 [[nodiscard]] bool is_traced(Program program);
 // Whose operators it runs: its own, or those of the program that it traces.

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/schedule/collective_of.h"
 #include "core/schedule/reads_gradient.h"
+#include "core/workload/optimizer_operators.h"
 #include "sim/engine/alike.h"
 #include "sim/engine/communicators.h"
 
@@ -57,7 +58,7 @@ class Host {
         communications_(inputs.costs.communications),
         computes_(inputs.options.host == HostMode::kCompute),
         stored_(2 * inputs.costs.units.size(),
-                plan::keeps_gradients(inputs.workload.program, inputs.workload.software)),
+                plan::zeroes_gradients(inputs.workload.program, inputs.workload.software)),
         communicated_(inputs.workload.communications.size(), kNoMark) {
     if (!inputs.costs.of_ranks.empty()) {
       const RankCosts& own = inputs.costs.of_ranks[rank];

@@ -77,7 +77,8 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
                      const CostModel& model,
                      bool shares,
                      bool largest,
-                     bool traced) {
+                     plan::Program program) {
+  const bool traced = plan::is_traced(program);
   const plan::Unit& unit = plan.units[id];
   UnitCosts costs;
   if (unit.parameters.empty() || unit.api == plan::Api::kReplicate) {
@@ -117,6 +118,12 @@ UnitCosts unit_costs(const plan::ResolvedPlan& plan,
     if (traced && element != reduce) {  // converted first, then packed
       out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
     }
+    // The gradients of experts are divided by their factor in a kernel of its own, since no
+    // collective's average has it. Source  _ScaledPartial in experiments/simple_fsdp/simple_fsdp.py
+    // of torchtitan, which pull request 2337 of February 2026 removed.
+    if (unit.expert && program == plan::Program::kSimpleFsdp) {
+      out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
+    }
     if (shards.size == 1 && plan.copies_out()) {  // and in place of the reduce-scatter
       out.reduce_copy_in += model.copy(part.full * reduce, part.full * reduce);
     }
@@ -147,8 +154,9 @@ bool alike(const plan::ResolvedPlan& plan, UnitId a, UnitId b) {
   const plan::Unit &x = plan.units[a], &y = plan.units[b];
   return x.parameters.empty() == y.parameters.empty() && x.api == y.api &&
          x.reshard_after_forward == y.reshard_after_forward && x.kept == y.kept &&
-         x.gather == y.gather && x.reduce == y.reduce && x.cpu_offload == y.cpu_offload &&
-         plan.param_dtype(a) == plan.param_dtype(b) && plan.reduce_dtype(a) == plan.reduce_dtype(b);
+         x.expert == y.expert && x.gather == y.gather && x.reduce == y.reduce &&
+         x.cpu_offload == y.cpu_offload && plan.param_dtype(a) == plan.param_dtype(b) &&
+         plan.reduce_dtype(a) == plan.reduce_dtype(b);
 }
 
 }  // namespace
@@ -198,7 +206,7 @@ std::vector<CommunicationCost> communication_costs(const plan::Workload& workloa
 std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                   std::span<const plan::UnitSize> sizes,
                                   const CostModel& model,
-                                  bool traced) {
+                                  plan::Program program) {
   std::vector<UnitCosts> costs;
   costs.reserve(plan.units.size());
   const bool several = has_several_communicators(plan);
@@ -210,7 +218,7 @@ std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
     const bool again = id > 0 && sizes[id] == sizes[id - 1] && alike(plan, id - 1, id);
     costs.push_back(again ? costs.back()
                           : unit_costs(plan, id, sizes[id], model, several,
-                                       sizes[id].unsharded == largest, traced));
+                                       sizes[id].unsharded == largest, program));
   }
   return costs;
 }
@@ -291,7 +299,7 @@ StepCosts step_costs(const plan::Workload& workload,
   }
   costs.sums = operator_sums(costs.operators);
   const bool traced = plan::is_traced(workload.program);
-  costs.units = unit_costs(plan, sizes, model, traced);
+  costs.units = unit_costs(plan, sizes, model, workload.program);
   add_steps(workload.in_backward, model, costs.units);
   costs.communications = communication_costs(workload, plan, model);
   costs.host_slowdown = model.host_slowdown();

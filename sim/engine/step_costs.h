@@ -113,10 +113,10 @@ void add_steps(std::span<const plan::Operator> operators,
                                    const CostModel& model);
 
 // Durations of only the plan's units; `model` is not queried again for a unit like the previous
-// one. `sizes`: plan::unit_sizes(plan). `traced`: see plan::is_traced().
+// one. `sizes`: plan::unit_sizes(plan). `program`: see [Note: Traced steps] in step_settings.h.
 [[nodiscard]] std::vector<UnitCosts> unit_costs(const plan::ResolvedPlan& plan,
                                                 std::span<const plan::UnitSize> sizes,
                                                 const CostModel& model,
-                                                bool traced);
+                                                plan::Program program);
 
 }  // namespace shardlens::sim

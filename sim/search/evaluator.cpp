@@ -130,8 +130,7 @@ void Evaluator::take_sizes() {
   in_backward_ = plan::operators_in_backward(plan_, unit_sizes_, scenario_.step);
   kept_.clear();
   starts_.clear();
-  unit_costs_ =
-      unit_costs(plan_, unit_sizes_, *target_.costs, plan::is_traced(scenario_.step.program));
+  unit_costs_ = unit_costs(plan_, unit_sizes_, *target_.costs, scenario_.step.program);
   add_steps(in_backward_, *target_.costs, unit_costs_);
   const KeptBytes kept = kept_bytes(plan_, unit_sizes_, scenario_.step.optimizer_states());
   least_bytes_ = kept.states + kept.gradients;

@@ -156,7 +156,9 @@ void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double t
         {.name = "triton_red_fused_gather_mul_sum", .read = 2, .takes = kTakesGradient, .frees = 1},
     };
     build.unfused({weigh, unweigh, 1}, OperatorKind::kElementwise, features);
-    return build.unfused({std::span(add).subspan(1), {}}, OperatorKind::kElementwise, features);
+    const size_t sum = build.operators();
+    build.unfused({std::span(add).subspan(1), {}}, OperatorKind::kElementwise, features);
+    return build.unread_from(sum);
   }
   const Piece weigh[] = {{.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
                          {.name = "aten::mul", .read_f32 = 1, .written_f32 = 1}};
@@ -167,11 +169,13 @@ void torchtitan_weighted_rows(WorkloadBuilder& build, int64_t features, double t
       {.name = "aten::_to_copy", .read_f32 = 1, .written = 1, .takes = takes_before(3)},
   };
   build.unfused({weigh, unweigh, 0, 1}, OperatorKind::kElementwise, features);
+  const size_t product = build.operators() - 1;  // which saves the rows in fp32 that it reads
   const Piece gather[] = {
       {.name = "aten::gather", .read = 1, .written = 1},
       {.name = "aten::_to_copy", .read = 1, .written_f32 = 1},
   };
   build.unfused({add, gather}, OperatorKind::kElementwise, features);
+  build.unread_from(product);
 }
 
 }  // namespace shardlens::plan

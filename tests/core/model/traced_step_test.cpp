@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -55,10 +57,17 @@ TEST(TracedStep, SimpleFsdpComputesActivationFunctionsAgain) {
   EXPECT_EQ(count_of(traced, "aten::silu", Phase::kBackward), kTracedLayers);
 }
 
-TEST(TracedStep, CheckpointsDecideWhereThereAreAny) {
-  const std::string keys = R"(, "activation_checkpointing": ["model.layers.*"])";
-  EXPECT_EQ(traced_step(Program::kSimpleFsdp, keys).operators,
-            traced_step(Program::kTorchtitan, keys).operators);
+constexpr const char* kTracedCheckpoints = R"(, "activation_checkpointing": ["model.layers.*"])";
+
+// Nothing that backward reads comes from a block's last product and sum.
+TEST(TracedStep, ComputesAgainWhatBackwardReads) {
+  const Workload eager = traced_step(Program::kTorchtitan, kTracedCheckpoints),
+                 traced = traced_step(Program::kSimpleFsdp, kTracedCheckpoints);
+  EXPECT_EQ(saved_by(traced), saved_by(eager));
+  EXPECT_EQ(count_of(eager, "aten::mm", Phase::kRecompute), 7 * kTracedLayers);
+  EXPECT_EQ(count_of(traced, "aten::mm", Phase::kRecompute), 6 * kTracedLayers);
+  EXPECT_EQ(count_of(eager, "aten::add", Phase::kRecompute), 2 * kTracedLayers);
+  EXPECT_EQ(count_of(traced, "aten::add", Phase::kRecompute), kTracedLayers);
 }
 
 TEST(TracedStep, GraphTrainerRunsTheOperatorsOf03) {
@@ -98,6 +107,57 @@ constexpr const char* kTracedLatent = R"({"model_type": "deepseek_v3", "hidden_s
     "qk_rope_head_dim": 16, "v_head_dim": 32, "n_routed_experts": 8, "n_shared_experts": 1,
     "num_experts_per_tok": 2, "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1,
     "num_hidden_layers": 2, "vocab_size": 512, "max_position_embeddings": 1024)";
+
+// The sum of the experts' results is a term of the block's result. Backward reads what they are
+// weighed with, and them in fp32.
+TEST(TracedStep, DoesNotAddUpTheResultsOfExpertsAgain) {
+  const std::string model = std::string(kTracedLatent) + "}";
+  const Workload eager = traced_step(Program::kTorchtitan03, kTracedCheckpoints, {}, model),
+                 traced = traced_step(Program::kGraphTrainer, kTracedCheckpoints, {}, model);
+  for (const std::string_view name :
+       {"aten::zeros_like", "torchtitan::deterministic_scatter_add"}) {
+    EXPECT_EQ(count_of(traced, name, Phase::kForward), count_of(eager, name, Phase::kForward));
+    EXPECT_EQ(count_of(eager, name, Phase::kRecompute), 1) << name;
+    EXPECT_EQ(count_of(traced, name, Phase::kRecompute), 0) << name;
+  }
+  EXPECT_EQ(saved_by(traced), saved_by(eager));
+}
+
+// _make_eager_memory_policy of its memory_policy.py, by hand: the router's product is the fifth of
+// a block with experts, so that the shared experts' first is computed again and not the router's.
+// The last is the second that is left out, but nothing reads its result.
+TEST(TracedStep, GraphTrainerCountsTheProductOfTheRouter) {
+  const std::string keys =
+      std::string(kTracedCheckpoints) + R"(, "checkpointing_saves": ["every_second_product"])";
+  const auto again = [&](Program program) {
+    std::vector<std::string> out;
+    for (const Operator& op :
+         traced_step(program, keys, {}, std::string(kTracedLatent) + "}").operators) {
+      if (op.phase == Phase::kRecompute && op.name == "aten::mm" && op.flops > 0 &&
+          op.module.starts_with("model.layers.1.")) {
+        out.push_back(op.module.substr(std::string_view("model.layers.1.").size()));
+      }
+    }
+    return out;
+  };
+  const std::string shared = "mlp.shared_experts.";
+  EXPECT_EQ(again(Program::kTorchtitan03),
+            (std::vector<std::string>{"self_attn.kv_a_proj_with_mqa", "self_attn.o_proj",
+                                      "mlp.gate", shared + "up_proj"}));
+  EXPECT_EQ(again(Program::kGraphTrainer),
+            (std::vector<std::string>{"self_attn.kv_a_proj_with_mqa", "self_attn.o_proj",
+                                      shared + "gate_proj"}));
+}
+
+TEST(TracedStep, GradientsOfAGraphTakeThePlacesOfThoseBefore) {
+  const Software graphs{.cuda_graphs = true};
+  const auto zeroes = [&](Program program) {
+    return count_of(traced_step(program, "", graphs), "aten::_foreach_zero_", Phase::kOptimizer);
+  };
+  EXPECT_EQ(zeroes(Program::kTorchtitan03), 1);
+  EXPECT_EQ(zeroes(Program::kGraphTrainer), 0);
+  EXPECT_TRUE(keeps_gradients(Program::kGraphTrainer, graphs));
+}
 
 // aten.index_put is not in place: it clones what it writes to.
 TEST(TracedStep, SimpleFsdpCopiesWhatItWritesTo) {

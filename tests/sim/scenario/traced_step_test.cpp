@@ -62,13 +62,45 @@ TEST(TracedStepCosts, GradientsAreConvertedAndThenPacked) {
   const TracedProgram traced = traced_program(plan::Program::kSimpleFsdp);
   const GpuCostModel model(load_hardware("8xH100"));
   const auto sizes = plan::unit_sizes(traced.plan);
-  const auto apart = unit_costs(traced.plan, sizes, model, true);
-  const auto together = unit_costs(traced.plan, sizes, model, false);
+  const auto apart = unit_costs(traced.plan, sizes, model, plan::Program::kGraphTrainer);
+  const auto together = unit_costs(traced.plan, sizes, model, plan::Program::kTorchtitan03);
   for (size_t unit = 0; unit < sizes.size(); ++unit) {
     const Bytes packed = sizes[unit].reduced_of(Grads::kAll).full * 4;
     EXPECT_EQ(apart[unit].reduce_copy_in - together[unit].reduce_copy_in,
               model.copy(packed, packed));
   }
+}
+
+// tensor.div_(reduction_divide_factor) before the reduce-scatter, of fp32 gradients.
+TEST(TracedStepCosts, SimpleFsdpDividesTheGradientsOfDividedExperts) {
+  const plan::ModelConfig config = plan::parse_model_config(
+      R"({"model_type": "qwen3_moe", "hidden_size": 128, "num_attention_heads": 4,
+          "num_key_value_heads": 2, "head_dim": 32, "intermediate_size": 384,
+          "moe_intermediate_size": 64, "num_experts": 8, "num_experts_per_tok": 2,
+          "num_hidden_layers": 2, "vocab_size": 512, "max_position_embeddings": 1024})",
+      "config.json");
+  const plan::ResolvedPlan plan = plan::resolve(
+      plan::parse_plan(R"({"version": 1, "dialect": "fsdp2", "layout": "per_parameter",
+          "mesh": {"shard": 8, "expert": 2},
+          "units": [{"modules": "model.layers.*.mlp.experts",
+                     "groups": [{"parameters": ["**"], "mesh": "expert"}]},
+                    {"modules": "model.layers.*"}, {"modules": ""}],
+          "mixed_precision": {"param_dtype": "bf16", "reduce_dtype": "fp32"}})",
+                       "plan.json"),
+      plan::module_tree(config), 8);
+  const GpuCostModel model(load_hardware("8xH100"));
+  const auto sizes = plan::unit_sizes(plan);
+  const auto divided = unit_costs(plan, sizes, model, plan::Program::kSimpleFsdp);
+  const auto summed = unit_costs(plan, sizes, model, plan::Program::kGraphTrainer);
+  int experts = 0;
+  for (size_t unit = 0; unit < sizes.size(); ++unit) {
+    const Bytes packed = sizes[unit].reduced_of(Grads::kAll).full * 4;
+    const bool own = plan.units[unit].expert;
+    EXPECT_EQ(divided[unit].reduce_copy_in - summed[unit].reduce_copy_in,
+              own ? model.copy(packed, packed) : 0);
+    experts += own ? 1 : 0;
+  }
+  EXPECT_EQ(experts, 2);
 }
 
 TEST(TracedStepCosts, EachParameterIsShardedAndGatheredAUnitEarly) {
