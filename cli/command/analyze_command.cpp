@@ -83,6 +83,7 @@ ExitCode run(const AnalyzeOptions& options) {
   }
   trace::ReadOptions read;
   read.keep_args = !options.compat.empty();
+  read.keep_flows = false;
   const trace::Run opened = analysis::open_run(
       options.analysis.paths, read, [&options](trace::Run& run) { options.plan.give(run); });
   if (!options.compat.empty()) {

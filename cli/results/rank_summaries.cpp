@@ -61,7 +61,7 @@ WrittenSummary write_summary(const fs::path& trace,
                              const std::string& comm_regex,
                              Names& names) {
   analysis::RankSummary summary =
-      analysis::summarize(analysis::open_run(std::span(&trace, 1)), options);
+      analysis::summarize(analysis::open_run(std::span(&trace, 1), {.keep_flows = false}), options);
   summary.comm_regex = comm_regex;
   const fs::path path = outputs.file_in("--out", out.empty() ? trace.parent_path() : out,
                                         analysis::summary_name(summary));

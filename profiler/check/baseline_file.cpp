@@ -336,7 +336,8 @@ std::vector<RunSummary> read_runs(const fs::path& path, const SummaryOptions& op
   }
   std::vector<RunSummary> runs;
   for (const fs::path& run : run_paths(path)) {
-    runs.push_back(summarize(analysis::open_run(std::span(&run, 1)), options));
+    runs.push_back(
+        summarize(analysis::open_run(std::span(&run, 1), {.keep_flows = false}), options));
   }
   return runs;
 }

@@ -324,6 +324,9 @@ void EventBuilder::emit(const Event& event) {
     trace_.memory_events.clear();
     return;
   }
+  if (is_needless(event)) {
+    return;
+  }
   trace_.events.push_back(event);
   // For Gloo's collectives, the size is only in "Input Dims" of the c10d operators, and where these
   // take lists of tensors, the type is only in "Input type" of the gloo ranges. The size of what a
@@ -340,6 +343,13 @@ void EventBuilder::emit(const Event& event) {
       trace_.set_args(static_cast<uint32_t>(trace_.events.size() - 1), std::move(json));
     }
   }
+}
+
+bool EventBuilder::is_needless(const Event& event) {
+  return !options_.keep_flows &&
+         (event.phase == EventPhase::kFlowStart || event.phase == EventPhase::kFlowEnd) &&
+         (event.category == Category::kAc2g || event.category == Category::kFwdBwd) &&
+         fields_.seen == 0 && std::exchange(has_flow_, true);
 }
 
 std::string EventBuilder::args_as_json() {

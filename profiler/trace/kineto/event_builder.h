@@ -109,6 +109,7 @@ class EventBuilder {
   void name_event();
   void timed_event(EventPhase phase);
   void emit(const Event& event);
+  bool is_needless(const Event& event);
   // The arguments as JSON text, NaN and Infinity replaced by null. Only for arguments that are
   // passed on.
   std::string args_as_json();
@@ -133,7 +134,8 @@ class EventBuilder {
   uint64_t byte_ = 0;  // where the element begins, for messages
   Fields fields_;
   bool is_object_ = false;
-  std::string storage_;  // for the last text that had escape sequences
+  bool has_flow_ = false;  // of those that ReadOptions::keep_flows is about
+  std::string storage_;    // for the last text that had escape sequences
   struct Count {
     int64_t count = 0;
     uint64_t first = 0;

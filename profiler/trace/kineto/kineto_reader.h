@@ -27,6 +27,9 @@ class EventSink {
 
 struct ReadOptions {       // how a trace file is read
   bool keep_args = false;  // keep each event's args as written (they take most of the memory)
+  // Keep the arrows from launches to kernels and from forward to backward. They are half of the
+  // events of many traces, and no figure needs more than one: it shows that the file is a trace.
+  bool keep_flows = true;
   EventSink* sink = nullptr;
   size_t window_bytes = TokenWindow::kWindowBytes;  // text read at a time; grows for larger pieces
   Progress* progress = nullptr;  // used when reading files; must outlive the call
