@@ -32,14 +32,6 @@ IdleCauses::IdleCauses(const trace::Trace& trace,
   // so far.
   Nanoseconds busy_until = 0;
   size_t latest = 0;  // the event that ended at busy_until
-  std::vector<bool> launched(trace.events.size());
-  in_graph_.reserve(timeline.device_events.size());
-  for (const DeviceEvent& each : timeline.device_events) {
-    in_graph_.push_back(each.launch != trace::kNoIndex && launched[each.launch]);
-    if (each.launch != trace::kNoIndex) {
-      launched[each.launch] = true;
-    }
-  }
   for (size_t i = 0; i < timeline.device_events.size(); ++i) {
     const Interval& when = timeline.device_events[i].when;
     if (when.length() == 0) {
@@ -78,7 +70,7 @@ void IdleCauses::explain(const trace::Trace& trace,
   if (events[ending].launch == trace::kNoIndex) {
     return;
   }
-  if (in_graph_[ending]) {
+  if (events[ending].repeats_launch) {
     event_wait_builder_.add(gap);
     graph_builder_.add(gap);
     return;

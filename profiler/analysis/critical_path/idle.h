@@ -62,7 +62,6 @@ class IdleCauses {
                size_t latest);
 
   bool device_;
-  std::vector<bool> in_graph_;  // by device event: not the first of its launch
   UnionBuilder host_late_builder_, event_wait_builder_, gap_builder_, graph_builder_,
       inferred_builder_;
   IntervalSet host_late_, event_wait_, gap_, graph_, inferred_;

@@ -12,6 +12,9 @@ namespace shardlens::analysis {
 struct Interval {
   Nanoseconds start = 0, end = 0;
   [[nodiscard]] Nanoseconds length() const { return end - start; }
+  [[nodiscard]] bool contains(Nanoseconds instant) const {
+    return start <= instant && instant < end;
+  }
   friend bool operator==(const Interval&, const Interval&) = default;
 };
 

@@ -55,19 +55,32 @@ void sort_by_track_and_start(const trace::Trace& trace, std::vector<uint32_t>& o
 
 RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order)
     : tracks_(trace.tracks.size()) {
+  add(order.size(), [&](size_t i) {
+    const Event& event = trace.events[order[i]];
+    return EventLists::Range{event.start, event.end(), order[i], event.track, event.name};
+  });
+}
+
+RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<EventLists::Range>& order)
+    : tracks_(trace.tracks.size()) {
+  add(order.size(), [&](size_t i) -> const EventLists::Range& { return order[i]; });
+}
+
+template <class RangeAt>
+void RangeFinder::add(size_t size, RangeAt range_at) {
   std::vector<int32_t> open;  // positions within the track
   const std::vector<Node>* last = nullptr;
-  for (const uint32_t i : order) {
-    const Event& event = trace.events[i];
-    std::vector<Node>& nodes = tracks_[event.track];
+  for (size_t i = 0; i < size; ++i) {
+    const EventLists::Range& range = range_at(i);
+    std::vector<Node>& nodes = tracks_[range.track];
     if (&nodes != last) {
       open.clear();
       last = &nodes;
     }
-    while (!open.empty() && nodes[static_cast<size_t>(open.back())].end <= event.start) {
+    while (!open.empty() && nodes[static_cast<size_t>(open.back())].end <= range.start) {
       open.pop_back();
     }
-    nodes.push_back(node(event, i, nodes, open.empty() ? -1 : open.back()));
+    nodes.push_back(node(range, nodes, open.empty() ? -1 : open.back()));
     open.push_back(static_cast<int32_t>(nodes.size()) - 1);
   }
 }
@@ -76,11 +89,10 @@ RangeFinder::RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>&
 // then the ranges around any range can be passed in O(log depth) links (Myers, "An applicative
 // random-access stack", 1983). `latest_end` shows whether a link can be followed: then no range on
 // the way contains the instant.
-RangeFinder::Node RangeFinder::node(const Event& event,
-                                    uint32_t index,
+RangeFinder::Node RangeFinder::node(const EventLists::Range& range,
                                     const std::vector<Node>& nodes,
                                     int32_t parent) {
-  Node made{index, parent, 0, -1, event.start, event.end(), event.end()};
+  Node made{range.event, parent, 0, -1, range.start, range.end, range.end};
   if (parent < 0) {
     return made;
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "profiler/analysis/events/event_lists.h"
 #include "profiler/trace/model/trace.h"
 
 namespace shardlens::analysis {
@@ -56,6 +57,7 @@ class RangeFinder {
 
   // Finds ranges among events that are sorted as by sort_by_track_and_start().
   RangeFinder(const trace::Trace& trace, const std::vector<uint32_t>& order);
+  RangeFinder(const trace::Trace& trace, const std::vector<EventLists::Range>& order);
 
   // The innermost range of `track` that contains `instant`.
   [[nodiscard]] std::optional<uint32_t> innermost(uint32_t track, Nanoseconds instant) const;
@@ -77,10 +79,10 @@ class RangeFinder {
     Nanoseconds start, end;  // of the event
     Nanoseconds latest_end;  // of this range and those around it, up to `far`, without `far`
   };
-  static Node node(const trace::Event& event,
-                   uint32_t index,
-                   const std::vector<Node>& nodes,
-                   int32_t parent);
+  static Node node(const EventLists::Range& range, const std::vector<Node>& nodes, int32_t parent);
+  // Adds the ranges range_at(0) to range_at(size - 1).
+  template <class RangeAt>
+  void add(size_t size, RangeAt range_at);
 
   std::vector<std::vector<Node>> tracks_;  // by start
 };

@@ -168,21 +168,18 @@ void ExposedCauses::find_ends_of_steps() {
 
 void ExposedCauses::find_launches() {
   launches_.resize(trace_.tracks.size());
+  const bool needs_launches = trace_.syncs.empty();  // see producer_of()
   device_of_.assign(timeline_.collectives.size(), trace::kNoIndex);
   const auto& events = timeline_.device_events;
-  computes_.reserve(events.size());
   uint32_t collective = 0;  // in the same order as their device events
   for (uint32_t i = 0; i < events.size(); ++i) {
     const DeviceEvent& each = events[i];
-    if (each.nature == Nature::kCompute) {
-      computes_.push_back(i);
-    }
     if (each.nature == Nature::kCommunication) {
       if (collective < timeline_.collectives.size() &&
           timeline_.collectives[collective].event == each.event) {
         device_of_[collective++] = i;
       }
-    } else if (each.launch != trace::kNoIndex) {
+    } else if (needs_launches && each.launch != trace::kNoIndex) {
       launches_[timeline_.place(each).thread].push_back(i);
     }
   }
@@ -368,19 +365,33 @@ bool ExposedCauses::held_in_queue(size_t i,
          at_least_half(compute_.length_within({*c.issued, c.when.start}), length);
 }
 
+const std::vector<uint32_t>& ExposedCauses::computes() const {
+  const auto& events = timeline_.device_events;
+  if (!has_computes_) {
+    has_computes_ = true;
+    for (uint32_t i = 0; i < events.size(); ++i) {
+      if (events[i].nature == Nature::kCompute) {
+        computes_.push_back(i);
+      }
+    }
+  }
+  return computes_;
+}
+
 bool ExposedCauses::host_was_late(const IntervalSet& exposed,
                                   Nanoseconds length,
                                   std::vector<CauseProof>* proof) const {
   const auto& events = timeline_.device_events;
   Nanoseconds late = 0;
   std::optional<uint32_t> proven;
+  const std::vector<uint32_t>& computes = this->computes();
   for (const Interval& each : exposed) {
-    near_compute_ = partition_near(computes_, near_compute_,
+    near_compute_ = partition_near(computes, near_compute_,
                                    [&](uint32_t i) { return events[i].when.start < each.end; });
-    if (near_compute_ == computes_.size()) {
+    if (near_compute_ == computes.size()) {
       continue;
     }
-    const DeviceEvent& next = events[computes_[near_compute_]];
+    const DeviceEvent& next = events[computes[near_compute_]];
     if (next.launch == trace::kNoIndex) {
       continue;
     }

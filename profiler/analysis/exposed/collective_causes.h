@@ -110,6 +110,7 @@ class ExposedCauses {
                                    Nanoseconds length,
                                    std::vector<CauseProof>* proof) const;
   // Whether for half of the exposed time, the compute that came next was not yet launched.
+  [[nodiscard]] const std::vector<uint32_t>& computes() const;
   [[nodiscard]] bool host_was_late(const IntervalSet& exposed,
                                    Nanoseconds length,
                                    std::vector<CauseProof>* proof) const;
@@ -134,8 +135,10 @@ class ExposedCauses {
   std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
   std::vector<uint32_t> device_of_;  // by collective: position in device_events
   std::optional<OneQueue> queue_;    // device traces
-  std::vector<uint32_t> computes_;   // positions in device_events
-  // By host thread: positions in device_events of compute and copies, by launch.
+  mutable std::vector<uint32_t> computes_;  // positions in device_events; made when needed
+  mutable bool has_computes_ = false;
+  // By host thread: positions in device_events of compute and copies, by launch. Only of a trace
+  // without cuda_sync events.
   std::vector<std::vector<uint32_t>> launches_;
   mutable NearSet compute_;
   mutable size_t near_launch_ = 0, near_compute_ = 0;  // positions in lists of launches_, computes_

@@ -24,6 +24,7 @@ void Partition::own_exposed() {
   std::optional<Nanoseconds> covered;  // all exposed time before this is assigned
   size_t next = 0;                     // the first interval that ends after that
   first_owned_.reserve(timeline_.collectives.size() + 1);
+  owned_.reserve(timeline_.collectives.size() + exposed_comm_.size());
   for (uint32_t i = 0; i < timeline_.collectives.size(); ++i) {  // by start
     first_owned_.push_back(owned_.size());
     const Interval& when = timeline_.collectives[i].when;

@@ -32,11 +32,9 @@ class Quantiles {
 // Calls visit(event) for the device events whose launch is in the trace. A CUDA graph is one
 // launch, of its first event; the others wait for each other, not for the host.
 template <class Visit>
-void for_launched(const trace::Trace& trace, const Timeline& timeline, Visit visit) {
-  std::vector<bool> seen(trace.events.size());
+void for_launched(const Timeline& timeline, Visit visit) {
   for (const DeviceEvent& each : timeline.device_events) {
-    if (each.launch != trace::kNoIndex && !seen[each.launch]) {
-      seen[each.launch] = true;
+    if (each.launch != trace::kNoIndex && !each.repeats_launch) {
       visit(each);
     }
   }
@@ -66,7 +64,7 @@ LaunchFigures launch_figures(const trace::Trace& trace,
   double queued = 0;  // of many launches at once, so their sum may be larger than any time
   // By stream: the times of launches that did not start at once.
   std::vector<std::vector<Nanoseconds>> queued_in(trace.tracks.size());
-  for_launched(trace, timeline, [&](const DeviceEvent& each) {
+  for_launched(timeline, [&](const DeviceEvent& each) {
     const Nanoseconds start = each.when.start, launched = each.launched;
     if (within.contains(start)) {
       latencies.push_back(start - launched);

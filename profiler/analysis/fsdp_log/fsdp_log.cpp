@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -11,7 +11,6 @@
 #include "profiler/analysis/events/names.h"
 #include "profiler/analysis/events/near_search.h"
 #include "profiler/analysis/events/nesting.h"
-#include "profiler/analysis/events/prefetch.h"
 #include "profiler/analysis/events/sort_runs.h"
 #include "profiler/analysis/fsdp_log/joined_forwards.h"
 #include "profiler/analysis/fsdp_log/recorded_names.h"
@@ -29,7 +28,7 @@ class NamedRanges {
       : trace_(trace), log_(log), named_(trace.strings.size()) {}
 
   void read(const EventLists& lists) {
-    std::vector<uint32_t> ranges;
+    std::vector<Range> ranges;
     bool names_ranks = false;
     // Called once for each name.
     const auto is_range = [&](std::string_view name) {
@@ -37,26 +36,29 @@ class NamedRanges {
       names_ranks = names_ranks || name.ends_with(']');
       return name.starts_with("FSDP::");
     };
-    lists.for_ranges_named(trace_, is_range, [&](uint32_t i) { ranges.push_back(i); });
+    lists.for_ranges_named(trace_, is_range, [&](const Range& range) { ranges.push_back(range); });
     if (names_ranks) {
       find_groups(ranges);
     }
     // Backward runs on another thread than forward, but never at the same time.
-    sort_runs(ranges, [&](uint32_t a, uint32_t b) {
-      const Event &x = trace_.events[a], &y = trace_.events[b];
-      return x.start != y.start ? x.start < y.start : x.duration > y.duration;
+    sort_runs(ranges, [](const Range& a, const Range& b) {
+      return a.start != b.start ? a.start < b.start : a.end > b.end;
     });
     log_.events.reserve(ranges.size());
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      if (i + kAhead < ranges.size()) {
-        prefetch(trace_.events[ranges[i + kAhead]]);
-      }
-      add(trace_.events[ranges[i]]);
+    for (const Range& range : ranges) {
+      add(range);
     }
   }
 
  private:
+  using Range = EventLists::Range;
   enum class Prefetch : uint8_t { kNone, kInHook, kOutsideHooks };
+  enum class What : uint8_t;
+  struct Named {  // the meaning of a name
+    bool known = false, has_unit = false;
+    What what{};
+    uint32_t unit = 0;
+  };
   // An open range. What holds for the ranges around it is copied, so that nesting costs nothing.
   struct Open {
     Nanoseconds end;
@@ -67,9 +69,9 @@ class NamedRanges {
   // [Note: Groups in ranges] From torch 2.13 on, ranges of a unit with several groups of parameters
   // name the number of ranks of the group: "FSDP::all_gather (layers.3) [pg=4]". Of two numbers the
   // larger is taken for the dense group, whose parameters are not divided over experts.
-  void find_groups(const std::vector<uint32_t>& ranges) {
-    for (const uint32_t index : ranges) {
-      const std::string_view name = trace_.name(trace_.events[index]);
+  void find_groups(const std::vector<Range>& ranges) {
+    for (const Range& each : ranges) {
+      const std::string_view name = trace_.strings.view(each.name);
       if (!name.ends_with(']')) {
         continue;
       }
@@ -93,85 +95,147 @@ class NamedRanges {
     return log_.unit_id(expert ? plan::expert_group_of(name) : name);
   }
 
-  void add(const Event& event) {
-    while (!open_.empty() && open_.back().end <= event.start) {
-      open_.pop_back();
-    }
-    Named& named = named_[event.name];
-    if (!named.range) {
-      named.range = parse_fsdp_range(trace_.name(event));
-      if (named.range->fqn) {
-        named.unit = unit_of(*named.range);
+  enum class What : uint8_t {
+    kOther,
+    kRootPreForward,
+    kRootEnd,
+    kForwardPrefetch,
+    kBackwardPrefetch,
+    kOtherPrefetch,
+    kPreForward,
+    kPostForward,
+    kPreBackward,
+    kPostBackward,
+    kUnshard,
+    kCopyOut,
+    kReduce
+  };
+
+  [[nodiscard]] static What what_of(std::string_view what) {
+    constexpr std::pair<std::string_view, What> kKnown[] = {
+        {"root_pre_forward", What::kRootPreForward},
+        {"root_post_backward_callback", What::kRootEnd},
+        {"forward_prefetch", What::kForwardPrefetch},
+        {"backward_prefetch", What::kBackwardPrefetch},
+        {"pre_forward", What::kPreForward},
+        {"post_forward", What::kPostForward},
+        {"pre_backward", What::kPreBackward},
+        {"post_backward_reshard", What::kPostBackward},
+        {"all_gather", What::kUnshard},
+        {"all_gather_copy_out", What::kCopyOut},
+        {"post_backward_reduce", What::kReduce}};
+    for (const auto& [name, meaning] : kKnown) {
+      if (what == name) {
+        return meaning;
       }
     }
-    const std::string_view what = named.range->what;
-    if (what == "root_pre_forward" && !recomputes_) {
+    return what.ends_with("_prefetch") ? What::kOtherPrefetch : What::kOther;
+  }
+
+  [[nodiscard]] const Named& named(trace::StringId name) {
+    Named& named = named_[name];
+    if (!named.known) {
+      named.known = true;
+      if (const auto range = parse_fsdp_range(trace_.strings.view(name))) {
+        named.what = what_of(range->what);
+        named.has_unit = range->fqn.has_value();
+        named.unit = named.has_unit ? unit_of(*range) : 0;
+      }
+    }
+    return named;
+  }
+
+  void add(const Range& range) {
+    while (!open_.empty() && open_.back().end <= range.start) {
+      open_.pop_back();
+    }
+    const Named& named = this->named(range.name);
+    const What what = named.what;
+    if (what == What::kRootPreForward && !recomputes_) {
       ++passes_;
       backward_ = false;
       in_forward_.clear();
-      log_.root_forwards.push_back(event.start);
-    } else if (what == "root_post_backward_callback") {
+      log_.root_forwards.push_back(range.start);
+    } else if (what == What::kRootEnd) {
       recomputes_ = false;
     }
     const bool nested = !open_.empty() && open_.back().in_hook;
-    Open open{event.end(), nested, open_.empty() ? Prefetch::kNone : open_.back().prefetch};
-    if (named.range->fqn) {
-      const uint32_t unit = named.unit;
-      if (what.ends_with("_prefetch")) {
+    Open open{range.end, nested, open_.empty() ? Prefetch::kNone : open_.back().prefetch};
+    if (named.has_unit) {
+      if (what == What::kForwardPrefetch || what == What::kBackwardPrefetch ||
+          what == What::kOtherPrefetch) {
         open.prefetch = nested ? Prefetch::kInHook : Prefetch::kOutsideHooks;
-        log_.prefetches.push_back({hook_unit_, unit, what == "backward_prefetch",
-                                   !nested || what == "forward_prefetch", event.start, pass()});
+        log_.prefetches.push_back({hook_unit_, named.unit, what == What::kBackwardPrefetch,
+                                   !nested || what == What::kForwardPrefetch, range.start, pass()});
       } else {
-        open.in_hook = nested || what == "pre_forward" || what == "pre_backward";
-        add_call(event, what, unit);
+        open.in_hook = nested || what == What::kPreForward || what == What::kPreBackward;
+        add_call(range, what, named.unit);
       }
     }
     open_.push_back(open);
   }
 
-  void add_call(const Event& event, std::string_view what, uint32_t unit) {
-    // From torch 2.15 on, each module of a unit of several has a pre-forward; the first begins it.
-    if (what == "pre_forward" && !in_forward_.insert(unit).second &&
-        log_.units[unit].fqn.find(", ") != std::string::npos) {
-      return;
+  // Whether the unit's forward has begun before; begins it.
+  [[nodiscard]] bool begin_forward(uint32_t unit) {
+    if (unit >= in_forward_.size()) {
+      in_forward_.resize(unit + 1);
     }
-    if (what == "post_forward") {
-      in_forward_.erase(unit);
+    const bool before = in_forward_[unit];
+    in_forward_[unit] = true;
+    return before;
+  }
+  void end_forward(uint32_t unit) {
+    if (unit < in_forward_.size()) {
+      in_forward_[unit] = false;
     }
-    FsdpCall call{};
-    if (what == "pre_forward") {
-      call = FsdpCall::kPreForward;
-      backward_ = recomputes_;
-    } else if (what == "post_forward") {
-      call = FsdpCall::kPostForward;
-    } else if (what == "pre_backward") {
-      call = FsdpCall::kPreBackward;
-      backward_ = true;
-      recomputes_ = has_callbacks_;
-      in_forward_.erase(unit);  // a recomputation that stopped early has no post-forward
-    } else if (what == "all_gather") {
-      call = FsdpCall::kUnshard;
-    } else if (what == "all_gather_copy_out") {
-      call = FsdpCall::kCopyOut;
-    } else if (what == "post_backward_reduce") {
-      call = FsdpCall::kReduce;
-    } else if (what == "post_backward_reshard") {
-      call = FsdpCall::kPostBackward;
-    } else {
-      return;
-    }
-    if (what == "pre_forward" || what == "pre_backward") {
-      hook_unit_ = unit;
-    }
+  }
+
+  void add_call(const Range& range, What what, uint32_t unit) {
     FsdpEvent out;
-    out.call = call;
+    switch (what) {
+      case What::kPreForward:
+        // From torch 2.15 on, each module of a unit of several has a pre-forward; the first begins
+        // it.
+        if (begin_forward(unit) && log_.units[unit].fqn.find(", ") != std::string::npos) {
+          return;
+        }
+        out.call = FsdpCall::kPreForward;
+        backward_ = recomputes_;
+        hook_unit_ = unit;
+        break;
+      case What::kPostForward:
+        end_forward(unit);
+        out.call = FsdpCall::kPostForward;
+        break;
+      case What::kPreBackward:
+        out.call = FsdpCall::kPreBackward;
+        backward_ = true;
+        recomputes_ = has_callbacks_;
+        end_forward(unit);  // a recomputation that stopped early has no post-forward
+        hook_unit_ = unit;
+        break;
+      case What::kUnshard:
+        out.call = FsdpCall::kUnshard;
+        break;
+      case What::kCopyOut:
+        out.call = FsdpCall::kCopyOut;
+        break;
+      case What::kReduce:
+        out.call = FsdpCall::kReduce;
+        break;
+      case What::kPostBackward:
+        out.call = FsdpCall::kPostBackward;
+        break;
+      default:
+        return;
+    }
     out.backward = backward_;
     out.unit = unit;
     out.hook_unit = hook_unit_;
-    out.track = event.track;
-    out.when = {event.start, event.end()};
+    out.track = range.track;
+    out.when = {range.start, range.end};
     out.pass = pass();
-    if (call == FsdpCall::kUnshard) {
+    if (out.call == FsdpCall::kUnshard) {
       out.unshard_by = unshard_by(unit);
     }
     log_.events.push_back(out);
@@ -191,18 +255,12 @@ class NamedRanges {
 
   [[nodiscard]] uint32_t pass() const { return passes_ == 0 ? 0 : passes_ - 1; }
 
-  // The meaning of each name; nullopt: not looked at yet.
-  struct Named {
-    std::optional<FsdpRange> range;
-    uint32_t unit = 0;
-  };
-
   const Trace& trace_;
   FsdpLog& log_;
   std::vector<Named> named_;  // by StringId
   std::vector<Open> open_;
   std::map<std::string, int64_t> dense_;  // by unit: ranks of its dense group
-  std::set<uint32_t> in_forward_;         // units whose forward has begun
+  std::vector<bool> in_forward_;          // by unit: its forward has begun
   uint32_t hook_unit_ = 0, passes_ = 0;
   bool backward_ = false;
   bool has_callbacks_ = false;  // the trace shows the end of backward

@@ -266,6 +266,9 @@ Owner Sections::at(Nanoseconds instant) const {
 }
 
 Owner Sections::near_at(Nanoseconds instant, size_t& near) const {
+  if (near > 0 && near <= parts_.size() && parts_[near - 1].when.contains(instant)) {
+    return parts_[near - 1].owner;
+  }
   near = partition_near(parts_, near, [&](const Part& p) { return p.when.start <= instant; });
   return near == 0 || instant >= parts_[near - 1].when.end ? Owner{} : parts_[near - 1].owner;
 }

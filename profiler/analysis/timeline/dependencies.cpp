@@ -16,14 +16,11 @@ using trace::Event;
 using trace::SyncKind;
 
 Dependencies::Dependencies(const trace::Trace& trace, const Timeline& timeline)
-    : trace_(trace),
-      timeline_(timeline),
-      before_(timeline.device_events.size(), kNone),
-      waited_for_(timeline.device_events.size(), kNone),
-      streams_(trace.tracks.size()),
-      waiting_(trace.tracks.size()) {
-  order_streams();
+    : trace_(trace), timeline_(timeline), waiting_(trace.tracks.size()) {
+  find_before();
   if (!trace.syncs.empty()) {
+    order_streams();
+    waited_for_.assign(timeline.device_events.size(), kNone);
     add_stream_waits(LaunchIndex(timeline.lists.calls));
   }
   add_host_waits();
@@ -37,13 +34,19 @@ Nanoseconds Dependencies::launched(uint32_t i) const {
   return timeline_.device_events[i].launched;
 }
 
-void Dependencies::order_streams() {
+void Dependencies::find_before() {
+  std::vector<uint32_t> latest(trace_.tracks.size(), kNone);
+  before_.reserve(timeline_.device_events.size());
   for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
-    std::vector<uint32_t>& stream = streams_[timeline_.place(timeline_.device_events[i]).track];
-    if (!stream.empty()) {
-      before_[i] = stream.back();
-    }
-    stream.push_back(i);
+    uint32_t& last = latest[timeline_.place(timeline_.device_events[i]).track];
+    before_.push_back(std::exchange(last, i));
+  }
+}
+
+void Dependencies::order_streams() {
+  streams_.resize(trace_.tracks.size());
+  for (uint32_t i = 0; i < timeline_.device_events.size(); ++i) {
+    streams_[timeline_.place(timeline_.device_events[i]).track].push_back(i);
   }
   for (uint32_t i = 0; i < trace_.tracks.size(); ++i) {
     if (!streams_[i].empty()) {

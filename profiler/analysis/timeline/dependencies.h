@@ -27,7 +27,9 @@ class Dependencies {
   // The last device event that this one's stream had to wait for through a CUDA event: the event
   // was recorded after it, and the wait was issued after the launch of the previous event in the
   // stream.
-  [[nodiscard]] uint32_t waited_for(size_t i) const { return waited_for_[i]; }
+  [[nodiscard]] uint32_t waited_for(size_t i) const {
+    return waited_for_.empty() ? kNone : waited_for_[i];
+  }
 
   // A host call that returns when the device has finished the work launched before.
   struct HostWait {
@@ -40,6 +42,7 @@ class Dependencies {
   [[nodiscard]] const IntervalSet& waiting(uint32_t track) const { return waiting_.at(track); }
 
  private:
+  void find_before();
   void order_streams();
   void add_stream_waits(const LaunchIndex& launches);
   void add_host_waits();
@@ -51,7 +54,9 @@ class Dependencies {
 
   const trace::Trace& trace_;
   const Timeline& timeline_;
-  std::vector<uint32_t> before_, waited_for_;
+  std::vector<uint32_t> before_;
+  // Only of a trace with cuda_sync events.
+  std::vector<uint32_t> waited_for_;
   std::vector<std::vector<uint32_t>> streams_;  // by track: positions in device_events
   std::map<std::pair<int64_t, int64_t>, uint32_t> track_of_;  // by device and stream
   std::vector<HostWait> host_waits_;

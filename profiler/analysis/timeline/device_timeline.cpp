@@ -32,6 +32,7 @@ class DeviceEvents {
         timeline_(timeline),
         instants_(instants),
         places_(sources.trace.tracks.size()),
+        launched_(sources.lists.calls.size()),
         fsdp_ranges_(trace_, fsdp_work("")) {}
 
   void add_all() {
@@ -81,15 +82,15 @@ class DeviceEvents {
 
  private:
   // FSDP's ranges that contain only its own work; `what`: all of them, or those of this name.
-  [[nodiscard]] std::vector<uint32_t> fsdp_work(std::string_view what) const {
-    std::vector<uint32_t> out;
+  [[nodiscard]] std::vector<EventLists::Range> fsdp_work(std::string_view what) const {
+    std::vector<EventLists::Range> out;
     sources_.lists.for_ranges_named(
         trace_,
         [&](std::string_view name) {
           const auto range = parse_fsdp_range(name);
           return range && range->is_own_work() && (what.empty() || range->what == what);
         },
-        [&](uint32_t i) { out.push_back(i); });
+        [&](const EventLists::Range& range) { out.push_back(range); });
     return out;
   }
 
@@ -102,8 +103,9 @@ class DeviceEvents {
           return name == "record_param_comms" || is_collective_operator(name);
         },
         [&](uint32_t i) { out.push_back(i); });
-    sources_.lists.for_ranges_named(trace_, is_c10d_annotation,
-                                    [&](uint32_t i) { out.push_back(i); });
+    sources_.lists.for_ranges_named(
+        trace_, is_c10d_annotation,
+        [&](const EventLists::Range& range) { out.push_back(range.event); });
     return out;
   }
 
@@ -150,7 +152,17 @@ class DeviceEvents {
         places_.of({event.track, thread, seen.owner, seen.basis}, timeline_.places);
     timeline_.device_events.push_back({when, launch == nullptr ? event.start : launch->start,
                                        seen.event, launch == nullptr ? kNoIndex : launch->event,
-                                       place, seen.nature});
+                                       place, seen.nature, repeats_launch(launch)});
+  }
+
+  [[nodiscard]] bool repeats_launch(const Launch* launch) {
+    if (launch == nullptr) {
+      return false;
+    }
+    const auto place = static_cast<size_t>(launch - sources_.lists.calls.data());
+    const bool before = launched_[place];
+    launched_[place] = true;
+    return before;
   }
 
   [[nodiscard]] Owner owner(const Event& event, const Launch* launch) {
@@ -256,6 +268,7 @@ class DeviceEvents {
   Timeline& timeline_;
   Instants& instants_;
   PlaceIndex places_;
+  std::vector<bool> launched_;  // by call: it has launched an event
   RangeFinder fsdp_ranges_;
   // Made when first needed: few traces need them.
   std::optional<RangeFinder> all_gathers_, calls_, calls_with_arguments_, calls_with_kind_;

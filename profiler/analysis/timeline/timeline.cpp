@@ -154,6 +154,7 @@ Timeline make_timeline(const Trace& trace, const TimelineOptions& options) {
   timeline.device ? add_device_events(sources, timeline, instants)
                   : add_host_events(sources, timeline, instants);
   timeline.lists.device = {};  // device_events has them all
+  timeline.lists.ranges = {};
   options.check();
   sort_runs(timeline.collectives,
             [](const Collective& a, const Collective& b) { return a.when.start < b.when.start; });

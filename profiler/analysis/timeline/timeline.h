@@ -129,6 +129,8 @@ struct DeviceEvent {
   uint32_t launch = trace::kNoIndex;
   uint32_t place = 0;  // index into Timeline::places
   Nature nature = Nature::kCompute;
+  // An event before it has the same launch: both are of a CUDA graph.
+  bool repeats_launch = false;
 };
 static_assert(sizeof(DeviceEvent) <= 40);
 

@@ -38,6 +38,14 @@ void find_unaligned_messages(const WasteInput& in, FoundWaste& found) {
   if (!timeline.device || in.trace.metadata.simulated()) {
     return;
   }
+  const auto is_unaligned = [&](const Collective& c) {
+    const Bytes part = part_of_message(c);
+    return part >= schedule::kShortMessage && !is_aligned(part) &&
+           contains(in.window, c.when.start);
+  };
+  if (std::ranges::none_of(timeline.collectives, is_unaligned)) {
+    return;
+  }
   using Key = std::pair<CollectiveKind, CommunicatorKey>;
   std::map<Key, std::vector<const Collective*>> aligned;
   for (const Collective& c : timeline.collectives) {
@@ -48,8 +56,7 @@ void find_unaligned_messages(const WasteInput& in, FoundWaste& found) {
   }
   for (size_t i = 0; i < timeline.collectives.size(); ++i) {
     const Collective& c = timeline.collectives[i];
-    const Bytes part = part_of_message(c);
-    if (part < schedule::kShortMessage || is_aligned(part) || !contains(in.window, c.when.start)) {
+    if (!is_unaligned(c)) {
       continue;
     }
     std::optional<double> best;
@@ -63,7 +70,7 @@ void find_unaligned_messages(const WasteInput& in, FoundWaste& found) {
     const auto longer =
         static_cast<Nanoseconds>(std::max(0.0, static_cast<double>(c.when.length()) - possible));
     found.add(WasteKind::kUnalignedMessage,
-              fmt::format("{} of {} bytes a rank", name_of(*c.kind), part),
+              fmt::format("{} of {} bytes a rank", name_of(*c.kind), part_of_message(c)),
               std::min(longer, in.partition.exposed_length(i, in.window)));
   }
 }
