@@ -13,7 +13,7 @@ steps of the engine. So an engine at the bound has no cost of its own: no copies
 transport is within the bound, and so is how the engine calls it.
 
 With more ranks than cores a core changes processes whenever ranks meet, at each unit, and finds other data in its caches. Compute of the bound has no
-such meetings. So there is a second measure of it, "in turns": the same unsharded step, in which all ranks meet before each unit's forward and backward,
+such meetings. So there is a second measure of it, "with turns": the same unsharded step, in which all ranks meet before each unit's forward and backward,
 less as many meetings alone. No engine is part of it.
 """
 import dataclasses
@@ -55,16 +55,16 @@ class Measured:
     communication_cpu: float
     engine_cpu: float
     waits: float
-    turns_cpu: float  # of compute in turns; nan if it was not measured
+    turns_cpu: float  # of compute with turns; nan if it was not measured
     cpu_ratio: list  # engine's CPU in parts of compute and communication, of each round
-    turns_ratio: list  # the same with compute in turns; empty if it was not measured
+    turns_ratio: list  # the same with turns; empty if it was not measured
     ratio: list  # the engine's step in parts of the bound, of each round
     collectives: int
     bytes: int  # of the larger side of each collective, on one rank
 
 
 def measure(bin_, flags, ranks, threads=1, turns=False):
-    """`flags`: --model, --tokens, --batch, --seq, --steps (rounds), and those of the plan. `turns`: compute in turns, too."""
+    """`flags`: --model, --tokens, --batch, --seq, --steps (rounds), and those of the plan. `turns`: compute with turns, too."""
     flags = [*flags, "--turns"] if turns else flags
     with tempfile.TemporaryDirectory() as directory:
         printed = start_ranks(pathlib.Path(bin_) / "step_bound", [*flags, "--out", directory, "--threads", str(threads)], ranks, directory)
@@ -81,8 +81,8 @@ def measure(bin_, flags, ranks, threads=1, turns=False):
     bounds = [max((compute[i] + communication[i]) / cores(), largest("compute_cpu_ms")[i] / threads) + waits[i] for i in rounds]
     middle = statistics.median
     engine, engine_cpu = largest("engine_ms"), total("engine_cpu_ms")
-    in_turns = total("turns_cpu_ms") if turns else []
+    with_turns = total("turns_cpu_ms") if turns else []
     return Measured(middle(bounds), middle(engine), middle(compute), middle(communication), middle(engine_cpu), middle(waits),
-                    middle(in_turns) if turns else math.nan, [engine_cpu[i] / (compute[i] + communication[i]) for i in rounds],
-                    [engine_cpu[i] / (in_turns[i] + communication[i]) for i in rounds if turns], [engine[i] / bounds[i] for i in rounds],
+                    middle(with_turns) if turns else math.nan, [engine_cpu[i] / (compute[i] + communication[i]) for i in rounds],
+                    [engine_cpu[i] / (with_turns[i] + communication[i]) for i in rounds if turns], [engine[i] / bounds[i] for i in rounds],
                     of_ranks[0]["collectives"], of_ranks[0]["bytes"])

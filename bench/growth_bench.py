@@ -5,10 +5,10 @@
 
 The engine trains a Llama of hidden size 64, one unit for each layer, batch 1 x 32, on this machine: 2 to 8 ranks with 10 layers, and 10 to
 200 layers on two ranks. Beside it is the bound of bench/bound.py, measured in the same processes in alternation. More ranks than cores are
-oversubscribed, so what counts is CPU time: that of all ranks together. Then compute is measured in turns, too, as bench/bound.py describes it.
+oversubscribed, so what counts is CPU time: that of all ranks together. Then compute is measured with turns, too, as bench/bound.py describes it.
 `shardlens simulate` predicts 10 to 1 000 layers on 8 ranks, and 8 to 1 024 ranks with 100 layers.
 
-An exponent e between two sizes says that the time grew as size^e: 1 is linear. Between ranks it is that of CPU in parts of the bound's with compute in turns, whose number of
+An exponent e between two sizes says that the time grew as size^e: 1 is linear. Between ranks it is that of CPU in parts of the bound's with compute in which ranks take turns, whose number of
 reads grows as the square of the ranks; 0 says that the engine's own cost grows as the bound does. The ratio to the bound without turns is printed, too, and grows with the
 processes of a core. The exit code is 1 if the exponent of the last, largest sizes of a series is above its limit.
 """
@@ -78,15 +78,15 @@ def engine(args, directory, series, sizes):
     cpu = [middle(size, lambda each: each.engine_cpu) for size in sizes]
     least = [middle(size, lambda each: each.compute_cpu + each.communication_cpu) for size in sizes]
     parts = [middle(size, lambda each: statistics.median(each.cpu_ratio)) for size in sizes]
-    in_turns = [middle(size, lambda each: statistics.median(each.turns_ratio)) for size in sizes] if series == "ranks" else []
-    grown = exponents(sizes, in_turns or cpu)
+    with_turns = [middle(size, lambda each: statistics.median(each.turns_ratio)) for size in sizes] if series == "ranks" else []
+    grown = exponents(sizes, with_turns or cpu)
     for i, size in enumerate(sizes):
         walls = [statistics.median(each.ratio) for each in rounds[size]]
         over = ", oversubscribed" if series == "ranks" and size > bound.cores() else ""
         print(f"| {size} {series}{over} | {middle(size, lambda each: each.engine):.2f} | {middle(size, lambda each: each.bound):.2f} | "
-              f"{statistics.median(walls):.2f} ({min(walls):.2f} to {max(walls):.2f}) | {cpu[i]:.2f} | {least[i]:.2f} | {parts[i]:.2f} | {f'{in_turns[i]:.2f} | ' if in_turns else ''}{shown(grown[i])} |", flush=True)
+              f"{statistics.median(walls):.2f} ({min(walls):.2f} to {max(walls):.2f}) | {cpu[i]:.2f} | {least[i]:.2f} | {parts[i]:.2f} | {f'{with_turns[i]:.2f} | ' if with_turns else ''}{shown(grown[i])} |", flush=True)
     # Exponents are judged by their limits: near 0, or below, one is no ratio.
-    if in_turns:
+    if with_turns:
         ratios.report(f"growth/{sizes[-1]}-ranks/cpu-over-turns", [statistics.median(each.turns_ratio) for each in rounds[sizes[-1]]])
     ratios.report(f"growth/{sizes[-1]}-{series}/cpu-over-bound", [statistics.median(each.cpu_ratio) for each in rounds[sizes[-1]]])
     return grown[-1]
@@ -125,7 +125,7 @@ def main():
     last = {}
     with tempfile.TemporaryDirectory() as directory:
         for series, sizes in (("units", UNITS), ("ranks", RANKS)):
-            last_columns = ["exponent"] if series == "units" else ["with compute in turns", "its exponent"]
+            last_columns = ["exponent"] if series == "units" else ["CPU / bound with turns", "its exponent"]
             print(f"| engine | step (ms) | bound (ms) | step / bound | CPU of all ranks (ms) | of the bound | CPU / that | {' | '.join(last_columns)} |"
                   f"\n|---|---:|---:|---|---:|---:|---:|{'---:|' * len(last_columns)}")
             last[f"engine/{series}"] = engine(args, directory, series, sizes)

@@ -232,7 +232,7 @@ class Unsharded {
   }
 
   // The same with a call of `meet` before each unit's forward and backward; how many calls.
-  int64_t step_in_turns(const at::Tensor& inputs,
+  int64_t step_with_turns(const at::Tensor& inputs,
                         const at::Tensor& targets,
                         std::function<void()> meet) {
     met_ = 0;
@@ -337,15 +337,15 @@ void measure(cli::RunOptions options, bool turns) {
     if (turns) {
       meet();
       meter.start();
-      const int64_t met = unsharded.step_in_turns(inputs, targets, take_turns);
-      const double in_turns = meter.cpu();
+      const int64_t met = unsharded.step_with_turns(inputs, targets, take_turns);
+      const double with_turns = meter.cpu();
       meet();
       meter.start();
       for (int64_t i = 0; i < met; ++i) {
         take_turns();
       }
       if (report.step + 1 > kWarmup) {
-        turns_cpu.push_back(in_turns - meter.cpu());
+        turns_cpu.push_back(with_turns - meter.cpu());
       }
     }
     meet();

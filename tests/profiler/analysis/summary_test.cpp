@@ -116,6 +116,30 @@ TEST_F(SummaryTest, MergeOfSummariesIsTheAnalysisOfAllTraces) {
   }
 }
 
+TEST(FlowsTest, FiguresAreTheSameWithoutThem) {
+  std::vector<fs::path> runs = recorded_runs();
+  runs.emplace_back(fs::path(SHARDLENS_SOURCE_DIR) / "traces/fsdp2-h200");
+  const auto events_of = [](const trace::Run& run) {
+    size_t events = 0;
+    for (const trace::Trace& each : run.traces) {
+      events += each.events.size();
+    }
+    return events;
+  };
+  AnalysisOptions options;
+  options.detail = DetailLevel::kAll;
+  int shorter = 0;
+  for (const fs::path& path : runs) {
+    const trace::Run whole = open_run(std::span(&path, 1));
+    const trace::Run without = open_run(std::span(&path, 1), {.keep_flows = false});
+    shorter += events_of(without) < events_of(whole) ? 1 : 0;
+    EXPECT_EQ(report::analysis_json(analyze(without, options)),
+              report::analysis_json(analyze(whole, options)))
+        << path;
+  }
+  EXPECT_GT(shorter, 0);
+}
+
 TEST_F(SummaryTest, ChosenStepsAreThoseOfTheSummaries) {
   const fs::path path = kTestData / "pytorch_traces/fsdp2-default";
   AnalysisOptions options;

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -310,6 +312,27 @@ TEST(KinetoReaderTest, DeepNestingIsSkippedOrRefused) {
   const Trace trace = parse(file(event(R"("ts": 1, "dur": 1, "args": {"x": )" +
                                        std::string(500, '[') + std::string(500, ']') + "}")));
   EXPECT_EQ(trace.events.size(), 1U);
+}
+
+TEST(KinetoReaderTest, KeepsOneFlowOfLaunchesIfFlowsAreNotWanted) {
+  const auto flow = [](const char* phase, const char* category, int id) {
+    return fmt::format(
+        R"({{"ph": "{}", "cat": "{}", "name": "{}", "pid": 0, "tid": 7, "ts": {}, "id": {}, "bp": "e"}})",
+        phase, category, category, id, id);
+  };
+  const std::string json = file(fmt::format(
+      "{}", fmt::join(std::vector<std::string>{event(R"("ts": 1, "dur": 1)"), flow("s", "ac2g", 1),
+                                               flow("f", "ac2g", 1), flow("s", "fwdbwd", 2),
+                                               flow("s", "async", 3), event(R"("ts": 4, "dur": 2)"),
+                                               flow("f", "fwdbwd", 2), flow("f", "async", 3)},
+                      ", ")));
+  EXPECT_EQ(parse(json).events.size(), 8U);
+  const Trace trace = parse_kineto(json, "t.json", {.keep_flows = false});
+  std::vector<std::string> names;
+  for (const Event& each : trace.events) {
+    names.emplace_back(trace.name(each));
+  }
+  EXPECT_THAT(names, testing::ElementsAre("k", "ac2g", "async", "k", "async"));
 }
 
 class CompressedFileTest : public testing::Test {
