@@ -323,8 +323,8 @@ TEST(KinetoReaderTest, KeepsOneFlowOfLaunchesIfFlowsAreNotWanted) {
   const std::string json = file(fmt::format(
       "{}", fmt::join(std::vector<std::string>{event(R"("ts": 1, "dur": 1)"), flow("s", "ac2g", 1),
                                                flow("f", "ac2g", 1), flow("s", "fwdbwd", 2),
-                                               flow("s", "async", 3), event(R"("ts": 4, "dur": 2)"),
-                                               flow("f", "fwdbwd", 2), flow("f", "async", 3)},
+                                               flow("s", "own", 3), event(R"("ts": 4, "dur": 2)"),
+                                               flow("f", "fwdbwd", 2), flow("f", "own", 3)},
                       ", ")));
   EXPECT_EQ(parse(json).events.size(), 8U);
   const Trace trace = parse_kineto(json, "t.json", {.keep_flows = false});
@@ -332,7 +332,7 @@ TEST(KinetoReaderTest, KeepsOneFlowOfLaunchesIfFlowsAreNotWanted) {
   for (const Event& each : trace.events) {
     names.emplace_back(trace.name(each));
   }
-  EXPECT_THAT(names, testing::ElementsAre("k", "ac2g", "async", "k", "async"));
+  EXPECT_THAT(names, testing::ElementsAre("k", "ac2g", "own", "k", "own"));
 }
 
 class CompressedFileTest : public testing::Test {
