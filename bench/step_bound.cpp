@@ -233,8 +233,8 @@ class Unsharded {
 
   // The same with a call of `meet` before each unit's forward and backward; how many calls.
   int64_t step_with_turns(const at::Tensor& inputs,
-                        const at::Tensor& targets,
-                        std::function<void()> meet) {
+                          const at::Tensor& targets,
+                          std::function<void()> meet) {
     met_ = 0;
     meet_ = std::move(meet);
     step(inputs, targets);
