@@ -18,7 +18,6 @@ less as many meetings alone. No engine is part of it.
 """
 import dataclasses
 import json
-import math
 import os
 import pathlib
 import statistics
@@ -55,7 +54,6 @@ class Measured:
     communication_cpu: float
     engine_cpu: float
     waits: float
-    turns_cpu: float  # of compute with turns; nan if it was not measured
     cpu_ratio: list  # engine's CPU in parts of compute and communication, of each round
     turns_ratio: list  # the same with turns; empty if it was not measured
     ratio: list  # the engine's step in parts of the bound, of each round
@@ -83,6 +81,6 @@ def measure(bin_, flags, ranks, threads=1, turns=False):
     engine, engine_cpu = largest("engine_ms"), total("engine_cpu_ms")
     with_turns = total("turns_cpu_ms") if turns else []
     return Measured(middle(bounds), middle(engine), middle(compute), middle(communication), middle(engine_cpu), middle(waits),
-                    middle(with_turns) if turns else math.nan, [engine_cpu[i] / (compute[i] + communication[i]) for i in rounds],
+                    [engine_cpu[i] / (compute[i] + communication[i]) for i in rounds],
                     [engine_cpu[i] / (with_turns[i] + communication[i]) for i in rounds if turns], [engine[i] / bounds[i] for i in rounds],
                     of_ranks[0]["collectives"], of_ranks[0]["bytes"])

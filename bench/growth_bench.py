@@ -8,7 +8,7 @@ The engine trains a Llama of hidden size 64, one unit for each layer, batch 1 x 
 oversubscribed, so what counts is CPU time: that of all ranks together. Then compute is measured with turns, too, as bench/bound.py describes it.
 `shardlens simulate` predicts 10 to 1 000 layers on 8 ranks, and 8 to 1 024 ranks with 100 layers.
 
-An exponent e between two sizes says that the time grew as size^e: 1 is linear. Between ranks it is that of CPU in parts of the bound's with compute in which ranks take turns, whose number of
+An exponent e between two sizes says that the time grew as size^e: 1 is linear. Between ranks it is that of CPU in parts of the bound's with turns, whose number of
 reads grows as the square of the ranks; 0 says that the engine's own cost grows as the bound does. The ratio to the bound without turns is printed, too, and grows with the
 processes of a core. The exit code is 1 if the exponent of the last, largest sizes of a series is above its limit.
 """

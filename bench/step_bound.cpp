@@ -213,22 +213,26 @@ class Replay {
 class Unsharded {
  public:
   Unsharded(const cli::RunOptions& options,
-            const cli::PreparedRun& prepared,
+            const plan::ModelConfig& config,
             const std::vector<at::Tensor>& shards)
-      : model_(models::make_model(prepared.config, models::Init::kRandom, options.seed)) {
-    for (const plan::Unit& unit : prepared.plan.units) {
-      const auto modules = model_->named_modules();
-      const auto* module = modules.find(unit.fqn);
-      if (auto* point = module ? dynamic_cast<module::HookPoint*>(module->get()) : nullptr) {
-        watch(*point);
-      }
-    }
+      : model_(models::make_model(config, models::Init::kRandom, options.seed)) {
     for (const at::Tensor& shard : shards) {
       at::Tensor own = at::randn_like(shard).detach();
       own.mutable_grad() = at::zeros_like(own).fill_(1e-6);
       own_.push_back(std::move(own));
     }
     optimizer_ = train::make_optimizer(own_, {});
+  }
+
+  // For step_with_turns(). The hooks of units stay, so a step without turns is a little longer.
+  void watch(const plan::ResolvedPlan& plan) {
+    const auto modules = model_->named_modules();
+    for (const plan::Unit& unit : plan.units) {
+      const auto* module = modules.find(unit.fqn);
+      if (auto* point = module ? dynamic_cast<module::HookPoint*>(module->get()) : nullptr) {
+        watch(*point);
+      }
+    }
   }
 
   // The same with a call of `meet` before each unit's forward and backward; how many calls.
@@ -299,7 +303,10 @@ void measure(cli::RunOptions options, bool turns) {
   train::initialize_parameters(*sharded, prepared.config, options.seed);
   const train::TokenFile tokens(options.tokens);
   const auto shards = sharded->flat_shards();
-  Unsharded unsharded(options, prepared, {shards.begin(), shards.end()});
+  Unsharded unsharded(options, prepared.config, {shards.begin(), shards.end()});
+  if (turns) {
+    unsharded.watch(prepared.plan);
+  }
 
   const int64_t batch = options.step.batch, seq = options.step.seq.value_or(1);
   const at::Tensor inputs = at::zeros({batch, seq}, at::kLong);

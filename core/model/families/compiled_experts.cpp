@@ -1,6 +1,6 @@
 #include "core/model/families/compiled_experts.h"
 
-#include <string_view>
+#include "core/model/families/weighted_experts.h"
 
 namespace shardlens::plan {
 namespace {
@@ -101,22 +101,14 @@ void compiled_experts(WorkloadBuilder& build,
                       bool wide) {
   const int64_t inner = experts.intermediate_size, copies = experts.per_token * hidden;
   const double token = 1 / static_cast<double>(experts.per_token);
-  const auto product = [&](std::string_view weight, int64_t in, int64_t out) {
-    build.grouped_linear({.experts = experts.count,
-                          .per_token = experts.per_token,
-                          .in = in,
-                          .out = out,
-                          .weight = weight,
-                          .bias = biased});
-  };
   copy_rows(build, copies, token);
-  product("gate_up_proj", hidden, 2 * inner);
+  expert_product(build, experts, "gate_up_proj", hidden, 2 * inner, biased);
   if (biased) {
     clamped_gate(build, experts.per_token * inner);
   } else {  // another activation moves as much
     build.silu_multiply(experts.per_token * inner);
   }
-  product("down_proj", inner, hidden);
+  expert_product(build, experts, "down_proj", inner, hidden, biased);
   weighted_sum(build, copies, token, wide);
   build.set_sum(hidden);
 }

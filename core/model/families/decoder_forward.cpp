@@ -526,13 +526,7 @@ class DecoderForward {
     const int64_t hidden = config_.hidden_size;
     const int64_t inner = (rows.empty() ? experts.per_token : 1) * experts.intermediate_size;
     const auto grouped = [&](std::string_view weight, int64_t in, int64_t out) {
-      build_.grouped_linear({.experts = experts.count,
-                             .per_token = experts.per_token,
-                             .in = in,
-                             .out = out,
-                             .weight = weight,
-                             .bias = family_.expert_bias,
-                             .rows = rows});
+      expert_product(build_, experts, weight, in, out, family_.expert_bias, rows);
     };
     grouped("gate_up_proj", hidden, 2 * experts.intermediate_size);
     if (family_.expert_bias && !build_.is_engine()) {

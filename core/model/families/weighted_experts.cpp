@@ -1,6 +1,5 @@
 #include "core/model/families/weighted_experts.h"
 
-#include <string_view>
 #include <vector>
 
 #include "core/workload/unfused.h"
@@ -93,6 +92,22 @@ void weighted_sum_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden) 
                      .backward_flops = 2 * copies});
 }
 
+void expert_product(WorkloadBuilder& build,
+                    const ModelConfig::Experts& experts,
+                    std::string_view weight,
+                    int64_t in,
+                    int64_t out,
+                    bool bias,
+                    std::span<const int64_t> rows) {
+  build.grouped_linear({.experts = experts.count,
+                        .per_token = experts.per_token,
+                        .in = in,
+                        .out = out,
+                        .weight = weight,
+                        .bias = bias,
+                        .rows = rows});
+}
+
 // The gradients of the gate and of the weights each read the gate's input and the result's
 // gradient.
 void weighted_products(WorkloadBuilder& build,
@@ -101,16 +116,7 @@ void weighted_products(WorkloadBuilder& build,
                        bool bias,
                        std::span<const int64_t> rows) {
   const int64_t inner = experts.intermediate_size;
-  const auto product = [&](std::string_view weight, int64_t in, int64_t out) {
-    build.grouped_linear({.experts = experts.count,
-                          .per_token = experts.per_token,
-                          .in = in,
-                          .out = out,
-                          .weight = weight,
-                          .bias = bias,
-                          .rows = rows});
-  };
-  product("gate_up_proj", hidden, 2 * inner);
+  expert_product(build, experts, "gate_up_proj", hidden, 2 * inner, bias, rows);
   build.elementwise("deep_ep::weighted_swiglu", "deep_ep::weighted_swiglu_backward",
                     {.read = 2 * inner,
                      .written = inner,
@@ -119,7 +125,7 @@ void weighted_products(WorkloadBuilder& build,
                      .backward_read = 6 * inner,
                      .backward_written = 2 * inner,
                      .backward_flops = 24 * inner});
-  product("down_proj", inner, hidden);
+  expert_product(build, experts, "down_proj", inner, hidden, bias, rows);
 }
 
 }  // namespace shardlens::plan

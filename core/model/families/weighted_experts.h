@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "core/model/model_config.h"
 #include "core/workload/workload_builder.h"
@@ -25,6 +26,16 @@ void weighted_expert_sum(WorkloadBuilder& build, int64_t copies, double token, b
 // The same two of the engine, each in one operator.
 void copy_rows_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden);
 void weighted_sum_fused(WorkloadBuilder& build, int64_t copies, int64_t hidden);
+
+// All experts' product with `weight`, [experts, in, out] without its bias. `rows`: as in
+// WorkloadBuilder::Grouped.
+void expert_product(WorkloadBuilder& build,
+                    const ModelConfig::Experts& experts,
+                    std::string_view weight,
+                    int64_t in,
+                    int64_t out,
+                    bool bias,
+                    std::span<const int64_t> rows = {});
 
 // Experts whose gate multiplies by the experts' weights in the same kernel, as Megatron-Core's:
 // [Note: Tokens sent once]. `rows`: as in WorkloadBuilder::Grouped.

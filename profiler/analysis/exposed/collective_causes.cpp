@@ -367,15 +367,15 @@ bool ExposedCauses::held_in_queue(size_t i,
 
 const std::vector<uint32_t>& ExposedCauses::computes() const {
   const auto& events = timeline_.device_events;
-  if (!has_computes_) {
-    has_computes_ = true;
+  if (!computes_) {
+    computes_.emplace();
     for (uint32_t i = 0; i < events.size(); ++i) {
       if (events[i].nature == Nature::kCompute) {
-        computes_.push_back(i);
+        computes_->push_back(i);
       }
     }
   }
-  return computes_;
+  return *computes_;
 }
 
 bool ExposedCauses::host_was_late(const IntervalSet& exposed,

@@ -109,8 +109,9 @@ class ExposedCauses {
   [[nodiscard]] bool held_in_queue(size_t i,
                                    Nanoseconds length,
                                    std::vector<CauseProof>* proof) const;
-  // Whether for half of the exposed time, the compute that came next was not yet launched.
+  // Positions of compute in device_events. Made when first needed.
   [[nodiscard]] const std::vector<uint32_t>& computes() const;
+  // Whether for half of the exposed time, the compute that came next was not yet launched.
   [[nodiscard]] bool host_was_late(const IntervalSet& exposed,
                                    Nanoseconds length,
                                    std::vector<CauseProof>* proof) const;
@@ -135,8 +136,7 @@ class ExposedCauses {
   std::vector<bool> first_, last_;   // by collective: whether it is the first or last of its step
   std::vector<uint32_t> device_of_;  // by collective: position in device_events
   std::optional<OneQueue> queue_;    // device traces
-  mutable std::vector<uint32_t> computes_;  // positions in device_events; made when needed
-  mutable bool has_computes_ = false;
+  mutable std::optional<std::vector<uint32_t>> computes_;
   // By host thread: positions in device_events of compute and copies, by launch. Only of a trace
   // without cuda_sync events.
   std::vector<std::vector<uint32_t>> launches_;
