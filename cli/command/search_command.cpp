@@ -108,9 +108,8 @@ std::vector<Listed> listed(const SearchCommand& options,
 
 // Prints what a search on the bare hardware finds, if the constants of a stack were used.
 struct Bare {
-  std::string stack;               // "": the search was on the bare hardware or a measured machine
-  std::string stack_of;            // the GPU that it was fitted to, if that is another one
-  std::optional<sim::Found> best;  // nullopt: not searched, or nothing fits
+  StackUsed stack;  // without a name: the search was on the bare hardware or a measured machine
+  std::optional<sim::Found> best;    // nullopt: not searched, or nothing fits
   std::optional<sim::Found> chosen;  // the plan found under the stack, on the bare hardware
 
   [[nodiscard]] bool differs(const sim::SearchResult& result) const {
@@ -127,10 +126,7 @@ Bare on_bare_hardware(const SearchCommand& options,
   if (stack == nullptr) {
     return out;
   }
-  out.stack = stack->name;
-  if (!sim::is_of(*stack, *scenario.machine->spec())) {
-    out.stack_of = stack->hardware.gpu.name;
-  }
+  out.stack = stack_used(*stack, options.run, *scenario.machine->spec());
   if (result.cancelled || result.best() == nullptr) {
     return out;
   }
@@ -286,9 +282,10 @@ std::string json_text(const sim::SearchResult& result,
     out["best"] = row(0);
     out["best"]["why"] = result.why;
   }
-  out["stack"] = bare.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack);
+  out["stack"] =
+      bare.stack.name.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack.name);
   out["stack_gpu"] =
-      bare.stack_of.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack_of);
+      bare.stack.gpu.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack.gpu);
   out["bare"] = nullptr;
   if (bare.best) {
     out["bare"] = {{"name", name_of(bare.best->candidate, ranks)},
@@ -352,13 +349,9 @@ void print_machine(const SearchCommand& options,
                    const Bare& bare,
                    const sim::SearchResult& result,
                    int64_t ranks) {
-  if (!bare.stack.empty()) {
-    write_stdout(
-        "These are figures under {}{}. {}", bare.stack,
-        bare.stack_of.empty()
-            ? ""
-            : fmt::format(", fitted to {}, the nearest GPU with published runs", bare.stack_of),
-        bare_text(bare, result, ranks));
+  if (!bare.stack.name.empty()) {
+    write_stdout("These are figures under {}. {}", bare.stack.text(),
+                 bare_text(bare, result, ranks));
   } else if (options.scenario.workload.empty() && options.scenario.calibration.empty()) {
     write_stdout("These are figures of the bare hardware; real steps take longer.\n");
   }

@@ -155,10 +155,7 @@ ExitCode run(const SimulateOptions& options) {
   }
   result.on_spec = options.scenario.workload.empty() && options.scenario.calibration.empty();
   if (const sim::Stack* stack = stack_of(options.run, options.scenario, scenario.model->config())) {
-    result.stack = stack->name;
-    if (!sim::is_of(*stack, *scenario.machine->spec())) {
-      result.stack_of = stack->hardware.gpu.name;
-    }
+    result.stack = stack_used(*stack, options.run, *scenario.machine->spec());
     SimulateOptions bare = options;
     bare.scenario.bare = true;
     result.bare = sim::evaluate(described(bare));

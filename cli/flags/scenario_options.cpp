@@ -225,6 +225,27 @@ const sim::Stack* stack_of(const RunOptions& run,
                                  !plan::is_engine(program_of(options, *config)));
 }
 
+std::string StackUsed::text() const {
+  return gpu.empty()
+             ? name
+             : fmt::format("{}, fitted to {}, the nearest GPU with published runs{}", name, gpu,
+                           pytorch_has_gpu ? " of such a program; PyTorch's have runs on this GPU: "
+                                             "--stack torchtitan or transformers"
+                                           : "");
+}
+
+StackUsed stack_used(const sim::Stack& stack,
+                     const RunOptions& run,
+                     const sim::HardwareSpec& spec) {
+  StackUsed out{.name = stack.name};
+  if (!sim::is_of(stack, spec)) {
+    out.gpu = stack.hardware.gpu.name;
+    const sim::Stack* pytorch = sim::default_stack(run.hardware, true);
+    out.pytorch_has_gpu = pytorch != nullptr && sim::is_of(*pytorch, spec);
+  }
+  return out;
+}
+
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {
   const auto given = [&app](const char* flag) {
     const CLI::Option* option = app.get_option_no_throw(flag);

@@ -56,6 +56,20 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
                                          const ScenarioOptions& options,
                                          const plan::ModelConfig* config);
 
+// The stack that figures are under, as texts.
+struct StackUsed {
+  std::string name;  // "": none
+  std::string gpu;   // the GPU that it was fitted to, if that is another one than the spec's
+  // Then whether a stack of PyTorch's programs was fitted to the spec's GPU.
+  bool pytorch_has_gpu = false;
+
+  // The name, and what is known of another GPU.
+  [[nodiscard]] std::string text() const;
+};
+[[nodiscard]] StackUsed stack_used(const sim::Stack& stack,
+                                   const RunOptions& run,
+                                   const sim::HardwareSpec& spec);
+
 // The scenario of the flags: a model on a calibrated machine or on a spec with its stack, or a
 // recorded run on its own machine. `adjust` may change the spec before it is used.
 // Errors: UsageError for flags that cannot be combined; InputError as load_model_config,

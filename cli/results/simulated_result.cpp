@@ -41,11 +41,7 @@ Shown machine_text(const SimulatedResult& result) {
         "limit); real steps take longer\n");
   }
   const double tokens = result.bare->tokens_per_s;
-  const std::string nearest =
-      result.stack_of.empty()
-          ? ""
-          : fmt::format(", fitted to {}, the nearest GPU with published runs", result.stack_of);
-  Shown out = show("under {}{}; the bare hardware: {}{}\n", result.stack, nearest,
+  Shown out = show("under {}; the bare hardware: {}{}\n", result.stack.text(),
                    report::format_duration(result.bare->step.duration),
                    tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
                                             result.prediction.settings.seq ? "tokens" : "samples")
@@ -115,10 +111,10 @@ std::string simulated_json(const SimulatedResult& result) {
   out["communication"] = report::communication_json(result.prediction.communication);
   out["lints"] = lints_json(lints_of(result));
   if (result.on_spec) {
-    out["stack"] =
-        result.stack.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(result.stack);
-    out["stack_gpu"] = result.stack_of.empty() ? nlohmann::ordered_json()
-                                               : nlohmann::ordered_json(result.stack_of);
+    out["stack"] = result.stack.name.empty() ? nlohmann::ordered_json()
+                                             : nlohmann::ordered_json(result.stack.name);
+    out["stack_gpu"] = result.stack.gpu.empty() ? nlohmann::ordered_json()
+                                                : nlohmann::ordered_json(result.stack.gpu);
     out["bare"] = nullptr;
     if (result.bare) {
       out["bare"] = {{"step_ns", result.bare->step.duration},

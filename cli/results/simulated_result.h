@@ -6,6 +6,8 @@
 
 #include "sim/scenario/scenario.h"
 
+#include "cli/flags/scenario_options.h"
+
 namespace shardlens::cli {
 
 // Everything that is printed about one simulated step.
@@ -14,11 +16,10 @@ struct SimulatedResult {
   std::filesystem::path config;  // the model's config.json; "": a PyTorch trace has none
   std::string recorded;          // path of the recorded run, if there is one
   bool few_steps = false;        // on the run's machine, with few recorded steps
-  // For a model on a spec: the stack whose constants were used ("": none), and the same step
+  // For a model on a spec: the stack whose constants were used, and the same step
   // without them.
   bool on_spec = false;
-  std::string stack;
-  std::string stack_of;  // the GPU that it was fitted to, if that is another one than the spec's
+  StackUsed stack;
   std::optional<sim::Prediction> bare;
 };
 

@@ -45,6 +45,21 @@ TEST_F(SearchCommandTest, WritesThePlanThatItSaysIsBest) {
   EXPECT_EQ(json::parse(again.out)["step_ns"], found["best"]["step_ns"]);
 }
 
+// B200 has published runs of PyTorch's programs only, cards over PCIe have none.
+TEST_F(SearchCommandTest, SaysWhichProgramsHaveRunsOnTheGpu) {
+  const auto text = [this](const std::string& hardware) {
+    return run("search --model " + std::string(SHARDLENS_TEST_DATA) + "/llama-tiny --hardware " +
+               hardware + " --batch 2 --seq 32 --memory-limit 1GiB --precisions bf16")
+        .out;
+  };
+  EXPECT_THAT(text("8xB200"),
+              HasSubstr("figures under llm-foundry H100-SXM-80GB, fitted to H100 SXM5 80GB, the "
+                        "nearest GPU with published runs of such a program; PyTorch's have runs on "
+                        "this GPU: --stack torchtitan or transformers. "));
+  EXPECT_THAT(text("4xPCIe"), HasSubstr("fitted to A100 SXM4 40GB, the nearest GPU with published "
+                                        "runs. "));
+}
+
 // What --fits says of each plan is what simulate --fits says of it.
 TEST_F(SearchCommandTest, FitsAddsTheLargestSteps) {
   const std::string limit = "--memory-limit 64MiB ";

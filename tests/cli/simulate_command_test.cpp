@@ -262,7 +262,7 @@ TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
   const std::string text = run("simulate --model " + kLlama + " --hardware 8xH100 --seq 32").out;
   EXPECT_THAT(text, HasSubstr("under llm-foundry H100-SXM-80GB; the bare hardware: "));
   EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --seq 32").out,
-              HasSubstr("fitted to H100 SXM5 80GB, the nearest GPU with published runs"));
+              HasSubstr("H100 SXM5 80GB, the nearest GPU with published runs of such a program"));
   EXPECT_THAT(text, ::testing::ContainsRegex("90 % from .* to .* tokens/s"));
   EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --stack bare --seq 32").out,
               HasSubstr("bare hardware: no constants of a software stack"));
