@@ -60,7 +60,10 @@ shardlens_install_headers(${headers})
 
 if(SHARDLENS_ENGINE)
   shardlens_exported(ShardlensEngineTargets shardlens_composable shardlens_module shardlens_dist shardlens_fsdp shardlens_replicate shardlens_weights shardlens_checkpoint
-                     shardlens_models shardlens_train shardlens_record shardlens_record_device shardlens_record_torch)
+                     shardlens_kernels shardlens_models shardlens_train shardlens_record shardlens_record_device shardlens_record_torch)
+  if(TARGET shardlens_engine)
+    shardlens_exported(ShardlensEngineTargets shardlens_engine)
+  endif()
   shardlens_interface(fsdp ShardlensEngineTargets shardlens_fsdp shardlens_dist)
   shardlens_interface(replicate ShardlensEngineTargets shardlens_replicate shardlens_dist)
   shardlens_interface(record ShardlensEngineTargets shardlens_record_torch)
