@@ -241,7 +241,7 @@ StackUsed stack_used(const sim::Stack& stack,
   if (!sim::is_of(stack, spec)) {
     out.gpu = stack.hardware.gpu.name;
     const sim::Stack* pytorch = sim::default_stack(run.hardware, true);
-    out.pytorch_has_gpu = pytorch != nullptr && sim::is_of(*pytorch, spec);
+    out.pytorch_has_gpu = !stack.pytorch && pytorch != nullptr && sim::is_of(*pytorch, spec);
   }
   return out;
 }

@@ -60,7 +60,7 @@ void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& opt
 struct StackUsed {
   std::string name;  // "": none
   std::string gpu;   // the GPU that it was fitted to, if that is another one than the spec's
-  // Then whether a stack of PyTorch's programs was fitted to the spec's GPU.
+  // Then, for a stack of other programs, whether one of PyTorch's was fitted to the spec's GPU.
   bool pytorch_has_gpu = false;
 
   // The name, and what is known of another GPU.

@@ -16,8 +16,7 @@ struct SimulatedResult {
   std::filesystem::path config;  // the model's config.json; "": a PyTorch trace has none
   std::string recorded;          // path of the recorded run, if there is one
   bool few_steps = false;        // on the run's machine, with few recorded steps
-  // For a model on a spec: the stack whose constants were used, and the same step
-  // without them.
+  // For a model on a spec: the stack whose constants were used, and the same step without them.
   bool on_spec = false;
   StackUsed stack;
   std::optional<sim::Prediction> bare;

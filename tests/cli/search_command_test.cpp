@@ -58,6 +58,10 @@ TEST_F(SearchCommandTest, SaysWhichProgramsHaveRunsOnTheGpu) {
                         "this GPU: --stack torchtitan or transformers. "));
   EXPECT_THAT(text("4xPCIe"), HasSubstr("fitted to A100 SXM4 40GB, the nearest GPU with published "
                                         "runs. "));
+  // Asked for by name, a stack of PyTorch's on another GPU is of such a program itself.
+  EXPECT_THAT(text("8xB200 --stack \"PyTorch H100-80GB\""),
+              AllOf(HasSubstr("under PyTorch H100-80GB, fitted to H100 SXM5 80GB"),
+                    Not(HasSubstr("PyTorch's have runs"))));
 }
 
 // What --fits says of each plan is what simulate --fits says of it.
