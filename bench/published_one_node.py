@@ -324,6 +324,11 @@ def simulated(binary, row, flags):
     return json.loads(done.stdout) if done.returncode == 0 else done.stderr.strip()
 
 
+def without_stack(flags):
+    at = flags.index("--stack")
+    return [flag for flag in flags[:at] + flags[at + 2:] if flag != "--no-cuda-graphs"]  # which only some programs have by default
+
+
 def error(result):
     return result["predicted"] / result["measured"] - 1
 
@@ -371,6 +376,17 @@ def print_reserved(results):
           f"{100 * statistics.median(map(abs, off)):.1f} %")
 
 
+def print_without_stack(results):
+    """Without --stack a model runs as the program that its GPU has by default, not as the one that was measured."""
+    older = ("A100", "H100")
+    for name, of in (("A100 and H100", True), ("newer GPUs", False)):
+        rows = [each for each in results if each["row"]["gpu"].startswith(older) == of and each["default"]]
+        off = [each["default"]["tokens_per_s"] / int(each["row"]["gpus"]) / each["measured"] - 1 for each in rows]
+        inside = sum(low <= each["measured"] * int(each["row"]["gpus"]) <= high for each in rows for low, high in [each["default"]["tokens_per_s_interval"]])
+        print(f"without --stack, {name}: {len(rows)} rows, median error {100 * statistics.median(map(abs, off)):.1f} %, within the interval {inside} ({100 * inside / len(rows):.0f} %); "
+              f"with it {100 * statistics.median(abs(error(each)) for each in rows):.1f} %, {sum(each['low'] <= each['measured'] <= each['high'] for each in rows)}")
+
+
 def print_table(results):
     print("| source | GPUs | software | measured | predicted | error (%) | 90 % | reserved (GiB) | predicted |\n|---|---|---|---:|---:|---:|---|---:|---:|")
     for each in results:
@@ -414,6 +430,8 @@ def main():
             each = {"row": row, "list": path.stem, "families": families_of(row), "team": team_of(row),
                     "measured": measured(row), "predicted": predicted["tokens_per_s"] / ranks, "low": low, "high": high,
                     "reserved": predicted["peak_reserved_bytes"] / 2**30, "fitted": path.stem == "one_node_2026" and row is rows[0]}
+            default = simulated(arguments.bin, row, without_stack(flags))
+            each["default"] = None if isinstance(default, str) else default
             each["constants"] = [math.sqrt(max(0.0, half ** 2 - sum(shipped[family][side] ** 2 for family in each["families"])))
                                  for side, half in enumerate(halves(each, (low, high)))]
             results.append(each)
@@ -426,6 +444,7 @@ def main():
     summary("all", scored)
     summary("known limit", [each for each in scored if "limited" not in each["row"]["gpu"]])
     print_one_kept(scored)
+    print_without_stack(scored)
     print_reserved(results)
     print_ratios(results)
     print("beyond the ranges of constants, logarithms of faster and slower, rounded up: "

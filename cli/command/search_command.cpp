@@ -45,6 +45,7 @@
 #include "cli/results/output.h"
 #include "cli/results/search_meshes.h"
 #include "cli/results/search_state.h"
+#include "cli/results/stack_used.h"
 
 namespace shardlens::cli {
 namespace {
@@ -108,7 +109,7 @@ std::vector<Listed> listed(const SearchCommand& options,
 
 // Prints what a search on the bare hardware finds, if the constants of a stack were used.
 struct Bare {
-  StackUsed stack;  // without a name: the search was on the bare hardware or a measured machine
+  std::optional<StackUsed> stack;    // nullopt: as stack_used()
   std::optional<sim::Found> best;    // nullopt: not searched, or nothing fits
   std::optional<sim::Found> chosen;  // the plan found under the stack, on the bare hardware
 
@@ -122,12 +123,8 @@ Bare on_bare_hardware(const SearchCommand& options,
                       const sim::SearchResult& result,
                       const sim::SearchOptions& search) {
   Bare out;
-  const sim::Stack* stack = stack_of(options.run, options.scenario, scenario.model->config());
-  if (stack == nullptr) {
-    return out;
-  }
-  out.stack = stack_used(*stack, options.run, *scenario.machine->spec());
-  if (result.cancelled || result.best() == nullptr) {
+  out.stack = stack_used(options.run, options.scenario, scenario);
+  if (!out.stack || result.cancelled || result.best() == nullptr) {
     return out;
   }
   ScenarioOptions bare = options.scenario;
@@ -282,10 +279,7 @@ std::string json_text(const sim::SearchResult& result,
     out["best"] = row(0);
     out["best"]["why"] = result.why;
   }
-  out["stack"] =
-      bare.stack.name.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack.name);
-  out["stack_gpu"] =
-      bare.stack.gpu.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(bare.stack.gpu);
+  out.update(stack_json(bare.stack));
   out["bare"] = nullptr;
   if (bare.best) {
     out["bare"] = {{"name", name_of(bare.best->candidate, ranks)},
@@ -349,8 +343,8 @@ void print_machine(const SearchCommand& options,
                    const Bare& bare,
                    const sim::SearchResult& result,
                    int64_t ranks) {
-  if (!bare.stack.name.empty()) {
-    write_stdout("These are figures under {}. {}", bare.stack.text(),
+  if (bare.stack) {
+    write_stdout("These are figures under {}. {}", bare.stack->text(),
                  bare_text(bare, result, ranks));
   } else if (options.scenario.workload.empty() && options.scenario.calibration.empty()) {
     write_stdout("These are figures of the bare hardware; real steps take longer.\n");
@@ -362,14 +356,14 @@ std::string identity_of(const SearchCommand& options, const sim::Scenario& scena
   using nlohmann::json;
   const plan::ModelConfig* config = scenario.model->config();
   const sim::Calibration* calibration = scenario.machine->calibration();
-  const sim::Stack* stack = stack_of(options.run, options.scenario, config);
+  const std::optional<StackUsed> stack = stack_used(options.run, options.scenario, scenario);
   json out{
       {"model", config == nullptr
                     ? json()
                     : plan::parse_json(plan::read_text_file(config->source), config->source)},
       {"plan", json::parse(plan::to_json(scenario.plan))},
       {"hardware", options.run.hardware},
-      {"stack", stack == nullptr ? options.scenario.stack : stack->name},
+      {"stack", stack ? stack->name : options.scenario.stack},
       {"program", name_of(scenario.step.program)},
       {"power_limit", options.scenario.power_limit.value_or("")},
       {"calibration", calibration == nullptr ? json() : json::parse(sim::to_json(*calibration))},

@@ -27,6 +27,7 @@
 #include "cli/results/largest_steps.h"
 #include "cli/results/output.h"
 #include "cli/results/simulated_result.h"
+#include "cli/results/stack_used.h"
 
 namespace shardlens::cli {
 namespace {
@@ -154,8 +155,8 @@ ExitCode run(const SimulateOptions& options) {
     sim::Uncertainty(scenario.machine).add_to(scenario, result.prediction);
   }
   result.on_spec = options.scenario.workload.empty() && options.scenario.calibration.empty();
-  if (const sim::Stack* stack = stack_of(options.run, options.scenario, scenario.model->config())) {
-    result.stack = stack_used(*stack, options.run, *scenario.machine->spec());
+  result.stack = stack_used(options.run, options.scenario, scenario);
+  if (result.stack) {
     SimulateOptions bare = options;
     bare.scenario.bare = true;
     result.bare = sim::evaluate(described(bare));

@@ -51,9 +51,9 @@ void check_machine(const RunOptions& run, const ScenarioOptions& options) {
 }
 
 // The program that runs the model: a model file's was exported from PyTorch.
-plan::Program program_of(const ScenarioOptions& options, const plan::ModelConfig& config) {
-  return sim::program_of_stack(options.stack)
-      .value_or(config.file != nullptr ? plan::Program::kTransformers : plan::Program::kEngine);
+plan::Program program_of(std::string_view stack, const plan::ModelConfig& config) {
+  return sim::program_of_stack(stack).value_or(config.file != nullptr ? plan::Program::kTransformers
+                                                                      : plan::Program::kEngine);
 }
 
 // Errors: UsageError for an unknown name, or a machine for which no gain was measured.
@@ -95,15 +95,16 @@ std::pair<double, double> limits_of(std::string_view given) {
 std::shared_ptr<const sim::TargetMachine> machine_of(
     const RunOptions& run,
     const ScenarioOptions& options,
-    const plan::ModelConfig& config,
+    const std::string& stack,
+    plan::Program program,
     const std::function<void(sim::HardwareSpec&)>& adjust) {
   if (!options.calibration.empty()) {
     return std::make_shared<const sim::TargetMachine>(
         sim::load_calibration(options.calibration.string()), run.hardware);
   }
   sim::HardwareSpec spec =
-      sim::hardware_under(run.hardware, options.bare ? sim::kBareStack : options.stack,
-                          !plan::is_engine(program_of(options, config)));
+      sim::hardware_under(run.hardware, options.bare ? sim::kBareStack : std::string_view(stack),
+                          !plan::is_engine(program));
   if (options.power_limit) {
     const auto [least, most] = limits_of(*options.power_limit);
     spec = sim::with_power_limit(std::move(spec), least, most);
@@ -152,6 +153,13 @@ std::optional<plan::ModelConfig> model_for_mesh(const RunOptions& run,
 
 }  // namespace
 
+std::string stack_name(const RunOptions& run,
+                       const ScenarioOptions& options,
+                       const plan::ModelConfig& config) {
+  return options.calibration.empty() ? sim::stack_or_default(options.stack, run.hardware, config)
+                                     : options.stack;
+}
+
 void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& options) {
   CLI::Option* model = app.get_option("--model");
   model->required(false)->option_text("PATH (required without --workload)");
@@ -183,9 +191,9 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
          "in 8 parts, a CUDA graph), \"simple-fsdp\" and \"graph-trainer\" (torchtitan's "
          "SimpleFSDP with aot_eager and GraphTrainer; with --compile model, inductor): a "
          "config.json's model runs the operators of that program, with "
-         "the constants of PyTorch's on that GPU (shardlens docs simulator_costs) [the stack "
-         "fitted "
-         "to the named GPU, or to the nearest one]")
+         "the constants of PyTorch's on that GPU (shardlens docs simulator_costs) [on A100 "
+         "and H100 the stack fitted there, on others torchtitan, or transformers where torchtitan "
+         "does not have the model]")
       ->excludes(workload)
       ->excludes(calibration);
   app.add_option("--power-limit", options.power_limit,
@@ -214,36 +222,6 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
       ->excludes(workload);
   app.add_option("--world-size", run.world_size,
                  "number of ranks [all GPUs of the spec, or the ranks of the recorded run]");
-}
-
-const sim::Stack* stack_of(const RunOptions& run,
-                           const ScenarioOptions& options,
-                           const plan::ModelConfig* config) {
-  return config == nullptr || !options.workload.empty() || !options.calibration.empty()
-             ? nullptr
-             : sim::chosen_stack(run.hardware, options.stack,
-                                 !plan::is_engine(program_of(options, *config)));
-}
-
-std::string StackUsed::text() const {
-  return gpu.empty()
-             ? name
-             : fmt::format("{}, fitted to {}, the nearest GPU with published runs{}", name, gpu,
-                           pytorch_has_gpu ? " of such a program; PyTorch's have runs on this GPU: "
-                                             "--stack torchtitan or transformers"
-                                           : "");
-}
-
-StackUsed stack_used(const sim::Stack& stack,
-                     const RunOptions& run,
-                     const sim::HardwareSpec& spec) {
-  StackUsed out{.name = stack.name};
-  if (!sim::is_of(stack, spec)) {
-    out.gpu = stack.hardware.gpu.name;
-    const sim::Stack* pytorch = sim::default_stack(run.hardware, true);
-    out.pytorch_has_gpu = !stack.pytorch && pytorch != nullptr && sim::is_of(*pytorch, spec);
-  }
-  return out;
 }
 
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options) {
@@ -302,14 +280,16 @@ sim::Scenario scenario_of(const RunOptions& run,
     check_sizes(run.step);
     sim::Scenario out;
     const plan::ModelConfig config = plan::load_model_config(run.model);
-    out.machine = machine_of(run, options, config, adjust);
+    const std::string stack = stack_name(run, options, config);
+    const plan::Program program = program_of(stack, config);
+    out.machine = machine_of(run, options, stack, program, adjust);
     out.world_size = run.world_size.value_or(out.machine->ranks());
     out.model = std::make_shared<const sim::ScenarioModel>(config);
     out.plan = plan_of(run, out.model->tree());
     out.step = plan::default_step(config, run.step);
     options.set_step(out.step);
-    out.step.program = program_of(options, config);
-    if (plan::is_torchtitan(out.step.program) && run.plan.empty() &&
+    out.step.program = program;
+    if (!options.stack.empty() && plan::is_torchtitan(program) && run.plan.empty() &&
         !out.plan.mixed_precision.param_dtype) {
       write_stderr(
           "shardlens: note: this step is in fp32; torchtitan trains with --precision bf16 by "
@@ -318,7 +298,8 @@ sim::Scenario scenario_of(const RunOptions& run,
     out.step.software = options.software;
     out.step.software.cuda_graphs =
         options.cuda_graphs.value_or(plan::software_by_default(out.step.program).cuda_graphs);
-    out.step.optimizer_impl = optimizer_impl(options, out.step.program);
+    // Without --stack it is fused, whichever program the GPU has by default.
+    out.step.optimizer_impl = optimizer_impl(options, program_of(options.stack, config));
     return out;
   }
   const auto recorded = options.other_workload.empty()

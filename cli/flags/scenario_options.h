@@ -10,7 +10,6 @@
 #include "core/model/model_config.h"
 #include "core/tree/module_tree.h"
 #include "core/workload/step_settings.h"
-#include "sim/hardware/stacks.h"
 #include "sim/scenario/scenario.h"
 
 #include "cli/flags/run_options.h"
@@ -48,27 +47,11 @@ void add_scenario_options(CLI::App& app, RunOptions& run, ScenarioOptions& optio
 // To be called after the flags were parsed: records which flags were given.
 void take_given(const CLI::App& app, const RunOptions& run, ScenarioOptions& options);
 
-// The stack whose constants scenario_of() takes for a model on a spec: that of --stack, or the
-// spec's default, which may be that of the nearest GPU. nullptr: those of the bare hardware, or
-// there is no spec. `config`: the model's; nullptr for a recorded run.
-// Errors: InputError for an unknown name.
-[[nodiscard]] const sim::Stack* stack_of(const RunOptions& run,
-                                         const ScenarioOptions& options,
-                                         const plan::ModelConfig* config);
-
-// The stack that figures are under, as texts.
-struct StackUsed {
-  std::string name;  // "": none
-  std::string gpu;   // the GPU that it was fitted to, if that is another one than the spec's
-  // Then, for a stack of other programs, whether one of PyTorch's was fitted to the spec's GPU.
-  bool pytorch_has_gpu = false;
-
-  // The name, and what is known of another GPU.
-  [[nodiscard]] std::string text() const;
-};
-[[nodiscard]] StackUsed stack_used(const sim::Stack& stack,
-                                   const RunOptions& run,
-                                   const sim::HardwareSpec& spec);
+// The value of --stack that scenario_of() takes for a model: see sim::stack_or_default(). "" on a
+// calibrated machine.
+[[nodiscard]] std::string stack_name(const RunOptions& run,
+                                     const ScenarioOptions& options,
+                                     const plan::ModelConfig& config);
 
 // The scenario of the flags: a model on a calibrated machine or on a spec with its stack, or a
 // recorded run on its own machine. `adjust` may change the spec before it is used.

@@ -35,13 +35,13 @@ constexpr size_t kAliveShown = 8;
 
 // The software that the figures assume.
 Shown machine_text(const SimulatedResult& result) {
-  if (!result.bare) {
+  if (!result.stack || !result.bare) {
     return Literal(
         "bare hardware: no constants of a software stack (efficiency of kernels, host, power "
         "limit); real steps take longer\n");
   }
   const double tokens = result.bare->tokens_per_s;
-  Shown out = show("under {}; the bare hardware: {}{}\n", result.stack.text(),
+  Shown out = show("under {}; the bare hardware: {}{}\n", result.stack->text(),
                    report::format_duration(result.bare->step.duration),
                    tokens > 0 ? fmt::format(", {:.0f} {}/s", tokens,
                                             result.prediction.settings.seq ? "tokens" : "samples")
@@ -111,10 +111,7 @@ std::string simulated_json(const SimulatedResult& result) {
   out["communication"] = report::communication_json(result.prediction.communication);
   out["lints"] = lints_json(lints_of(result));
   if (result.on_spec) {
-    out["stack"] = result.stack.name.empty() ? nlohmann::ordered_json()
-                                             : nlohmann::ordered_json(result.stack.name);
-    out["stack_gpu"] = result.stack.gpu.empty() ? nlohmann::ordered_json()
-                                                : nlohmann::ordered_json(result.stack.gpu);
+    out.update(stack_json(result.stack));
     out["bare"] = nullptr;
     if (result.bare) {
       out["bare"] = {{"step_ns", result.bare->step.duration},

@@ -6,7 +6,7 @@
 
 #include "sim/scenario/scenario.h"
 
-#include "cli/flags/scenario_options.h"
+#include "cli/results/stack_used.h"
 
 namespace shardlens::cli {
 
@@ -18,7 +18,7 @@ struct SimulatedResult {
   bool few_steps = false;        // on the run's machine, with few recorded steps
   // For a model on a spec: the stack whose constants were used, and the same step without them.
   bool on_spec = false;
-  StackUsed stack;
+  std::optional<StackUsed> stack;
   std::optional<sim::Prediction> bare;
 };
 

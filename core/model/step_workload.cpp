@@ -105,7 +105,9 @@ Workload step_workload(const ModelConfig& config,
                        const ResolvedPlan& plan,
                        const StepSettings& given) {
   if (is_torchtitan(given.program)) {
-    require_torchtitan(config);
+    if (const std::string why = torchtitan_refusal(config); !why.empty()) {
+      throw InputError(config.source, "torchtitan: " + why);
+    }
   }
   StepSettings settings = given;
   if (!settings.software.loss_chunks && has_head(config)) {

@@ -539,6 +539,7 @@ class Simulation(TypedDict):
     communication: list[CommunicationFigures]
     lints: list[PlanLint]  # What is slow in each step of the plan, found before anything runs.
     stack: NotRequired[str | None]  # Only on the data of a machine. null: bare.
+    program: NotRequired[str | None]
     stack_gpu: NotRequired[str | None]
     bare: NotRequired[BareStep | None]
 
@@ -783,6 +784,7 @@ class SearchResult(TypedDict):
     software: Software
     best: BestPlan | None  # null: nothing fits.
     stack: str | None
+    program: str | None
     stack_gpu: str | None
     bare: SearchResultBare | None
     precisions: list[SearchResultPrecisions]

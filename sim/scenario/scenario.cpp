@@ -8,12 +8,14 @@
 
 #include "core/base/error.h"
 #include "core/mesh/mesh.h"
+#include "core/model/families/model_family.h"
 #include "core/model/step_workload.h"
 #include "core/plan/resolve.h"
 #include "core/workload/communications.h"
 #include "sim/calibrate/replicated_observation.h"
 #include "sim/cost/gemm_model.h"
 #include "sim/engine/simulated_run.h"
+#include "sim/hardware/stacks.h"
 #include "sim/scenario/predicted_communication.h"
 #include "sim/scenario/traced_plan.h"
 
@@ -142,6 +144,18 @@ plan::Workload ScenarioModel::workload(const plan::ResolvedPlan& plan,
 std::vector<RankWorkload> ScenarioModel::workloads_of_ranks(
     const plan::ResolvedPlan& plan, const plan::StepSettings& settings) const {
   return run_ == nullptr ? std::vector<RankWorkload>() : run_->workloads_of_ranks(plan, settings);
+}
+
+std::string stack_or_default(std::string given,
+                             const std::string& hardware,
+                             const plan::ModelConfig& config) {
+  const Stack* nearest =
+      given.empty() && config.file == nullptr ? default_stack(hardware) : nullptr;
+  // Published steps on newer GPUs are 26 % off at the median with this engine's operators.
+  // Source  bench/published_one_node.py, "without --stack"
+  return nearest == nullptr || is_of(*nearest, load_hardware(hardware)) ? given
+         : plan::torchtitan_refusal(config).empty() ? std::string(kTorchtitanStack)
+                                                    : std::string(kTransformersStack);
 }
 
 Scenario own_scenario(std::shared_ptr<const RecordedRun> run) {

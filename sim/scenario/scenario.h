@@ -82,6 +82,13 @@ struct Scenario {  // a model, a plan and a machine: what is predicted
   std::vector<double> rank_slowdown;  // factor on each rank's compute; empty: identical ranks
 };
 
+// The value of --stack with which a model is predicted on a spec: `given`, or what is taken without
+// one. For a config.json's on a GPU to which no stack with this engine's operators was fitted, that
+// is torchtitan, or transformers where torchtitan does not have the model; otherwise it is "".
+[[nodiscard]] std::string stack_or_default(std::string given,
+                                           const std::string& hardware,
+                                           const plan::ModelConfig& config);
+
 // A recorded run as it ran, on the machine that it ran on.
 [[nodiscard]] Scenario own_scenario(std::shared_ptr<const RecordedRun> run);
 

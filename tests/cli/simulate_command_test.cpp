@@ -238,13 +238,13 @@ TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
   EXPECT_EQ(own["memory"], bare["memory"]);
   EXPECT_TRUE(bare["stack"].is_null() && bare["bare"].is_null());
   EXPECT_EQ(simulated("--hardware 8xH100-96 --seq 32")["stack"], "torchtitan H100-96GB");
-  EXPECT_TRUE(own["stack_gpu"].is_null());
+  EXPECT_TRUE(own["stack_gpu"].is_null() && own["program"].is_null());
   // GPUs without published runs have the nearest stack, and are less certain.
   const auto width = [](const json& of) {
     return of["interval_ns"][1].get<double>() / of["interval_ns"][0].get<double>();
   };
   for (const auto& [unfitted, gpu] : {std::pair{"8xH200", "H100 SXM5 80GB"},
-                                      {"8xB200", "H100 SXM5 80GB"},
+                                      {"8xB300", "B200 SXM 180GB"},
                                       {"4xPCIe", "A100 SXM4 40GB"}}) {
     const json now = simulated("--hardware " + std::string(unfitted) + " --seq 32");
     EXPECT_EQ(now["stack_gpu"], gpu) << unfitted;
@@ -261,8 +261,8 @@ TEST_F(SimulateCommandTest, ANamedSpecHasItsStackByDefault) {
   EXPECT_EQ(file["step_ns"], bare["step_ns"]);
   const std::string text = run("simulate --model " + kLlama + " --hardware 8xH100 --seq 32").out;
   EXPECT_THAT(text, HasSubstr("under llm-foundry H100-SXM-80GB; the bare hardware: "));
-  EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --seq 32").out,
-              HasSubstr("H100 SXM5 80GB, the nearest GPU with published runs of such a program"));
+  EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xH200 --seq 32").out,
+              HasSubstr("for torchtitan, fitted to H100 SXM5 80GB, the nearest GPU with publi"));
   EXPECT_THAT(text, ::testing::ContainsRegex("90 % from .* to .* tokens/s"));
   EXPECT_THAT(run("simulate --model " + kLlama + " --hardware 8xB200 --stack bare --seq 32").out,
               HasSubstr("bare hardware: no constants of a software stack"));

@@ -33,12 +33,9 @@ const ModelFamily& family_of(const ModelConfig& config) {
   throw RuntimeFault(fmt::format("internal error: no family '{}'", config.family));
 }
 
-void require_torchtitan(const ModelConfig& config) {
-  const auto refuse = [&config](const std::string& what) {
-    throw InputError(config.source, fmt::format("torchtitan: {}", what));
-  };
+std::string torchtitan_refusal(const ModelConfig& config) {
   if (config.file != nullptr) {
-    refuse("a model.json has the operators that were recorded; expected a config.json");
+    return "a model.json has the operators that were recorded; expected a config.json";
   }
   const DecoderFamily* family = find_decoder_family(config);
   if (family == nullptr || family->torchtitan == Titan::kNone) {
@@ -48,21 +45,22 @@ void require_torchtitan(const ModelConfig& config) {
         known += (known.empty() ? "" : ", ") + std::string(each.model_type);
       }
     }
-    refuse(fmt::format("its model of '{}' is not described; known: {}", config.family, known));
+    return fmt::format("its model of '{}' is not described; known: {}", config.family, known);
   }
   if (config.head != ModelHead::kCausal) {
-    refuse(fmt::format("it has no {}", config.torch_type));
+    return fmt::format("it has no {}", config.torch_type);
   }
   if (family->expert_bias && !config.attention_bias) {
-    refuse(fmt::format("the linear layers of its {} have biases", config.family));
+    return fmt::format("the linear layers of its {} have biases", config.family);
   }
   if ((config.attention_bias && !family->expert_bias) || config.mlp_bias) {
-    refuse("its linear layers have no biases");
+    return "its linear layers have no biases";
   }
   if (!family->sinks &&
       std::ranges::any_of(config.windowed, [](bool windowed) { return windowed; })) {
-    refuse("its attention has no windows");
+    return "its attention has no windows";
   }
+  return {};
 }
 
 }  // namespace shardlens::plan

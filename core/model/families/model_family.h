@@ -1,6 +1,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/json/json_reader.h"
@@ -24,7 +25,7 @@ struct ModelFamily {
 [[nodiscard]] std::span<const ModelFamily> model_families();
 // The row of config.family. Errors: RuntimeFault where there is none.
 [[nodiscard]] const ModelFamily& family_of(const ModelConfig& config);
-// Errors: InputError if torchtitan has no model of that kind.
-void require_torchtitan(const ModelConfig& config);
+// Why torchtitan's programs cannot run the model; "": they can.
+[[nodiscard]] std::string torchtitan_refusal(const ModelConfig& config);
 
 }  // namespace shardlens::plan

@@ -119,7 +119,8 @@ sim::Scenario scenario_of(const PlanSubject& subject, const PlanState& state) {
                      "machine can be simulated; open a capture directory with config.json");
   }
   out.model = subject.of_config;
-  const std::string stack = state.stack.toStdString();
+  const std::string stack = sim::stack_or_default(
+      state.stack.toStdString(), state.machine.toStdString(), *subject.of_config->config());
   const auto program = sim::program_of_stack(stack);
   out.step.program = program.value_or(out.step.program);
   sim::HardwareSpec spec = sim::hardware_under(

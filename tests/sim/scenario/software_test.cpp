@@ -79,6 +79,26 @@ plan::Software software_of(Random& random) {
   return out;
 }
 
+// Only GPUs to which a stack was fitted with this engine's operators run them by default.
+TEST(SoftwareTest, OtherGpusRunPyTorchsProgramsByDefault) {
+  const std::string models = std::string(SHARDLENS_TEST_DATA) + "/models/";
+  const plan::ModelConfig llama = plan::load_model_config(models + "llama-untied"),
+                          qwen2 = plan::load_model_config(models + "qwen2-small");
+  for (const char* fitted : {"8xA100-40", "8xA100-80", "8xH100", "8xH100-96", "2x8xH100"}) {
+    EXPECT_EQ(stack_or_default("", fitted, llama), "") << fitted;
+  }
+  for (const char* newer : {"8xH200", "8xB200", "8xB300", "4xGB200", "8xL40S", "4xPCIe"}) {
+    EXPECT_EQ(stack_or_default("", newer, llama), "torchtitan") << newer;
+    // torchtitan's linear layers have no biases.
+    EXPECT_EQ(stack_or_default("", newer, qwen2), "transformers") << newer;
+    EXPECT_EQ(stack_or_default("bare", newer, llama), "bare") << newer;
+  }
+  // A file has its own constants; a model.json the operators of its program.
+  EXPECT_EQ(stack_or_default("", "a/spec.json", llama), "");
+  const auto exported = std::string(SHARDLENS_TEST_DATA) + "/recorded_run/model.json";
+  EXPECT_EQ(stack_or_default("", "8xB200", plan::load_model_config(exported)), "");
+}
+
 // Of random settings: no operator is faster than its roofline, no time is negative, the parts sum
 // to the step, its interval is finite and contains it, and memory grows with the batch and with the
 // sequence.
