@@ -166,6 +166,9 @@ def flags_of(row):
         out += ["--accumulate", accumulated[1]]
         if row["source"].startswith("Kempner") and "FSDP" in row["parallelism"]:
             out += ["--no-sync"]
+    tail = re.search(r"the last (\d+) of \d+ blocks in bf16", row["note"])
+    if tail:
+        out += ["--matmul-tail", tail[1]]
     if row["other_metric"].startswith("loss_chunks"):
         out += ["--loss-chunks", row["other_metric"].split()[1]]
     if row["other_metric"] == "symm_mem on":

@@ -44,6 +44,11 @@ void add_software_options(CLI::App& app, plan::Software& software) {
                  "in what the linear layers of blocks multiply, as torchao's recipes [the plan's]")
       ->transform(CLI::CheckedTransformer(kDTypes))
       ->option_text("fp8_tensorwise|fp8_rowwise|mxfp8|nvfp4|mxfp8_cublas_rceil");
+  app.add_option("--matmul-tail", software.matmul_tail,
+                 "with --matmul-dtype: so many of the last blocks keep the plan's products, as "
+                 "torchtitan keeps 15 % of them with nvfp4")
+      ->check(CLI::Range(int64_t{0}, plan::kMostMatmulTail))
+      ->option_text("N [0]");
   app.add_option("--loss-chunks", software.loss_chunks,
                  "compute head and loss in so many parts of the rows, so that the logits of only "
                  "one exist")
@@ -57,8 +62,8 @@ void add_software_options(CLI::App& app, plan::Software& software) {
          "--no-expandable-segments", [&software](int64_t) { software.expandable_segments = false; },
          "it does not, as by default otherwise")
       ->excludes("--expandable-segments");
-  for (const char* flag :
-       {"--compile", "--cuda-graphs", "--no-cuda-graphs", "--matmul-dtype", "--loss-chunks"}) {
+  for (const char* flag : {"--compile", "--cuda-graphs", "--no-cuda-graphs", "--matmul-dtype",
+                           "--matmul-tail", "--loss-chunks"}) {
     app.get_option(flag)->excludes("--workload")->excludes("--calibration");
   }
 }

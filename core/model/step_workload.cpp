@@ -43,7 +43,22 @@ void require_software(const ModelConfig& config,
                      "loss_chunks: expected a config.json of a model with a head for the next "
                      "token");
   }
+  if (software.matmul_tail > 0 && !software.matmul_dtype) {
+    throw InputError("matmul_tail",
+                     "the last blocks keep the plan's products, as all do without matmul_dtype; "
+                     "expected one, or 0");
+  }
+  if (software.matmul_tail > 0 && software.matmul_tail >= std::ssize(plan.tree.blocks)) {
+    throw InputError("matmul_tail", fmt::format("the model has {} blocks; expected fewer, found {}",
+                                                plan.tree.blocks.size(), software.matmul_tail));
+  }
   for (UnitId id = 0; id < plan.units.size(); ++id) {
+    if (plan.units[id].mixed_precision.gathers_float8 && software.matmul_tail > 0) {
+      throw InputError("matmul_tail",
+                       fmt::format("unit '{}' gathers float8, which the last blocks do not; "
+                                   "expected 0, or a plan without gather_dtype",
+                                   plan.units[id].fqn));
+    }
     if (plan.units[id].mixed_precision.gathers_float8 &&
         (software.matmul_dtype != MatmulDType::kFp8Tensorwise ||
          size_of(plan.param_dtype(id)) != 2)) {

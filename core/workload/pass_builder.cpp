@@ -50,7 +50,7 @@ PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
   }
   requires_grad_ = frozen_.empty();
   for (const uint32_t block : plan.tree.blocks) {
-    blocks_.insert(plan.tree.modules[block].fqn);
+    blocks_.emplace(plan.tree.modules[block].fqn, std::ssize(blocks_));
   }
   for (const uint32_t module : plan.checkpointed_modules) {
     checkpointed_.insert(plan.tree.modules[module].fqn);
@@ -58,12 +58,18 @@ PassBuilder::PassBuilder(const ResolvedPlan& plan, int64_t batch, int64_t seq)
 }
 
 void PassBuilder::enter(const std::string& module) {
-  const bool is_block = blocks_.contains(module);
+  const auto block = blocks_.find(module);
+  const bool is_block = block != blocks_.end();
+  const bool in_tail = is_block && block->second >= std::ssize(blocks_) - out_.software.matmul_tail;
   open_blocks_ += is_block ? 1 : 0;
+  open_tail_ += in_tail ? 1 : 0;
   const auto found = unit_of_module_.find(module);
   if (found == unit_of_module_.end()) {
     SHARDLENS_CHECK(!open_.empty(), "the root is always a unit");
-    open_.push_back({.module = module, .unit = group_of(module, unit()), .is_block = is_block});
+    open_.push_back({.module = module,
+                     .unit = group_of(module, unit()),
+                     .is_block = is_block,
+                     .in_tail = in_tail});
     begin_checkpoint();
     return;
   }
@@ -78,7 +84,8 @@ void PassBuilder::enter(const std::string& module) {
   open_.push_back({.module = module,
                    .unit = unit,
                    .ends_unit = before + 1 == plan_.units[unit].modules.size(),
-                   .is_block = is_block});
+                   .is_block = is_block,
+                   .in_tail = in_tail});
   begin_checkpoint();
 }
 
@@ -99,6 +106,7 @@ void PassBuilder::leave() {
   const Open closed = std::move(open_.back());
   open_.pop_back();
   open_blocks_ -= closed.is_block ? 1 : 0;
+  open_tail_ -= closed.in_tail ? 1 : 0;
   if (closed.begins_checkpoint) {
     in_checkpoint_ = false;
     checkpoints_.back().end = out_.order.size();

@@ -80,6 +80,7 @@ class PassBuilder {
     bool ends_unit = false;  // it is the last of its unit's modules
     bool begins_checkpoint = false;
     bool is_block = false;
+    bool in_tail = false;  // of the blocks
   };
 
   [[nodiscard]] Operator make(OperatorKind kind, std::string_view name) const;
@@ -129,6 +130,7 @@ class PassBuilder {
   int64_t rows_;
   std::vector<Open> open_;
   int open_blocks_ = 0;                          // entered modules that are blocks
+  int open_tail_ = 0;                            // of these, Software::matmul_tail
   std::vector<std::vector<Operator>> backward_;  // by forward operator
   std::vector<Bytes> kept_;     // by forward operator: its `saved` if there were no checkpoints
   std::vector<Bytes> results_;  // by forward operator: of its result, kept by its checkpoint
@@ -175,7 +177,8 @@ class PassBuilder {
   std::unordered_map<std::string, UnitId> unit_of_module_;  // only the modules listed in a unit
   std::unordered_map<std::string, UnitId> second_group_of_module_;  // whose parameters are in one
   std::vector<size_t> entered_;  // by unit: number of its modules entered so far
-  std::unordered_set<std::string> blocks_, checkpointed_;
+  std::unordered_map<std::string, int64_t> blocks_;  // their positions
+  std::unordered_set<std::string> checkpointed_;
   std::vector<Checkpoint> checkpoints_;
   std::unordered_set<std::string> frozen_;  // all names of the frozen parameters
   // By communication of forward; and by operator of forward.

@@ -35,6 +35,7 @@ nlohmann::ordered_json software_json(const Software& software) {
       {"cuda_graphs", software.cuda_graphs},
       {"matmul_dtype",
        software.matmul_dtype ? ordered_json(name_of(*software.matmul_dtype)) : ordered_json()},
+      {"matmul_tail", software.matmul_tail},
       {"loss_chunks", software.loss_chunks ? ordered_json(*software.loss_chunks) : ordered_json()},
       {"expandable_segments", software.expandable_segments
                                   ? ordered_json(*software.expandable_segments)
@@ -42,8 +43,8 @@ nlohmann::ordered_json software_json(const Software& software) {
 }
 
 Software software_of(const JsonNode& node) {
-  static const Names kKeys{"compile", "cuda_graphs", "matmul_dtype", "loss_chunks",
-                           "expandable_segments"};
+  static const Names kKeys{"compile",     "cuda_graphs", "matmul_dtype",
+                           "matmul_tail", "loss_chunks", "expandable_segments"};
   static const Names kCompiles(kCompileNames.begin(), kCompileNames.end());
   static const Names kDTypes(kMatmulDTypeNames.begin(), kMatmulDTypeNames.end());
   node.expect_object("the software of a step");
@@ -61,6 +62,9 @@ Software software_of(const JsonNode& node) {
   }
   if (const auto dtype = given("matmul_dtype")) {
     out.matmul_dtype = static_cast<MatmulDType>(dtype->one_of(kDTypes));
+  }
+  if (const auto tail = given("matmul_tail")) {
+    out.matmul_tail = tail->integer(0, kMostMatmulTail);
   }
   if (const auto chunks = given("loss_chunks")) {
     out.loss_chunks = chunks->integer(1, kMostLossChunks);

@@ -28,14 +28,15 @@ struct Software {
   Compile compile = Compile::kNone;
   bool cuda_graphs = false;  // forward and backward of a microbatch are one CUDA graph
   std::optional<MatmulDType> matmul_dtype = std::nullopt;  // nullopt: as the plan's
-  std::optional<int64_t> loss_chunks = std::nullopt;       // nullopt: what the program does
+  int64_t matmul_tail = 0;  // so many of the last blocks multiply as the plan says
+  std::optional<int64_t> loss_chunks = std::nullopt;  // nullopt: what the program does
   // PYTORCH_ALLOC_CONF=expandable_segments:True; nullopt: what the program sets.
   std::optional<bool> expandable_segments = std::nullopt;
   friend bool operator==(const Software&, const Software&) = default;
 };
 
-// {"compile", "cuda_graphs", "matmul_dtype", "loss_chunks", "expandable_segments"}; null for
-// nullopt.
+// {"compile", "cuda_graphs", "matmul_dtype", "matmul_tail", "loss_chunks", "expandable_segments"};
+// null for nullopt.
 [[nodiscard]] nlohmann::ordered_json software_json(const Software& software);
 // Errors: InputError with JSON pointer.
 [[nodiscard]] Software software_of(const JsonNode& node);

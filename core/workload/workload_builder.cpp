@@ -486,7 +486,8 @@ void WorkloadBuilder::cast_products(const Linear& shape,
                                     Operator& op,
                                     std::vector<Operator>& backward) {
   const std::optional<MatmulDType> dtype = out_.software.matmul_dtype;
-  if (!dtype || open_blocks_ == 0 || shape.routes || size_of(op.dtype) != size_of(DType::kBF16)) {
+  if (!dtype || open_blocks_ == 0 || open_tail_ > 0 || shape.routes ||
+      size_of(op.dtype) != size_of(DType::kBF16)) {
     return;
   }
   const bool gathered = plan_.units[unit()].mixed_precision.gathers_float8;

@@ -26,7 +26,7 @@ _SIMULATE = ("hardware", "stack", "transport", "strategy", "mesh", "world_size",
              "precision", "expert_skew", "ranks", "slow_rank", "host", "operator_us", "action_us", "unit_us", "waits_for_loss")
 _ADVISE = ("memory_limit", "top")
 _SEARCH = ("hardware", "stack", "transport", "plan", "precisions", "per_block", "world_size", "batch", "seq", "accumulate", "no_sync", "optimizer", "optimizer_impl", "momentum",
-           "precision", "expert_skew", "compile", "cuda_graphs", "matmul_dtype", "loss_chunks",
+           "precision", "expert_skew", "compile", "cuda_graphs", "matmul_dtype", "matmul_tail", "loss_chunks",
            "expandable_segments")
 _LINE = 300
 

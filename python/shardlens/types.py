@@ -489,6 +489,7 @@ class Software(TypedDict):
     compile: Literal["none", "block", "model"]
     cuda_graphs: bool
     matmul_dtype: Literal["fp8_tensorwise", "fp8_rowwise", "mxfp8", "nvfp4", "mxfp8_cublas_rceil"] | None  # null: as the plan's dtypes
+    matmul_tail: int  # so many of the last blocks keep the plan's dtypes
     loss_chunks: int | None  # null: as the program does it
     expandable_segments: bool | None  # PYTORCH_ALLOC_CONF; null: as the program sets it
 

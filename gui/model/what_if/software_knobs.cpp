@@ -46,6 +46,9 @@ std::vector<PlanKnob> software_knobs() {
   const auto parts = [](int64_t count) {
     return std::pair{QObject::tr("in %1 parts").arg(count), Chunks(count)};
   };
+  const auto kept = [](int64_t count) {
+    return std::pair{QObject::tr("%1 keep the precision").arg(count), count};
+  };
   std::vector<PlanKnob> out{
       knob<Compile>(tr("Compiled"), tr("What torch.compile compiles"), &Software::compile,
                     {{tr("nothing"), Compile::kNone},
@@ -61,6 +64,19 @@ std::vector<PlanKnob> software_knobs() {
                       {tr("mxfp8"), MatmulDType::kMxfp8},
                       {tr("mxfp8 cublas rceil"), MatmulDType::kMxfp8CublasRceil},
                       {tr("nvfp4"), MatmulDType::kNvfp4}}),
+      knob<int64_t>(tr("Last blocks"),
+                    tr("How many of the last blocks keep the precision's products; torchtitan "
+                       "keeps 15 % of them with nvfp4"),
+                    &Software::matmul_tail,
+                    {{tr("as the others"), 0},
+                     kept(1),
+                     kept(2),
+                     kept(3),
+                     kept(4),
+                     kept(5),
+                     kept(6),
+                     kept(8),
+                     kept(12)}),
       knob<bool>(tr("CUDA graphs"),
                  tr("Whether forward and backward of a microbatch are one CUDA graph"),
                  &Software::cuda_graphs, {{tr("no"), false}, {tr("yes"), true}}),

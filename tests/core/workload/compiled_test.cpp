@@ -1,11 +1,13 @@
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -386,27 +388,74 @@ TEST(CompiledTest, ScalesOfRowsAfterTheProductsOfBackward) {
   EXPECT_EQ(moved(MatmulDType::kFp8Tensorwise, Compile::kNone, "aten::mul_"), 0);
 }
 
+// torchao, benchmarks/prototype/nvfp4_training/README.md at 36027d8, GB200, whose copies reach 0.85
+// of 8.0 TB/s: what a kernel takes more with twice the columns (of the input or the gradient of
+// 2048 rows), and with four times the weight.
+TEST(CompiledTest, CastsTo4BitsTakeWhatTritonsKernelsDo) {
+  const auto microseconds = [](int64_t hidden, const char* layer, std::string_view name,
+                               Phase phase) {
+    const ModelConfig model = parse_model_config(
+        fmt::format(R"({{"model_type": "llama", "hidden_size": {}, "num_attention_heads": 32, )"
+                    R"("intermediate_size": {}, "num_hidden_layers": 1, "vocab_size": 96, )"
+                    R"("max_position_embeddings": 2048}})",
+                    hidden, 7 * hidden / 2),
+        "config.json");
+    const ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+    StepSettings step{.batch = 1, .seq = 2048, .program = Program::kTorchtitan03};
+    step.software = {.compile = Compile::kBlock, .matmul_dtype = MatmulDType::kNvfp4};
+    for (const Operator& op : step_workload(model, plan, step).operators) {
+      if (op.module.ends_with(layer) && op.name == name && op.phase == phase) {
+        return static_cast<double>(op.read + op.written) / (0.85 * 8.0e6);
+      }
+    }
+    return 0.0;
+  };
+  const auto more = [&](const char* layer, std::string_view name, Phase phase) {
+    return microseconds(8192, layer, name, phase) - microseconds(4096, layer, name, phase);
+  };
+  const Phase forward = Phase::kForward, backward = Phase::kBackward;
+  EXPECT_NEAR(more("down_proj", "triton_rht_amax", forward), 42.92 - 27.41, 0.2);
+  EXPECT_NEAR(more("down_proj", "triton_rht_quantize_row_col", forward), 113.71 - 60.47, 0.3);
+  EXPECT_NEAR(more("gate_proj", "triton_rht_quantize_row_col", backward), 166.624 - 91.168, 0.5);
+  EXPECT_NEAR(more("gate_proj", "triton_weight_quantize_2d", forward), 948.65 - 249.05, 4);
+}
+
 // torchtitan's filter leaves the head out; torchao the layers with sizes that are no multiples of
-// 16, such as those of 88.
+// 16, such as those of 88; and nvfp4_bf16_tail_fqns() the last blocks.
 TEST(CompiledTest, SomeProductsStayAsTheyAre) {
-  const auto converted = [](const char* inner) {
+  const auto converted = [](const char* inner, int64_t tail = 0, const std::string& text = kBf16) {
     const std::string config =
         fmt::format(R"({{"model_type": "llama", "hidden_size": 64, "num_attention_heads": 4, )"
-                    R"("intermediate_size": {}, "num_hidden_layers": 1, "vocab_size": 96, )"
+                    R"("intermediate_size": {}, "num_hidden_layers": 2, "vocab_size": 96, )"
                     R"("max_position_embeddings": 64}})",
                     inner);
     const ModelConfig model = parse_model_config(config, "config.json");
-    const ResolvedPlan plan = resolve(parse_plan(kBf16, "plan.json"), module_tree(model), 8);
+    const ResolvedPlan plan = resolve(parse_plan(text, "plan.json"), module_tree(model), 8);
     StepSettings step{.batch = 1, .seq = 8};
-    step.software.matmul_dtype = MatmulDType::kFp8Rowwise;
-    int64_t out = 0;
+    step.software.matmul_dtype = MatmulDType::kFp8Tensorwise;
+    step.software.matmul_tail = tail;
+    std::map<std::string, int64_t> out;
     for (const Operator& op : step_workload(model, plan, step).operators) {
-      out += op.matmul_dtype ? 1 : 0;
+      if (op.matmul_dtype) {
+        ++out[op.module.substr(0, op.module.find('.', std::string("model.layers.").size()))];
+      }
     }
     return out;
   };
-  EXPECT_EQ(converted("96"), 3 * 7);
-  EXPECT_EQ(converted("88"), 3 * 4);
+  using Counts = std::map<std::string, int64_t>;
+  EXPECT_EQ(converted("96"), (Counts{{"model.layers.0", 3 * 7}, {"model.layers.1", 3 * 7}}));
+  EXPECT_EQ(converted("88"), (Counts{{"model.layers.0", 3 * 4}, {"model.layers.1", 3 * 4}}));
+  EXPECT_EQ(converted("96", 1), (Counts{{"model.layers.0", 3 * 7}}));
+  const auto refusal = [&](int64_t tail, const std::string& plan) -> std::string {
+    try {
+      return fmt::format("{} blocks", converted("96", tail, plan).size());
+    } catch (const InputError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal(2, kBf16),
+              ::testing::HasSubstr("the model has 2 blocks; expected fewer, found 2"));
+  EXPECT_THAT(refusal(1, kFloat8Gathers), ::testing::HasSubstr("which the last blocks do not"));
 }
 
 // What a checkpoint saves again is freed by the backward of the operator that saved it.

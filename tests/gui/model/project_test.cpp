@@ -28,6 +28,7 @@ Project example(const fs::path& directory) {
       state.step.software = {.compile = plan::Compile::kBlock,
                              .cuda_graphs = true,
                              .matmul_dtype = plan::MatmulDType::kFp8Rowwise,
+                             .matmul_tail = 5,
                              .loss_chunks = 8};
       state.step.optimizer_impl = plan::OptimizerImpl::kForeach;
       state.transport = sim::Transport::kSymmetric;
