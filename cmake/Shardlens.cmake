@@ -38,6 +38,11 @@ add_library(shardlens_options INTERFACE)
 target_link_libraries(shardlens_options INTERFACE shardlens_headers)
 target_compile_options(shardlens_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                                    -Werror=switch -Werror=return-type)
+# GCC frees memory of the compiler when it has 128 MB. With the sources of a library in one file it would do that often: collecting later takes an
+# eighth less time and two fifths more memory.
+if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+  target_compile_options(shardlens_options INTERFACE --param=ggc-min-heapsize=1048576)
+endif()
 # No path of this machine in programs, so that a build in another folder has the same bytes (scripts/check_reproducible).
 target_compile_options(shardlens_options INTERFACE -ffile-prefix-map=${PROJECT_SOURCE_DIR}/= -ffile-prefix-map=${PROJECT_BINARY_DIR}/=build/)
 # On ARM64, products and sums would be rounded once where x86-64 rounds them twice, and the same plan would have another simulated time.
