@@ -45,8 +45,8 @@ void require_software(const ModelConfig& config,
   }
   if (software.matmul_tail > 0 && !software.matmul_dtype) {
     throw InputError("matmul_tail",
-                     "the last blocks keep the plan's products, as all do without matmul_dtype; "
-                     "expected one, or 0");
+                     "all blocks have the plan's products without matmul_dtype; expected a "
+                     "matmul_dtype, or 0");
   }
   if (software.matmul_tail > 0 && software.matmul_tail >= std::ssize(plan.tree.blocks)) {
     throw InputError("matmul_tail", fmt::format("the model has {} blocks; expected fewer, found {}",

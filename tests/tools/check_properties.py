@@ -229,7 +229,8 @@ def random_step(chance, family):
              "--compile", chance.choice(("none", "block", "model"))]
     for value, flag in ((stack, "--stack"), (chance.choice((None, None, *(("symmetric", "copy_engine") if nvlink else ()))), "--transport"),
                         (chance.choice((None, None, f"{0.3 * watts:.0f}:{watts}", f"{0.6 * watts:.0f}")), "--power-limit"), (chance.choice((None, 4)), "--loss-chunks"),
-                        (chance.choice((None, 3)), "--accumulate"), (blocks, "--matmul-dtype"), (chance.choice((None, 30)), "--operator-us")):
+                        (chance.choice((None, 3)), "--accumulate"), (blocks, "--matmul-dtype"), (chance.choice((None, 1)) if blocks else None, "--matmul-tail"),
+                        (chance.choice((None, 30)), "--operator-us")):
         flags += [flag, value] if value is not None else []
     flags += ["--cuda-graphs"] if chance.random() < 0.2 else []
     return flags, node, blocks or precision, precision
