@@ -146,7 +146,7 @@ std::vector<RankWorkload> ScenarioModel::workloads_of_ranks(
   return run_ == nullptr ? std::vector<RankWorkload>() : run_->workloads_of_ranks(plan, settings);
 }
 
-std::string stack_or_default(std::string given,
+std::string stack_or_default(const std::string& given,
                              const std::string& hardware,
                              const plan::ModelConfig& config) {
   const Stack* nearest =

@@ -85,7 +85,7 @@ struct Scenario {  // a model, a plan and a machine: what is predicted
 // The value of --stack with which a model is predicted on a spec: `given`, or what is taken without
 // one. For a config.json's on a GPU to which no stack with this engine's operators was fitted, that
 // is torchtitan, or transformers where torchtitan does not have the model; otherwise it is "".
-[[nodiscard]] std::string stack_or_default(std::string given,
+[[nodiscard]] std::string stack_or_default(const std::string& given,
                                            const std::string& hardware,
                                            const plan::ModelConfig& config);
 
