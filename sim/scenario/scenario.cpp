@@ -152,7 +152,7 @@ std::string stack_or_default(const std::string& given,
   const Stack* nearest =
       given.empty() && config.file == nullptr ? default_stack(hardware) : nullptr;
   // Published steps on newer GPUs are 26 % off at the median with this engine's operators.
-  // Source  bench/published_one_node.py, "without --stack"
+  // Source  bench/RESULTS.md, "Without --stack"
   return nearest == nullptr || is_of(*nearest, load_hardware(hardware)) ? given
          : plan::torchtitan_refusal(config).empty() ? std::string(kTorchtitanStack)
                                                     : std::string(kTransformersStack);

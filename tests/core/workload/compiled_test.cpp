@@ -432,7 +432,7 @@ TEST(CompiledTest, SomeProductsStayAsTheyAre) {
     const ModelConfig model = parse_model_config(config, "config.json");
     const ResolvedPlan plan = resolve(parse_plan(text, "plan.json"), module_tree(model), 8);
     StepSettings step{.batch = 1, .seq = 8};
-    step.software.matmul_dtype = MatmulDType::kFp8Tensorwise;
+    step.software.matmul_dtype = MatmulDType::kFp8Rowwise;
     step.software.matmul_tail = tail;
     std::map<std::string, int64_t> out;
     for (const Operator& op : step_workload(model, plan, step).operators) {
