@@ -103,8 +103,8 @@ std::string remove_marked(const OutputFolder& parent,
   if (!names.empty() && !is_marked(folder, id)) {
     return left(path, "it has no marker of the run that made it");
   }
-  std::ranges::stable_partition(names,
-                                [&](const std::string& each) { return each != marker_name(id); });
+  std::stable_partition(names.begin(), names.end(),
+                        [&](const std::string& each) { return each != marker_name(id); });
   for (const std::string& each : names) {
     const auto found = folder.find(each);
     if (found && (!is_file_of_checkpoint(name_of_temporary(each).value_or(each)) ||

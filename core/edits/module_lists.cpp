@@ -201,7 +201,7 @@ std::vector<PlanEdit> tensor_style_values(const ModuleScope& scope) {
         std::pair("replicate: whole", kReplicate)}) {
     out.push_back(module_edit(
         PlanKey::kTensorStyle, label,
-        [=](Plan& p) {
+        [=, kind = kind](Plan& p) {
           std::map<std::string, TensorStyle> styles;
           for (const auto& [glob, style] :
                p.tensor_parallel.empty() ? usual_styles(*scope.tree) : p.tensor_parallel) {
@@ -224,7 +224,7 @@ std::vector<PlanEdit> tensor_style_values(const ModuleScope& scope) {
           }
           p.tensor_parallel = std::move(styles);
         },
-        [=](const Plan& p) {
+        [=, kind = kind](const Plan& p) {
           return std::ranges::all_of(scope.modules, [&](const std::string& name) {
             const Module* module = scope.tree->find(name);
             return module != nullptr && !module->parameters.empty() &&

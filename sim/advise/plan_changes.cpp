@@ -197,7 +197,7 @@ class Changes {
       }
     }
     // The first group that matches has a parameter: one for all that is left comes last.
-    std::ranges::stable_partition(out, [](const plan::ParameterGroupEntry& group) {
+    std::stable_partition(out.begin(), out.end(), [](const plan::ParameterGroupEntry& group) {
       return std::ranges::find(group.parameters, "**") == group.parameters.end();
     });
     return out;

@@ -221,7 +221,7 @@ void slow_unmeasured_calls(Calibration& calibration) {
   }
   for (size_t kind = 0; kind < likely.size(); ++kind) {
     if (!calibration.communication[kind]) {
-      calibration.communication[kind].emplace().us =
+      calibration.communication[kind].emplace(Calibration::Communication{}).us =
           kMostOfCalls * static_cast<double>(likely[kind]) * 1e-3;
     }
   }

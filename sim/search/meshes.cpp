@@ -46,8 +46,9 @@ std::vector<plan::MeshSizes> meshes(int64_t ranks, const MeshSpace& space, bool 
       }
     }
   }
-  std::ranges::stable_partition(
-      out, [](const plan::MeshSizes& mesh) { return plan::divided_axis(mesh).second == 1; });
+  std::stable_partition(out.begin(), out.end(), [](const plan::MeshSizes& mesh) {
+    return plan::divided_axis(mesh).second == 1;
+  });
   return out;
 }
 

@@ -317,7 +317,8 @@ void SpacePlot::drawVersions(Canvas& canvas) const {
     canvas.line(at + QPointF(-5, 5), at + QPointF(5, -5), Ink::kText, false);
     named.push_back(&version);
   }
-  std::ranges::stable_partition(named, [](const Version* version) { return version->chosen; });
+  std::stable_partition(named.begin(), named.end(),
+                        [](const Version* version) { return version->chosen; });
   std::vector<QRectF> taken;
   for (const Version* version : named) {
     const double wide = QFontMetricsF(font()).horizontalAdvance(version->name) + 8;

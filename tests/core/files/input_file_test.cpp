@@ -114,7 +114,7 @@ TEST_F(InputFileTest, OtherKindsAreRefused) {
            {folder_ / "s", "is a socket, expected a file"},
            {"/dev/zero", "is a device, expected a file"},
            {folder_ / "none", "no such file"}}) {
-    EXPECT_THAT(message_of([&] { (void)read_input(path, kFile); }),
+    EXPECT_THAT(message_of([&path = path] { (void)read_input(path, kFile); }),
                 AllOf(HasSubstr(path.string()), HasSubstr(what)));
   }
   ::close(fd);

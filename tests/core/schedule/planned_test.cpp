@@ -297,11 +297,12 @@ TEST(PlannedTest, UnitsThatStayWholeBetweenMicrobatches) {
 TEST(PlannedTest, ReplicasMeetInTheLastMicrobatch) {
   const plan::ModelConfig config = llama();
   for (const auto& [every, shards] : {std::pair{true, 2}, {false, 2}, {false, 1}}) {
-    const plan::ResolvedPlan plan = resolved(config, "hybrid_shard", 4, [&](plan::Plan& p) {
-      p.mesh.replicate = 4 / shards;
-      p.mesh.shard = shards;
-      p.requires_all_reduce = every;
-    });
+    const plan::ResolvedPlan plan =
+        resolved(config, "hybrid_shard", 4, [every = every, shards = shards](plan::Plan& p) {
+          p.mesh.replicate = 4 / shards;
+          p.mesh.shard = shards;
+          p.requires_all_reduce = every;
+        });
     const PlannedStep step =
         planned_step(plan::step_workload(config, plan, {.batch = 1, .seq = 8}), plan, 2, 3);
     const auto count = [&](Op op) {

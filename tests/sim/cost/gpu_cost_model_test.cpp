@@ -77,7 +77,7 @@ TEST(GpuCostModelTest, SymmetricKernelsTakeTheBlocksThatNcclPicks) {
     HardwareSpec spec = load_hardware(name);
     const int ranks = static_cast<int>(spec.gpus), most = (blackwell ? 32 : 16) / ranks;
     const double bus_bytes = (ranks - 1.0) / ranks * (64 << 20);
-    const auto us = [&](int blocks) {
+    const auto us = [bus_bytes, ranks, blackwell = blackwell](int blocks) {
       return nccl_symmetric_us(bus_bytes, ranks, blackwell, blocks);
     };
     int blocks = 1;

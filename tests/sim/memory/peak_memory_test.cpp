@@ -278,7 +278,7 @@ TEST(StepMemoryTest, KeptParametersAreAllUnsharded) {
 
 // One more layer costs its input with checkpoints, and all that it saves without.
 TEST(StepMemoryTest, CheckpointsKeepTheirInputsAlone) {
-  constexpr int64_t kRows = 8192, kHidden = 256;
+  static constexpr int64_t kRows = 8192, kHidden = 256;
   const auto activations = [](int64_t layers, bool checkpoint) {
     const plan::DecoderShape shape{.layers = layers,
                                    .hidden = kHidden,

@@ -118,8 +118,9 @@ TEST_P(MemoryTracker, PeaksAreWithinTwoPercentInTheMedian) {
                              row["tracked"]["peak"].get<double>() -
                          1;
     errors.push_back(std::abs(error));
-    const bool other = std::ranges::any_of(
-        GetParam().others, [&](const char* part) { return name.find(part) != std::string::npos; });
+    const bool other = std::ranges::any_of(GetParam().others, [&name = name](const char* part) {
+      return name.find(part) != std::string::npos;
+    });
     EXPECT_LT(std::abs(error), other ? 0.04 : GetParam().largest) << name;
   }
   ASSERT_GE(errors.size(), GetParam().rows);
