@@ -4,13 +4,17 @@
     bench/run.py --bin DIR [--quick] [--only NAME,…] [--check | --record]
 
 Every ratio is what Shardlens takes in parts of what the other side takes in the same run: lower is better. bench/ratios.json has the medians of
-recorded runs of all benchmarks. A ratio is worse if it is more than MARGIN above the worst of them. --check measures a part with such
-a ratio, or above a limit of its own, once more, and fails if that is so again. It also fails for a recorded ratio that its benchmark
-did not report.
+recorded runs of all benchmarks, by processor, since a ratio of two programs differs from one processor to the next: by what their instructions and
+its memory are. A ratio is worse if it is more than MARGIN above the worst that was recorded on this kind of processor, or on any if none was on this
+one. --check measures a part with such a ratio, or above a limit of its own, once more, and fails if that is so again. It also fails for a recorded
+ratio that its benchmark did not report. --record adds to those of this kind of processor.
 """
 import argparse
 import json
+import os
 import pathlib
+import platform
+import re
 import subprocess
 import sys
 import time
@@ -55,6 +59,26 @@ def processor_times():
     with open("/proc/stat") as file:
         times = [int(word) for word in file.readline().split()[1:9]]
     return sum(times), times[3] + times[4]
+
+
+def processor():
+    """The kind of this machine's processors and their number: those of two machines of a kind give the same ratios."""
+    text = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    fields = dict(re.findall(r"^(model name|cpu family|model)\s*: (.+)$", text, re.MULTILINE))
+    kind = [fields.get("model name", platform.machine()), *(f"{name} {fields[name]}" for name in ("cpu family", "model") if name in fields)]
+    return ", ".join([*kind, f"{os.cpu_count()} cores"])
+
+
+def recorded_on(kind, records):
+    """{ratio: entry} of a kind of processor, or of all others together if none was recorded on it."""
+    if kind in records:
+        return records[kind]
+    together = {}
+    for entries in records.values():
+        for name, entry in entries.items():
+            known = together.setdefault(name, {**entry, "recorded": []})
+            together[name] = {**known, **entry, "recorded": known["recorded"] + entry["recorded"]}
+    return together
 
 
 def used_by_others(seconds=2):
@@ -134,12 +158,16 @@ def absent(found, recorded, chosen):
     return [name for name in recorded if name.split("/")[0] in chosen and name not in found]
 
 
-def record(found, recorded):
+def record(found, kind, records):
+    """Adds to what was recorded on this kind of processor. What needs an idle machine does so on each."""
+    entries = records.setdefault(kind, {})
+    idle = {name for each in records.values() for name, entry in each.items() if entry.get("needs_idle_machine")}
     for name, (value, *_) in found.items():
-        entry = recorded.setdefault(name, {"recorded": []})
+        entry = entries.setdefault(name, {"recorded": [], **({"needs_idle_machine": True} if name in idle else {})})
         entry["recorded"] = [*entry["recorded"], value][-KEPT:]
+    records[kind] = dict(sorted(entries.items()))
     temporary = RECORDED.with_suffix(".tmp")
-    temporary.write_text(json.dumps(dict(sorted(recorded.items())), indent=1) + "\n")
+    temporary.write_text(json.dumps(records, indent=1) + "\n")
     temporary.rename(RECORDED)
 
 
@@ -158,7 +186,11 @@ def main():
     chosen = [name for name in options.only.split(",") if name] or list(known)
     if unknown := [name for name in chosen if name not in known]:
         parser.error(f"--only: '{unknown[0]}'; expected {', '.join(known)}")
-    recorded = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    records = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+    kind = processor()
+    recorded = recorded_on(kind, records)
+    if kind not in records:
+        print(f"No ratio was recorded on this processor ({kind}): they are compared with those of others, and may differ for that reason alone.")
     busy = used_by_others()
     if busy > BUSY:
         print(f"Other programs use {busy:.0%} of this machine: ratios that need an idle one are not judged, and all vary more.")
@@ -166,7 +198,7 @@ def main():
     found, reported_by, failed = measure(parts)
     worse = compare(found, recorded, max(busy, used_by_others()) > BUSY) if found else []
     if options.record:
-        record(found, recorded)
+        record(found, kind, records)
         print(f"recorded in {RECORDED.relative_to(ROOT)}")
     suspects = [part for part in parts if part in failed or any(reported_by[name] == part for name in worse)]
     if options.check and suspects:

@@ -50,12 +50,27 @@ class Judgement(unittest.TestCase):
         self.assertEqual(run.absent({"train/a": [1, 1, 1]}, recorded, ["train"]), ["train/b"])
         self.assertEqual(run.absent({"train/a": [1, 1, 1]}, recorded, ["host", "train"]), ["train/b", "host/c"])
 
+    def test_ratios_of_another_processor_count_only_where_there_are_none_of_this_one(self):
+        records = {"old": {"a/b": {"recorded": [0.2, 0.3]}, "a/c": {"recorded": [1.0], "needs_idle_machine": True}}, "new": {"a/b": {"recorded": [0.5]}}}
+        self.assertEqual(run.recorded_on("new", records), {"a/b": {"recorded": [0.5]}})
+        self.assertEqual(run.recorded_on("third", records), {"a/b": {"recorded": [0.2, 0.3, 0.5]}, "a/c": {"recorded": [1.0], "needs_idle_machine": True}})
+        self.assertEqual(records["old"]["a/b"]["recorded"], [0.2, 0.3])
+
+    def test_a_ratio_is_recorded_for_the_processor(self):
+        records = {"old": {"a/b": {"recorded": [0.2], "needs_idle_machine": True}}}
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(run, "RECORDED", Path(folder) / "ratios.json"):
+            run.record({"a/b": [0.4, 0.3, 0.5]}, "new", records)
+            run.record({"a/c": [1.5, 1, 2], "a/b": [0.45, 0.4, 0.5]}, "new", records)
+            written = json.loads(run.RECORDED.read_text())
+        self.assertEqual(written["old"], {"a/b": {"recorded": [0.2], "needs_idle_machine": True}})
+        self.assertEqual(written["new"], {"a/b": {"recorded": [0.4, 0.45], "needs_idle_machine": True}, "a/c": {"recorded": [1.5]}})
+
     def checked(self, ratios, exits=(0, 0)):
         """Exit code of --check, what it prints, and how often it ran each, where a program of the one benchmark reports these ratios one run after the
         other, and another a good one."""
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
-            (folder / "ratios.json").write_text(json.dumps({name: {"recorded": [0.4]} for name in ("one/ratio", "one/other")}))
+            (folder / "ratios.json").write_text(json.dumps({run.processor(): {name: {"recorded": [0.4]} for name in ("one/ratio", "one/other")}}))
             programs = []
             for name, values, codes in (("ratio", list(ratios), list(exits)), ("other", [0.4], [0])):
                 programs.append(folder / f"{name}.py")
