@@ -13,9 +13,9 @@
 namespace shardlens::cli {
 namespace {
 
-constexpr int64_t kMostSteps = 100;
+constexpr int64_t kMostStepsOfRun = 100;
 constexpr int64_t kMostWarmup = 20;  // so that steps are left
-constexpr int64_t kLongestTimeout = 300;
+constexpr int64_t kLongestRunTimeout = 300;
 
 // Only what is named here is taken over.
 RunOptions of_a_step(const RunOptions& recorded) {
@@ -31,7 +31,7 @@ RunOptions of_a_step(const RunOptions& recorded) {
   out.world_size = recorded.world_size;
   out.rank = recorded.rank;
   out.hardware = recorded.hardware;
-  out.steps = std::min(recorded.steps, kMostSteps);
+  out.steps = std::min(recorded.steps, kMostStepsOfRun);
   out.warmup = std::min(recorded.warmup, kMostWarmup);
   out.step = recorded.step;
   out.lr = recorded.lr;
@@ -43,7 +43,7 @@ RunOptions of_a_step(const RunOptions& recorded) {
   out.seed = recorded.seed;
   out.threads =
       std::min(recorded.threads, std::max<int64_t>(1, std::thread::hardware_concurrency()));
-  out.timeout = std::min(recorded.timeout, kLongestTimeout);
+  out.timeout = std::min(recorded.timeout, kLongestRunTimeout);
   out.force_collectives = recorded.force_collectives;
   return out;
 }

@@ -51,7 +51,7 @@ namespace shardlens::cli {
 namespace {
 
 constexpr size_t kFrontShown = 12;
-constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kMostSearchThreads = 1024;
 
 struct SearchCommand {
   RunOptions run;
@@ -455,9 +455,9 @@ ExitCode run(const SearchCommand& options) {
   if (options.memory_limit < 1) {
     throw UsageError(fmt::format("--memory-limit {}: expected at least 1", options.memory_limit));
   }
-  if (options.threads > kMostThreads) {
+  if (options.threads > kMostSearchThreads) {
     throw UsageError(
-        fmt::format("--threads {}: expected at most {}", options.threads, kMostThreads));
+        fmt::format("--threads {}: expected at most {}", options.threads, kMostSearchThreads));
   }
   const std::filesystem::path out = options.outputs.file("--out");
   const std::filesystem::path state_file = options.outputs.file("--state");

@@ -23,9 +23,9 @@ constexpr size_t kMostUnits = 16384;  // four of each block of the largest model
 
 const Names kDialects{"fsdp1", "fsdp2"};
 const Names kLayouts{"flat", "per_parameter"};
-const Names kViews{"fresh", "frozen"};
+const Names kViewNames{"fresh", "frozen"};
 const Names kApis{"fully_shard", "replicate"};
-const Names kBackwardPrefetch{"pre", "post", "none"};
+const Names kBackwardPrefetchNames{"pre", "post", "none"};
 const Names kFinalizations{"automatic", "waits", "reduces"};
 
 const Names kPlanKeys{"version",
@@ -244,7 +244,7 @@ void read_prefetch(const JsonNode& root, Plan& plan) {
     if (node->json().is_object()) {
       plan.backward_prefetch_lists = read_prefetch_lists(*node);
     } else {
-      plan.backward_prefetch = static_cast<BackwardPrefetch>(node->one_of(kBackwardPrefetch));
+      plan.backward_prefetch = static_cast<BackwardPrefetch>(node->one_of(kBackwardPrefetchNames));
     }
     if (plan.dialect == Dialect::kFsdp2 && plan.backward_prefetch == BackwardPrefetch::kPost) {
       node->fail("dialect fsdp2 has no 'post'; expected 'pre', 'none' or {unit FQN: [unit FQNs]}");
@@ -402,7 +402,7 @@ Plan parse_plan(std::string_view json, const std::string& source) {
     plan.layout = static_cast<Layout>(node->one_of(kLayouts));
   }
   if (const auto node = root.find("views")) {
-    plan.views = static_cast<Views>(node->one_of(kViews));
+    plan.views = static_cast<Views>(node->one_of(kViewNames));
   }
   if (const auto units = root.find("units")) {
     const std::vector<JsonNode> items = units->items("a list of units");
@@ -481,7 +481,7 @@ std::string to_json(const Plan& plan) {
   }
   out["dialect"] = kDialects[static_cast<size_t>(plan.dialect)];
   out["layout"] = kLayouts[static_cast<size_t>(plan.layout)];
-  out["views"] = kViews[static_cast<size_t>(plan.views)];
+  out["views"] = kViewNames[static_cast<size_t>(plan.views)];
   for (const UnitEntry& entry : plan.units) {
     out["units"].push_back(unit_json(entry));
   }
@@ -490,7 +490,7 @@ std::string to_json(const Plan& plan) {
   out["requires_all_reduce"] = plan.requires_all_reduce;
   out["backward_prefetch"] =
       plan.backward_prefetch_lists.empty()
-          ? ordered_json(kBackwardPrefetch[static_cast<size_t>(plan.backward_prefetch)])
+          ? ordered_json(kBackwardPrefetchNames[static_cast<size_t>(plan.backward_prefetch)])
           : ordered_json(plan.backward_prefetch_lists);
   out["forward_prefetch"] = plan.forward_prefetch_lists.empty()
                                 ? ordered_json(plan.forward_prefetch)

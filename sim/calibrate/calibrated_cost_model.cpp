@@ -15,7 +15,7 @@ namespace shardlens::sim {
 namespace {
 
 // At most 11 days, so that the sums of a step stay in range.
-Nanoseconds nanoseconds(double us) {
+Nanoseconds capped_nanoseconds(double us) {
   return std::llround(std::min(us, 1e12) * 1e3);
 }
 
@@ -28,7 +28,7 @@ bool are_neighbours(Bytes a, Bytes b) {
   return static_cast<double>(std::max(a, b)) < kNeighbours * static_cast<double>(std::min(a, b));
 }
 
-bool is_view(const plan::Operator& op) {
+bool has_no_work(const plan::Operator& op) {
   return op.read == 0 && op.written == 0 && op.flops == 0;
 }
 
@@ -174,10 +174,10 @@ Nanoseconds CalibratedCostModel::duration(CollectiveKind kind,
   }
   if (timer_ != nullptr) {
     return timer_->duration(kind, ranks, larger_message) +
-           nanoseconds(calibration_.collective_overhead_us);
+           capped_nanoseconds(calibration_.collective_overhead_us);
   }
   if (const auto found = measured(kind, ranks, larger_message)) {
-    return nanoseconds(off_of_collective(kind, ranks, larger_message, *found));
+    return capped_nanoseconds(off_of_collective(kind, ranks, larger_message, *found));
   }
   if (fallback_ != nullptr) {
     return fallback_->duration(kind, ranks, larger_message);
@@ -199,7 +199,8 @@ bool CalibratedCostModel::is_hidden(const plan::Operator& op) const {
 }
 
 bool CalibratedCostModel::knows(const plan::Operator& op) const {
-  return is_view(op) || class_for(op) != nullptr || shapes_.contains(shape_of(op)) || is_hidden(op);
+  return has_no_work(op) || class_for(op) != nullptr || shapes_.contains(shape_of(op)) ||
+         is_hidden(op);
 }
 
 WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
@@ -213,7 +214,7 @@ WorkTime CalibratedCostModel::compute_by_class(const plan::Operator& op) const {
 
 WorkTime CalibratedCostModel::compute(const plan::Operator& op,
                                       const MeasuredOperator* shape) const {
-  if (is_view(op)) {
+  if (has_no_work(op)) {
     return {};
   }
   const KernelClass* of_class = class_for(op);
@@ -236,8 +237,8 @@ WorkTime CalibratedCostModel::compute(const plan::Operator& op,
                               ? *of_class->slowdown
                               : calibration_.compute_slowdown.value_or(1);
   // At least a nanosecond: the simulator treats an operator that takes 0 as a view.
-  return {std::max<Nanoseconds>(1, nanoseconds(us)),
-          std::max<Nanoseconds>(1, nanoseconds(us * slowdown))};
+  return {std::max<Nanoseconds>(1, capped_nanoseconds(us)),
+          std::max<Nanoseconds>(1, capped_nanoseconds(us * slowdown))};
 }
 
 Nanoseconds CalibratedCostModel::peer_wait(CollectiveKind kind, int ranks) const {
@@ -250,11 +251,11 @@ Nanoseconds CalibratedCostModel::peer_wait(CollectiveKind kind, int ranks) const
   if (kind == CollectiveKind::kAllReduce &&
       find_curve(calibration_.curves, kind, ranks) == nullptr) {
     // As what it is priced as: ranks come equally late to it.
-    return nanoseconds((waits[static_cast<size_t>(CollectiveKind::kAllGather)] +
-                        waits[static_cast<size_t>(CollectiveKind::kReduceScatter)]) /
-                       2);
+    return capped_nanoseconds((waits[static_cast<size_t>(CollectiveKind::kAllGather)] +
+                               waits[static_cast<size_t>(CollectiveKind::kReduceScatter)]) /
+                              2);
   }
-  return nanoseconds(waits[index]);
+  return capped_nanoseconds(waits[index]);
 }
 
 double CalibratedCostModel::collective_slowdown() const {
@@ -278,11 +279,12 @@ bool CalibratedCostModel::blocks(CollectiveKind kind) const {
 }
 
 Nanoseconds CalibratedCostModel::waking() const {
-  return nanoseconds(calibration_.waking_us);
+  return capped_nanoseconds(calibration_.waking_us);
 }
 
 Nanoseconds CalibratedCostModel::copy(Bytes read, Bytes written) const {
-  return nanoseconds(calibration_.copy_us_per_mb * static_cast<double>(read + written) * 1e-6);
+  return capped_nanoseconds(calibration_.copy_us_per_mb * static_cast<double>(read + written) *
+                            1e-6);
 }
 
 Nanoseconds CalibratedCostModel::copy_of(schedule::Op op,
@@ -291,7 +293,7 @@ Nanoseconds CalibratedCostModel::copy_of(schedule::Op op,
                                          bool largest) const {
   const CopyTimes& own = calibration_.copies_of[static_cast<size_t>(op)];
   return own.points.empty() ? copy(read, written)
-                            : nanoseconds(own.microseconds(read + written, largest));
+                            : capped_nanoseconds(own.microseconds(read + written, largest));
 }
 
 Nanoseconds CalibratedCostModel::host_copy(Bytes bytes) const {
@@ -325,30 +327,30 @@ Nanoseconds CalibratedCostModel::issue(const plan::Operator& op) const {
   }
   const auto shape = shapes_.find(shape_of(op));
   if (shape != shapes_.end()) {
-    return nanoseconds(shape->second->issue_us);
+    return capped_nanoseconds(shape->second->issue_us);
   }
   const KernelClass* of_class = class_for(op);
-  return of_class != nullptr    ? nanoseconds(of_class->issue_us)
+  return of_class != nullptr    ? capped_nanoseconds(of_class->issue_us)
          : fallback_ != nullptr ? fallback_->issue(op)
                                 : 0;
 }
 
 Nanoseconds CalibratedCostModel::issue(schedule::Op op) const {
-  return nanoseconds(calibration_.action_us[static_cast<size_t>(op)]);
+  return capped_nanoseconds(calibration_.action_us[static_cast<size_t>(op)]);
 }
 
 Nanoseconds CalibratedCostModel::issue_communication(const plan::Communication& each) const {
   const auto& measured = calibration_.communication[static_cast<size_t>(each.kind)];
-  return measured ? nanoseconds(measured->us) : CostModel::issue_communication(each);
+  return measured ? capped_nanoseconds(measured->us) : CostModel::issue_communication(each);
 }
 
 Nanoseconds CalibratedCostModel::before_wait(const plan::Communication& each) const {
   const auto& measured = calibration_.communication[static_cast<size_t>(each.kind)];
-  return measured ? nanoseconds(measured->before_wait_us) : 0;
+  return measured ? capped_nanoseconds(measured->before_wait_us) : 0;
 }
 
 Nanoseconds CalibratedCostModel::issue_hook(Hook hook) const {
-  return nanoseconds(calibration_.hook_us[static_cast<size_t>(hook)]);
+  return capped_nanoseconds(calibration_.hook_us[static_cast<size_t>(hook)]);
 }
 
 }  // namespace shardlens::sim

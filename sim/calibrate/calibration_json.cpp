@@ -18,7 +18,7 @@ using nlohmann::ordered_json;
 using plan::JsonNode;
 using Names = std::vector<std::string>;
 
-constexpr double kMost = 1e12;
+constexpr double kMostOfNumber = 1e12;
 const Names kKeys{"version",   "communication", "sources", "host",       "ranks",
                   "operators", "classes",       "actions", "hooks",      "copy",
                   "outside",   "slowdown",      "curves",  "peer_waits", "emulated",
@@ -32,8 +32,9 @@ ordered_json optional_json(const std::optional<double>& value) {
 
 double amount(const JsonNode& node, double low = 0) {
   const double value = node.number();
-  if (!(value >= low && value <= kMost)) {
-    node.fail(fmt::format("expected a number from {} to {}, found {}", low, kMost, node.shown()));
+  if (!(value >= low && value <= kMostOfNumber)) {
+    node.fail(
+        fmt::format("expected a number from {} to {}, found {}", low, kMostOfNumber, node.shown()));
   }
   return value;
 }

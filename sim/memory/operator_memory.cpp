@@ -106,9 +106,9 @@ class Sequence {
 };
 
 // What is found out, by index in the sequence.
-class Found {
+class FoundMemory {
  public:
-  Found(const Sequence& in, std::vector<OperatorMemory>& out) : in_(in), out_(out) {}
+  FoundMemory(const Sequence& in, std::vector<OperatorMemory>& out) : in_(in), out_(out) {}
   [[nodiscard]] size_t size() const { return out_.size(); }
   [[nodiscard]] OperatorMemory& operator[](size_t index) const { return out_[in_.number(index)]; }
 
@@ -222,7 +222,7 @@ OperatorMemory::Kind kind_of(Phase phase) {
 // Finds the operators that take the gradients that backward's operators hand on.
 class Handing {
  public:
-  Handing(const Sequence& in, const Found& out) : in_(in), out_(out) {}
+  Handing(const Sequence& in, const FoundMemory& out) : in_(in), out_(out) {}
 
   void run() {
     std::vector<uint32_t> backward;
@@ -367,7 +367,7 @@ class Handing {
   }
 
   const Sequence& in_;
-  const Found& out_;
+  const FoundMemory& out_;
   std::vector<std::pair<HandedOn, uint32_t>> users_;  // each with the last operator that takes it
   std::vector<Id> parts_, waiting_;
   // Tensors of operators with Operator::takes, by operator: all, and those that none took yet.
@@ -377,7 +377,7 @@ class Handing {
 
 // Parts of what an operator saves that are freed before the rest are tensors that it hands on. If
 // it runs again, they are made then. Nothing is done where fewer bytes are saved: in a checkpoint.
-void free_parts(const Sequence& in, const Found& out) {
+void free_parts(const Sequence& in, const FoundMemory& out) {
   std::vector<uint32_t> maker(out.size());  // by forward operator
   std::vector<Bytes> freed(out.size());
   for (uint32_t i = 0; i < out.size(); ++i) {
@@ -406,7 +406,7 @@ void free_parts(const Sequence& in, const Found& out) {
 }
 
 // What a checkpoint kept of an operator's result lives until the recomputation has taken it.
-void free_kept_results(const Sequence& in, const Found& out) {
+void free_kept_results(const Sequence& in, const FoundMemory& out) {
   for (uint32_t i = 0; i < out.size(); ++i) {
     const Operator& op = in[i];
     if (op.phase != Phase::kRecompute || op.frees == 0) {
@@ -426,7 +426,7 @@ void free_kept_results(const Sequence& in, const Found& out) {
 
 // A loss of several operators is inside the model, which returns its input, the logits, too. So
 // they live until the last operator of the loss.
-void keep_logits(const Sequence& in, const Found& out) {
+void keep_logits(const Sequence& in, const FoundMemory& out) {
   size_t first = 0;
   while (first < in.size() && in[first].phase != Phase::kLoss) {
     ++first;
@@ -444,7 +444,7 @@ void keep_logits(const Sequence& in, const Found& out) {
 }
 
 // Tensors that an optimizer with foreach makes live until its last operator.
-void keep_optimizer_tensors(const Sequence& in, const Found& out) {
+void keep_optimizer_tensors(const Sequence& in, const FoundMemory& out) {
   if (out.size() == 0 || out[out.size() - 1].kind != OperatorMemory::Kind::kOptimizer) {
     return;
   }
@@ -493,7 +493,7 @@ void describe(const Sequence& in,
 std::vector<OperatorMemory> operator_memory(const plan::Workload& workload) {
   const Sequence in(workload);
   std::vector<OperatorMemory> memory(plan::numbers_in(workload));
-  const Found out(in, memory);
+  const FoundMemory out(in, memory);
   const WeightGradients gradients(in);
   for (size_t i = 0; i < in.size(); ++i) {
     describe(in, gradients, i, out[i]);

@@ -23,15 +23,16 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr double kClose = 0.0001;  // a bound that is this close to the best step is not followed
-constexpr size_t kImproved = 10;   // number of frames whose best choices are improved
-constexpr size_t kFew = 6;         // up to this many blocks, more is tried
-constexpr size_t kShare = 8;       // a part of the simulations: for bounds, for prefetch lists
+constexpr double kCloseBound =
+    0.0001;                       // a bound that is this close to the best step is not followed
+constexpr size_t kImproved = 10;  // number of frames whose best choices are improved
+constexpr size_t kFew = 6;        // up to this many blocks, more is tried
+constexpr size_t kShare = 8;      // a part of the simulations: for bounds, for prefetch lists
 
 constexpr Nanoseconds kUnbounded = std::numeric_limits<Nanoseconds>::max();
 
 enum class Spread : uint8_t { kFirst, kEven };
-enum class Changes : uint8_t { kSingle, kPairs };
+enum class BlockChanges : uint8_t { kSingle, kPairs };
 
 struct Solution {
   Candidate candidate;
@@ -142,7 +143,7 @@ class PerBlockSearch {
   }
   [[nodiscard]] bool is_done(Nanoseconds bound) const {
     return !found_.empty() && static_cast<double>(found_.front().duration()) <=
-                                  (1 + kClose) * static_cast<double>(bound);
+                                  (1 + kCloseBound) * static_cast<double>(bound);
   }
 
   void bound_frames() {
@@ -210,7 +211,7 @@ class PerBlockSearch {
       for (const Spread spread : {Spread::kFirst, Spread::kEven}) {
         walk(frame, spread);
       }
-      while (blocks_ <= kFew && best_ && !cancelled() && improve_once(Changes::kSingle)) {
+      while (blocks_ <= kFew && best_ && !cancelled() && improve_once(BlockChanges::kSingle)) {
       }
     }
     if (best_) {
@@ -348,10 +349,10 @@ class PerBlockSearch {
   void improve() {
     const bool few = blocks_ <= kFew;
     improve_all(few ? most_ : most_ - std::min(most_, most_ / kShare),
-                [this] { return improve_once(Changes::kPairs); });
+                [this] { return improve_once(BlockChanges::kPairs); });
     if (!few) {
       improve_all(most_, [this] { return improve_prefetch(); });
-      improve_all(most_, [this] { return improve_once(Changes::kPairs); });
+      improve_all(most_, [this] { return improve_once(BlockChanges::kPairs); });
     }
   }
 
@@ -383,7 +384,7 @@ class PerBlockSearch {
   }
 
   // Tries local changes of the best plan until one is faster.
-  bool improve_once(Changes changes) {
+  bool improve_once(BlockChanges changes) {
     const Solution before = *best_;
     const Candidate& own = before.candidate;
     for (Candidate& each : neighbours(own, changes)) {
@@ -403,7 +404,7 @@ class PerBlockSearch {
 
   // Plans with another setting of the whole plan, with another setting of a block, or in which
   // neighbours trade places. With few blocks also plans with two such changes.
-  [[nodiscard]] std::vector<Candidate> neighbours(const Candidate& of, Changes changes) const {
+  [[nodiscard]] std::vector<Candidate> neighbours(const Candidate& of, BlockChanges changes) const {
     std::vector<Candidate> frames;
     std::copy_if(frames_.begin(), frames_.end(), std::back_inserter(frames),
                  [&of](const Candidate& frame) { return differs_in_one(frame, of); });
@@ -415,7 +416,7 @@ class PerBlockSearch {
     for (const Flip& flip : flips) {
       moves.push_back(flipped(of.blocks, {flip}));
     }
-    for (size_t a = 0; changes == Changes::kPairs && a < flips.size(); ++a) {
+    for (size_t a = 0; changes == BlockChanges::kPairs && a < flips.size(); ++a) {
       for (size_t b = a + 1; b < flips.size(); ++b) {
         const bool swap =
             flips[a].what == flips[b].what &&
@@ -440,9 +441,9 @@ class PerBlockSearch {
     add(of, pairs);
     for (const Candidate& frame : frames) {
       add(frame,
-          changes == Changes::kPairs && blocks_ <= kFew ? moves : std::vector<BlockChoices>{});
+          changes == BlockChanges::kPairs && blocks_ <= kFew ? moves : std::vector<BlockChoices>{});
     }
-    add_prefetch(of, changes == Changes::kPairs ? flips : std::vector<Flip>{}, out);
+    add_prefetch(of, changes == BlockChanges::kPairs ? flips : std::vector<Flip>{}, out);
     return out;
   }
 

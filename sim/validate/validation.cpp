@@ -20,7 +20,7 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr double kBytesPerGiB = 1024.0 * 1024 * 1024;
 constexpr size_t kLeastRanked = 10;
 constexpr double kClose = 0.15;
 
@@ -132,7 +132,7 @@ void predict_row(ValidatedRow& row,
     const bool reserved = run.notes.find("reserved") != std::string::npos;
     row.predicted_peak = static_cast<double>(reserved ? prediction.memory.peak_reserved
                                                       : prediction.memory.peak_allocated) /
-                         kGiB;
+                         kBytesPerGiB;
     row.peak_error = *row.predicted_peak / *run.peak_gib - 1;
   }
 }

@@ -24,7 +24,7 @@ using plan::Phase;
 using plan::WorkloadItem;
 
 // One forward of a module that is a unit.
-struct Span {
+struct RecordedSpan {
   size_t begin = 0, end = 0;  // in the order: its pre-forward and its post-forward
   UnitId unit = 0;
   std::vector<uint32_t> operators;
@@ -79,7 +79,7 @@ class Checkpoints {
   void remove(uint32_t module) {
     const std::string& fqn = plan_.tree.modules[module].fqn;
     bool any = false, known = false;
-    for (const Span& span : spans_of(unit_of(module), fqn)) {
+    for (const RecordedSpan& span : spans_of(unit_of(module), fqn)) {
       const std::set<uint32_t> own(span.operators.begin(), span.operators.end());
       for (uint32_t i = 0; i < in_.operators.size(); ++i) {
         const Operator& op = in_.operators[i];
@@ -111,7 +111,7 @@ class Checkpoints {
     const std::vector<uint32_t>& together = plan_.units[id].modules;
     const std::string& fqn = plan_.tree.modules[module].fqn;
     const auto index = static_cast<size_t>(std::ranges::find(together, module) - together.begin());
-    for (const Span& span : spans_of(id, fqn)) {
+    for (const RecordedSpan& span : spans_of(id, fqn)) {
       if (together.size() == 1) {
         add(span);
         continue;
@@ -194,16 +194,16 @@ class Checkpoints {
   }
 
   // `fqn`: the module, for errors.
-  [[nodiscard]] std::vector<Span> spans_of(UnitId unit, const std::string& fqn) const {
-    std::vector<Span> out;
-    std::optional<Span> open;
+  [[nodiscard]] std::vector<RecordedSpan> spans_of(UnitId unit, const std::string& fqn) const {
+    std::vector<RecordedSpan> out;
+    std::optional<RecordedSpan> open;
     for (size_t at = 0; at < in_.order.size(); ++at) {
       const WorkloadItem& item = in_.order[at];
       if (item.kind == WorkloadItem::Kind::kHook) {
         const HookEvent& hook = in_.hooks[item.index];
         const bool own = hook.unit == unit;
         if (own && hook.hook == Hook::kPreForward && !hook.recompute) {
-          open = Span{.begin = at, .unit = hook.unit};
+          open = RecordedSpan{.begin = at, .unit = hook.unit};
         }
         if (open) {
           open->units.insert(hook.unit);
@@ -228,7 +228,7 @@ class Checkpoints {
   }
 
   // Refuses a span whose operators are not the same ones this many times.
-  void require_alike(const Span& span, size_t parts, const std::string& fqn) const {
+  void require_alike(const RecordedSpan& span, size_t parts, const std::string& fqn) const {
     const std::vector<uint32_t>& all = span.operators;
     const size_t size = all.size() / parts;
     bool alike = size > 0 && all.size() % parts == 0;
@@ -257,11 +257,11 @@ class Checkpoints {
   }
 
   // The forward of one of the unit's modules, which run one after the other.
-  [[nodiscard]] Span part_of(const Span& span, size_t index, size_t parts) const {
+  [[nodiscard]] RecordedSpan part_of(const RecordedSpan& span, size_t index, size_t parts) const {
     const size_t size = span.operators.size() / parts;
     const auto first = span.operators.begin() + static_cast<std::ptrdiff_t>(index * size);
     const auto last = first + static_cast<std::ptrdiff_t>(size);
-    Span out = span;
+    RecordedSpan out = span;
     out.operators.assign(first, last);
     if (index > 0) {
       out.begin = end_after(*std::prev(first)) - 1;
@@ -279,7 +279,7 @@ class Checkpoints {
 
   // Divides what the unit keeps, and its backward, among its modules, whose backwards run in the
   // reverse order.
-  void divide(const Span& span, size_t parts, const std::string& fqn) {
+  void divide(const RecordedSpan& span, size_t parts, const std::string& fqn) {
     const std::set<uint32_t> own(span.operators.begin(), span.operators.end());
     std::vector<uint32_t> backward;
     for (uint32_t i = 0; i < in_.operators.size(); ++i) {
@@ -317,7 +317,7 @@ class Checkpoints {
   }
 
   // See [Note: Checkpoints of a recorded pass].
-  void add(const Span& span) {
+  void add(const RecordedSpan& span) {
     const auto sized = [this](uint32_t i) { return in_.operators[i].written > 0; };
     const auto first = std::ranges::find_if(span.operators, sized);
     const auto saves =
@@ -362,7 +362,7 @@ class Checkpoints {
 
   // What each run of a unit's forward in the span keeps is saved by the last of its operators that
   // run again, or if it has none by the last before it.
-  void save_again(const Span& span, Bytes input, std::vector<Again>& again) {
+  void save_again(const RecordedSpan& span, Bytes input, std::vector<Again>& again) {
     std::vector<Again*> operators;
     for (Again& each : again) {
       if (!each.hook) {
