@@ -28,10 +28,6 @@ bool are_neighbours(Bytes a, Bytes b) {
   return static_cast<double>(std::max(a, b)) < kNeighbours * static_cast<double>(std::min(a, b));
 }
 
-bool has_no_work(const plan::Operator& op) {
-  return op.read == 0 && op.written == 0 && op.flops == 0;
-}
-
 std::string shown(const Calibration& calibration) {
   return calibration.sources.empty() ? "the calibration" : calibration.sources.front();
 }
@@ -199,8 +195,7 @@ bool CalibratedCostModel::is_hidden(const plan::Operator& op) const {
 }
 
 bool CalibratedCostModel::knows(const plan::Operator& op) const {
-  return has_no_work(op) || class_for(op) != nullptr || shapes_.contains(shape_of(op)) ||
-         is_hidden(op);
+  return is_view(op) || class_for(op) != nullptr || shapes_.contains(shape_of(op)) || is_hidden(op);
 }
 
 WorkTime CalibratedCostModel::compute(const plan::Operator& op) const {
@@ -214,7 +209,7 @@ WorkTime CalibratedCostModel::compute_by_class(const plan::Operator& op) const {
 
 WorkTime CalibratedCostModel::compute(const plan::Operator& op,
                                       const MeasuredOperator* shape) const {
-  if (has_no_work(op)) {
+  if (is_view(op)) {
     return {};
   }
   const KernelClass* of_class = class_for(op);

@@ -33,6 +33,11 @@ struct OperatorCost {  // of an operator: on the device and on the host
   Nanoseconds issue = 0;  // on the host
 };
 
+// An operator without work of its own: a view.
+inline bool is_view(const plan::Operator& op) {
+  return op.read == 0 && op.written == 0 && op.flops == 0;
+}
+
 // Durations of everything that the simulator puts on a timeline.
 //
 // Threads  const and callable from any thread.

@@ -34,11 +34,6 @@ Nanoseconds nanoseconds(double us) {
   return std::llround(us * 1e3);
 }
 
-// An operator without work of its own: a view.
-bool is_view(const plan::Operator& op) {
-  return op.read == 0 && op.written == 0 && op.flops == 0;
-}
-
 }  // namespace
 
 GpuCostModel::GpuCostModel(const HardwareSpec& spec)

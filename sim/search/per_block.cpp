@@ -23,8 +23,7 @@
 namespace shardlens::sim {
 namespace {
 
-constexpr double kCloseBound =
-    0.0001;                       // a bound that is this close to the best step is not followed
+constexpr double kNear = 0.0001;  // a bound that is this close to the best step is not followed
 constexpr size_t kImproved = 10;  // number of frames whose best choices are improved
 constexpr size_t kFew = 6;        // up to this many blocks, more is tried
 constexpr size_t kShare = 8;      // a part of the simulations: for bounds, for prefetch lists
@@ -143,7 +142,7 @@ class PerBlockSearch {
   }
   [[nodiscard]] bool is_done(Nanoseconds bound) const {
     return !found_.empty() && static_cast<double>(found_.front().duration()) <=
-                                  (1 + kCloseBound) * static_cast<double>(bound);
+                                  (1 + kNear) * static_cast<double>(bound);
   }
 
   void bound_frames() {
