@@ -76,7 +76,7 @@ def recorded_on(kind, records):
     together = {}
     for entries in records.values():
         for name, entry in entries.items():
-            known = together.setdefault(name, {**entry, "recorded": []})
+            known = together.get(name, {"recorded": []})
             together[name] = {**known, **entry, "recorded": known["recorded"] + entry["recorded"]}
     return together
 

@@ -144,8 +144,8 @@ endfunction()
 # shardlens_test(NAME SOURCES a_test.cpp ... [LINKS ...] [ENGINE] [SERIAL] [LABELS ...] [TIMEOUT seconds])
 # One executable. Torch-free executables register each TEST with CTest; ENGINE executables are one CTest entry each, because every process
 # needs about a second to load LibTorch. With sanitizers, where a process takes a tenth of a second to start, torch-free executables are both: the
-# preset dev-asan runs each TEST by itself, dev-asan-programs each executable once. ENGINE tests and SERIAL tests (with several processes, or that measure times) never run concurrently
-# with other tests.
+# preset dev-asan runs each TEST by itself, dev-asan-programs each executable once. ENGINE tests and SERIAL tests (with several processes, or that
+# measure times) never run concurrently with other tests.
 function(shardlens_test name)
   cmake_parse_arguments(ARG "ENGINE;SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
@@ -156,7 +156,7 @@ function(shardlens_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_LINKS} shardlens_options fmt::fmt GTest::gtest GTest::gmock GTest::gtest_main)
-  # What a test does itself is not worth the compile time of -O3, nor of -O1, which takes two fifths longer to compile than -Og.
+  # What a test does itself is not worth the compile time of -O3, nor of -O1, which takes a third longer to compile than -Og.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-Og>)
   target_compile_definitions(${name} PRIVATE SHARDLENS_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              SHARDLENS_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
@@ -183,8 +183,7 @@ function(shardlens_test name)
     endif()
     if(SHARDLENS_SANITIZE)
       add_test(NAME ${name} COMMAND ${name})
-      set_tests_properties(${name} PROPERTIES ${properties})
-      set_tests_properties(${name} PROPERTIES TIMEOUT 1800 LABELS program)
+      set_tests_properties(${name} PROPERTIES ${properties} TIMEOUT 1800 LABELS program)
     endif()
     # ctest asks each program for its tests, and runs none if one does not answer in time. Right after a build a program is not in the page cache,
     # and the default of 5 s was too short for one with CUDA's libraries.

@@ -171,8 +171,8 @@ torch_version() { sed -n 's/^torch==//p' "$root/requirements.txt"; }
 python_of() { cat "$1/.complete"; }
 
 # Sets SHARDLENS_TEST_PYTHON to an interpreter with PyTorch, transformers and HTA, for tests and benchmarks that compare with them, and
-# `python` to the interpreter without them. It keeps the bytecode of what it imports in build/bytecode: `wheels` compiles none, and `import torch`
-# takes twice as long without.
+# `python` to the interpreter without them. It keeps the bytecode of what it imports in build/bytecode: `wheels` compiles none, and without it
+# `import torch` takes two thirds longer.
 test_python() {
   wheels wheels "$root/requirements.txt"
   local torch_wheels=$wheels_dir
