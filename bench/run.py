@@ -10,6 +10,7 @@ one. --check measures a part with such a ratio, or above a limit of its own, onc
 ratio that its benchmark did not report. --record adds to those of this kind of processor.
 """
 import argparse
+import copy
 import json
 import os
 import pathlib
@@ -188,7 +189,7 @@ def main():
         parser.error(f"--only: '{unknown[0]}'; expected {', '.join(known)}")
     records = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
     kind = processor()
-    recorded = recorded_on(kind, records)
+    recorded = copy.deepcopy(recorded_on(kind, records))  # what this run records is not what it is compared with
     if kind not in records:
         print(f"No ratio was recorded on this processor ({kind}): they are compared with those of others, and may differ for that reason alone.")
     busy = used_by_others()
@@ -199,7 +200,7 @@ def main():
     worse = compare(found, recorded, max(busy, used_by_others()) > BUSY) if found else []
     if options.record:
         record(found, kind, records)
-        print(f"recorded in {RECORDED.relative_to(ROOT)}")
+        print(f"recorded in {RECORDED}")
     suspects = [part for part in parts if part in failed or any(reported_by[name] == part for name in worse)]
     if options.check and suspects:
         print(f"\nOnce more, because another program may have disturbed it: {', '.join(map(label, suspects))}")

@@ -65,9 +65,9 @@ class Judgement(unittest.TestCase):
         self.assertEqual(written["old"], {"a/b": {"recorded": [0.2], "needs_idle_machine": True}})
         self.assertEqual(written["new"], {"a/b": {"recorded": [0.4, 0.45], "needs_idle_machine": True}, "a/c": {"recorded": [1.5]}})
 
-    def checked(self, ratios, exits=(0, 0)):
-        """Exit code of --check, what it prints, and how often it ran each, where a program of the one benchmark reports these ratios one run after the
-        other, and another a good one."""
+    def checked(self, ratios, exits=(0, 0), more=()):
+        """Exit code of --check and these other flags, what it prints, and how often it ran each, where a program of the one benchmark reports these
+        ratios one run after the other, and another a good one."""
         with tempfile.TemporaryDirectory() as folder:
             folder = Path(folder)
             (folder / "ratios.json").write_text(json.dumps({run.processor(): {name: {"recorded": [0.4]} for name in ("one/ratio", "one/other")}}))
@@ -79,7 +79,7 @@ class Judgement(unittest.TestCase):
                                         f"print('ratio one/{name}', {values}[runs])\nsys.exit({codes}[runs])\n")
             with mock.patch.object(run, "RECORDED", folder / "ratios.json"), mock.patch.object(run, "used_by_others", lambda: 0.0), \
                     mock.patch.object(run, "benchmarks", lambda options: {"one": ("A benchmark", [[str(program)] for program in programs])}), \
-                    mock.patch.object(sys, "argv", ["run.py", "--bin", str(folder), "--work", str(folder / "work"), "--check"]), \
+                    mock.patch.object(sys, "argv", ["run.py", "--bin", str(folder), "--work", str(folder / "work"), "--check", *more]), \
                     contextlib.redirect_stdout(io.StringIO()) as shown:
                 code = run.main()
             return code, shown.getvalue(), *(len((folder / name).read_text()) for name in ("ratio", "other"))
@@ -93,6 +93,11 @@ class Judgement(unittest.TestCase):
         self.assertIn("no ratio is worse", shown)
         code, shown, *runs = self.checked([0.9, 0.8])
         self.assertEqual((code, runs), (1, [2, 1]))
+        self.assertIn("worse than recorded: one/ratio", shown)
+
+    def test_what_a_run_records_is_not_what_it_is_compared_with(self):
+        code, shown, *_ = self.checked([0.9, 0.9], more=["--record"])
+        self.assertEqual(code, 1)
         self.assertIn("worse than recorded: one/ratio", shown)
 
     def test_a_limit_of_its_own_is_checked_once_more(self):
