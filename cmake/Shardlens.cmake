@@ -142,13 +142,13 @@ function(shardlens_inlines name)
   target_compile_options(${name} PRIVATE -fno-semantic-interposition)
 endfunction()
 
-# shardlens_test(NAME SOURCES a_test.cpp ... [LINKS ...] [ENGINE] [SERIAL] [LABELS ...] [TIMEOUT seconds])
+# shardlens_test(NAME SOURCES a_test.cpp ... [LINKS ...] [ENGINE [BESIDE]] [SERIAL] [LABELS ...] [TIMEOUT seconds] [COST seconds])
 # One executable. Torch-free executables register each TEST with CTest; ENGINE executables are one CTest entry each, because every process
 # needs about a second to load LibTorch. With sanitizers, where a process takes a tenth of a second to start, torch-free executables are both: the
-# preset dev-asan runs each TEST by itself, dev-asan-programs each executable once. ENGINE tests and SERIAL tests (with several processes, or that
-# measure times) never run concurrently with other tests.
+# preset dev-asan runs each TEST by itself, dev-asan-programs each executable once, those with the largest COST first. ENGINE tests and SERIAL tests
+# (with several processes, or that measure times) never run concurrently with other tests; those that are BESIDE only wait for their processes, and do.
 function(shardlens_test name)
-  cmake_parse_arguments(ARG "ENGINE;SERIAL" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "ENGINE;BESIDE;SERIAL" "TIMEOUT;COST" "SOURCES;LINKS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -165,7 +165,10 @@ function(shardlens_test name)
   shardlens_precompile(${name})
   if(ARG_ENGINE)
     add_test(NAME ${name} COMMAND ${name})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "engine_test;${ARG_LABELS}" RUN_SERIAL TRUE)
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "engine_test;${ARG_LABELS}")
+    if(NOT ARG_BESIDE)
+      set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endif()
     if(NOT TARGET engine_tests)  # with what they start: scripts/engine_torch builds them
       add_custom_target(engine_tests DEPENDS shardlens shardlens-worker)
     endif()
@@ -185,6 +188,9 @@ function(shardlens_test name)
     if(SHARDLENS_SANITIZE)
       add_test(NAME ${name} COMMAND ${name})
       set_tests_properties(${name} PROPERTIES ${properties} TIMEOUT 1800 LABELS program)
+      if(ARG_COST)
+        set_tests_properties(${name} PROPERTIES COST ${ARG_COST})
+      endif()
     endif()
     # ctest asks each program for its tests, and runs none if one does not answer in time. Right after a build a program is not in the page cache,
     # and the default of 5 s was too short for one with CUDA's libraries.

@@ -1,3 +1,4 @@
+#include <fstream>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -13,7 +14,21 @@ using testing::HasSubstr;
 
 const std::string kRuns = std::string(SHARDLENS_TEST_DATA) + "/training_runs.csv";
 
-using ValidateCommandTest = ShardlensCommandTest;
+class ValidateCommandTest : public ShardlensCommandTest {
+ protected:
+  // A table of every fourth row: predicting all takes ten seconds.
+  [[nodiscard]] std::string some_runs() const {
+    std::ifstream in(kRuns);
+    std::ofstream out(folder_ + "/some.csv");
+    std::string line;
+    for (int i = 0; std::getline(in, line); ++i) {
+      if (i % 4 == 0) {
+        out << line << "\n";
+      }
+    }
+    return folder_ + "/some.csv";
+  }
+};
 
 TEST_F(ValidateCommandTest, JsonHasARowForEachRunAndFiguresOfThoseThatCount) {
   const CommandResult result = run("validate --runs " + kRuns + " --json");
@@ -37,7 +52,7 @@ TEST_F(ValidateCommandTest, JsonHasARowForEachRunAndFiguresOfThoseThatCount) {
 }
 
 TEST_F(ValidateCommandTest, TextNamesWhatIsNotModelled) {
-  const CommandResult result = run("validate --runs " + kRuns);
+  const CommandResult result = run("validate --runs " + some_runs());
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.out, testing::ContainsRegex("modelled:"));
   EXPECT_THAT(result.out, HasSubstr("used to fit"));

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The parity table: runs every row of parity_rows.py in Shardlens and compares it with PyTorch (tests/data/parity, see parity_record.py).
 
-    parity_table.py [ROW…] [--bin build/release/bin] [--fast [--later]] [--worlds 2,3] [--models llama-tiny] [--layouts flat] [--json]
+    parity_table.py [ROW…] [--bin build/release/bin] [--fast [--later]] [--worlds 2,3] [--models llama-tiny] [--layouts flat] [--jobs N] [--json]
 
 A line per row, layout, model and world size: the worst relative error of a loss, of a gradient norm, and of the parameters' norm after the last
 step; the collectives of one step; and whether kind, dtype, elements, group size and order of each are PyTorch's in every step, including those
@@ -10,6 +10,7 @@ Exit code 0: all equal; 1: a mismatch, or a run that failed; 2: usage.
 """
 import argparse
 import array
+import concurrent.futures
 import gzip
 import itertools
 import json
@@ -169,6 +170,11 @@ def compare(binaries, spec, recorded, model, world, layout):
                                                                            or norm_difference(norms, recorded, layout) or planned)}
 
 
+def result_of(binaries, name, model, world, layout):
+    recorded = json.loads((DATA / "parity" / f"{name}.json").read_text())[model][str(world)]
+    return compare(binaries, parity_rows.row(name), recorded, model, world, layout)
+
+
 def runs(options):
     """(row, model, world size, layout) of every selected run."""
     later = parity_rows.LATER if options.later or not options.fast else {}
@@ -192,6 +198,7 @@ def main():
     parser.add_argument("--worlds", help="only these world sizes, as 2,3")
     parser.add_argument("--models", help="only these models")
     parser.add_argument("--layouts", help="only these layouts")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
     parser.add_argument("--json", action="store_true", help="one object per line")
     options = parser.parse_args()
     if unknown := set(options.rows) - set(known):
@@ -199,24 +206,23 @@ def main():
     if not options.json:
         print(f"{'row':32} {'dialect':7} {'layout':13} {'model':10} {'W':>2} {'loss':>8} {'grad norm':>9} {'parameters':>10} {'collectives':>11}  as PyTorch")
     failed = compared = 0
-    for name, model, world, layout in runs(options):
-        spec = parity_rows.row(name)
-        recorded = json.loads((DATA / "parity" / f"{name}.json").read_text())[model][str(world)]
-        result = compare(options.bin, spec, recorded, model, world, layout)
-        limit = spec["tolerance"]
-        equal = (not result["failure"] and result["loss"] <= limit and result["parameters"] <= limit
-                 and result["grad_norm"] <= NORM_TOLERANCE * limit)
-        compared += 1
-        failed += not equal
-        dialect = parity_rows.dialect_of(spec["plan"])
-        if options.json:
-            print(json.dumps({"row": name, "dialect": dialect, "layout": layout, "model": model, "world_size": world, "equal": equal, **result}),
-                  flush=True)
-            continue
-        figures = (f"{result['loss']:8.1e} {result['grad_norm']:9.1e} {result['parameters']:10.1e} {result['collectives']:11}"
-                   if "loss" in result else " " * 41)
-        verdict = "yes" if equal else "NO " + (result["failure"] or "numbers differ")
-        print(f"{name:32} {dialect:7} {layout:13} {model:10} {world:2} {figures}  {verdict}", flush=True)
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        for (name, model, world, layout), result in zip(runs(options), pool.map(lambda run: result_of(options.bin, *run), runs(options))):
+            spec = parity_rows.row(name)
+            limit = spec["tolerance"]
+            equal = (not result["failure"] and result["loss"] <= limit and result["parameters"] <= limit
+                     and result["grad_norm"] <= NORM_TOLERANCE * limit)
+            compared += 1
+            failed += not equal
+            dialect = parity_rows.dialect_of(spec["plan"])
+            if options.json:
+                print(json.dumps({"row": name, "dialect": dialect, "layout": layout, "model": model, "world_size": world, "equal": equal, **result}),
+                      flush=True)
+                continue
+            figures = (f"{result['loss']:8.1e} {result['grad_norm']:9.1e} {result['parameters']:10.1e} {result['collectives']:11}"
+                       if "loss" in result else " " * 41)
+            verdict = "yes" if equal else "NO " + (result["failure"] or "numbers differ")
+            print(f"{name:32} {dialect:7} {layout:13} {model:10} {world:2} {figures}  {verdict}", flush=True)
     print(f"{compared - failed} of {compared} equal what PyTorch recorded", file=sys.stderr)
     return 1 if failed or not compared else 0
 

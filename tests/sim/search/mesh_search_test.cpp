@@ -12,6 +12,7 @@
 #include "sim/search/evaluator.h"
 #include "sim/search/mesh_bound.h"
 #include "sim/search/search.h"
+#include "tests/support/sanitized.h"
 
 namespace shardlens::sim {
 namespace {
@@ -113,7 +114,7 @@ TEST_P(MeshesTest, OutcomesAreThoseOfSimulateAndAboveTheirBounds) {
       continue;
     }
     ++meshes_run;
-    for (size_t i = 0; i < all.size(); i += 1 + i % 4) {
+    for (size_t i = 0; i < all.size(); i += test::kSanitized ? 13 : 1 + i % 4) {
       SCOPED_TRACE(name_of(all[i], kMeshRanks));
       const Prediction full = evaluate(scenario_of(all[i], scenario));
       const Outcome found = evaluator.evaluate(all[i]);
@@ -134,7 +135,7 @@ TEST_P(MeshesTest, OutcomesAreThoseOfSimulateAndAboveTheirBounds) {
     }
   }
   EXPECT_EQ(meshes_run, GetParam().meshes);
-  EXPECT_GT(plans, 300U);
+  EXPECT_GT(plans, test::kSanitized ? 90U : 300U);
 }
 
 // The fastest plan of each mesh that fits, of all candidates one after the other.
@@ -218,7 +219,8 @@ TEST(MeshSearch, OneMeshHasItsFastestPlanThatFits) {
 // many of them.
 TEST(MeshSearch, FindsWhatTryingEverythingFinds) {
   const char* given = std::getenv("SHARDLENS_MESH_SEARCHES");
-  const int searches = given == nullptr ? 4 : std::atoi(given);
+  const int most = test::kSanitized ? 2 : 4;
+  const int searches = given == nullptr ? most : std::atoi(given);
   uint32_t bits = 7;
   const auto pick = [&bits](const auto&... choices) {
     const std::array all{choices...};

@@ -11,6 +11,7 @@
 #include "sim/search/block_plan.h"
 #include "sim/search/evaluator.h"
 #include "sim/search/prefetch_moves.h"
+#include "tests/support/sanitized.h"
 
 namespace shardlens::sim {
 namespace {
@@ -143,7 +144,7 @@ void compare(const Model& model, bool lists, Tally& tally) {
     least = std::min(least, each.outcome.peak_reserved);
     most = std::max(most, each.outcome.peak_reserved);
   }
-  for (int64_t part = 0; part <= 16; ++part) {
+  for (int64_t part = 0; part <= 16; part += test::kSanitized ? 8 : 1) {
     SearchOptions options;
     options.memory_limit = least + (most - least) * part / 24;
     const Target target = limited(scenario.machine->target(), options.memory_limit);
