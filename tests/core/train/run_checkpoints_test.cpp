@@ -59,13 +59,13 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-constexpr const char* kModel = R"({"model_type": "llama", "vocab_size": 512,
+constexpr const char* kLlama = R"({"model_type": "llama", "vocab_size": 512,
   "hidden_size": 20, "intermediate_size": 28, "num_hidden_layers": 2,
   "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64})";
 constexpr const char* kTiedModel = R"({"model_type": "llama", "vocab_size": 512,
   "hidden_size": 20, "intermediate_size": 28, "num_hidden_layers": 2, "tie_word_embeddings": true,
   "num_attention_heads": 2, "num_key_value_heads": 2, "max_position_embeddings": 64})";
-constexpr int64_t kSamples = 12;  // of a step, over all ranks and microbatches
+constexpr int64_t kStepSamples = 12;  // of a step, over all ranks and microbatches
 
 struct Training {
   std::string plan = R"({"version": 1})";
@@ -73,7 +73,7 @@ struct Training {
   int64_t steps = 6;
   int64_t accumulate = 1;
   plan::Optimizer optimizer = plan::Optimizer::kAdamW;
-  std::string model = kModel;
+  std::string model = kLlama;
   int stop_in_forward = 0;  // rank 1 is asked to stop in its n-th forward; 0: never
 };
 
@@ -111,7 +111,7 @@ Outcome train_run(const Training& run,
     TrainOptions options;
     options.steps = run.steps;
     options.step.accumulate = run.accumulate;
-    options.step.batch = kSamples / run.world / run.accumulate;
+    options.step.batch = kStepSamples / run.world / run.accumulate;
     options.step.seq = 8;
     options.step.optimizer = run.optimizer;
     options.lr = 1e-2;
@@ -332,7 +332,7 @@ TEST_F(RunCheckpointsTest, PositionAndStateAreSaved) {
   checkpoint::Reader reader = checkpoint::Reader::open(*checkpoint::latest_checkpoint(root_));
   const checkpoint::Position& position = reader.index().position;
   EXPECT_EQ(position.step, 3);
-  EXPECT_EQ(position.samples, 3 * kSamples);
+  EXPECT_EQ(position.samples, 3 * kStepSamples);
   EXPECT_EQ(position.seq, 8);
   EXPECT_EQ(reader.index().origin.optimizer, "adamw");
   float steps = 0;
@@ -348,7 +348,7 @@ TEST_F(RunCheckpointsTest, WhatDoesNotFitIsNamed) {
   EXPECT_THAT([&] { (void)train_run({.optimizer = plan::Optimizer::kSgd}, resuming()); },
               testing::ThrowsMessage<InputError>(
                   HasSubstr("has the optimizer state of adamw, this run has --optimizer sgd")));
-  std::string other = kModel;
+  std::string other = kLlama;
   other.replace(other.find("28"), 2, "24");
   EXPECT_THAT([&] { (void)train_run({.model = other}, resuming()); },
               testing::ThrowsMessage<InputError>(
