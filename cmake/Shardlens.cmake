@@ -93,9 +93,9 @@ function(shardlens_folders out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# shardlens_library(NAME [OPTIMIZE g] [SOURCES a.cpp ...] [LINKS shardlens_base ...])      static library of one folder; without SOURCES of every
-# .cpp in it. OPTIMIZE: what a release build does with sources in which no run spends its time, -Og: -O1 takes a quarter longer to compile, -O3 three
-# quarters.
+# shardlens_library(NAME [OPTIMIZE 1|g] [SOURCES a.cpp ...] [LINKS shardlens_base ...])      static library of one folder; without SOURCES of every
+# .cpp in it. OPTIMIZE: what a release build does with sources in which no run spends its time, -Og, or -O1 where a search calls them: -O1 takes a
+# quarter longer to compile, -O3 three quarters.
 function(shardlens_library name)
   cmake_parse_arguments(ARG "" "OPTIMIZE" "SOURCES;LINKS" ${ARGN})
   if(NOT ARG_SOURCES)
