@@ -9,6 +9,7 @@
 #include "profiler/analysis/analysis.h"
 #include "profiler/trace/kineto/kineto_reader.h"
 #include "tests/profiler/analysis/trace_builder.h"
+#include "tests/support/sanitized.h"
 
 namespace shardlens::analysis {
 namespace {
@@ -25,11 +26,7 @@ double analysis_seconds(trace::Trace trace) {
   EXPECT_EQ(analyze(run).ranks.size(), 1U);
   return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
 }
-#ifdef __SANITIZE_ADDRESS__
-constexpr double kLinear = 40;  // everything takes ten to twenty times as long
-#else
-constexpr double kLinear = 5;
-#endif
+constexpr double kLinear = test::kSanitized ? 40 : 5;
 
 TEST(HostileTraceTest, SixteenThousandUnits) {
   TraceBuilder b;
