@@ -67,6 +67,7 @@ else()
   target_compile_options(shardlens_options INTERFACE -fstack-protector-strong -fstack-clash-protection
                                                      $<$<CONFIG:Release,RelWithDebInfo>:-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>)
 endif()
+include(Precompiled)
 # What links a library of this project, in this project, is compiled like it; a host's targets are not.
 set(SHARDLENS_OPTIONS_SCOPE PRIVATE)
 if(PROJECT_IS_TOP_LEVEL)
@@ -92,20 +93,6 @@ function(shardlens_folders out)
   set(${out} ${found} PARENT_SCOPE)
 endfunction()
 
-# shardlens_links_torch(OUT LIBRARY...)      whether one of them is of LibTorch or needs it
-function(shardlens_links_torch out)
-  set(${out} OFF PARENT_SCOPE)
-  foreach(link IN LISTS ARGN)
-    set(with_torch OFF)
-    if(TARGET ${link})
-      get_target_property(with_torch ${link} SHARDLENS_USES_TORCH)
-    endif()
-    if(with_torch OR link MATCHES "^shardlens_torch_")
-      set(${out} ON PARENT_SCOPE)
-    endif()
-  endforeach()
-endfunction()
-
 # shardlens_library(NAME [OPTIMIZE 1|g] [SOURCES a.cpp ...] [LINKS shardlens_base ...])      static library of one folder; without SOURCES of every
 # .cpp in it. OPTIMIZE: what a release build does with sources in which no run spends its time, -Og, or -O1 where a search calls them: -O1 takes a
 # quarter longer to compile, -O3 three quarters.
@@ -124,6 +111,7 @@ function(shardlens_library name)
   if(ARG_OPTIMIZE)
     target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O${ARG_OPTIMIZE}>)
   endif()
+  shardlens_precompile(${name})
 endfunction()
 
 # shardlens_join_engine(NAME SOURCES a.cpp ... LINKS ...)      in a unity build, the sources of all libraries with LibTorch are compiled as one,
@@ -133,6 +121,7 @@ function(shardlens_join_engine name)
   if(NOT TARGET shardlens_engine)
     add_library(shardlens_engine STATIC)
     target_link_libraries(shardlens_engine PUBLIC shardlens_headers shardlens_torch_cpu $<BUILD_INTERFACE:shardlens_options>)
+    shardlens_precompile(shardlens_engine)
   endif()
   list(TRANSFORM ARG_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/ REGEX "^[^/]")
   target_sources(shardlens_engine PRIVATE ${ARG_SOURCES})
@@ -173,6 +162,7 @@ function(shardlens_test name)
   target_compile_definitions(${name} PRIVATE SHARDLENS_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data"
                                              SHARDLENS_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  shardlens_precompile(${name})
   if(ARG_ENGINE)
     add_test(NAME ${name} COMMAND ${name})
     set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "engine_test;${ARG_LABELS}")
